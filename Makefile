@@ -1,0 +1,46 @@
+# `make demo` and `make test` need only Python 3.11+ and make: they set up .venv on their first run.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+
+export PYTHONHASHSEED ?= 0
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test check docs clean
+
+help: ## show the commands
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 12
+
+install: $(READY) ## set up .venv with everything, extras included
+
+# Re-runs only when what is to be installed changes. uv installs in half a minute what takes pip several.
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "manylabel needs Python 3.11 or newer, this is %d.%d: make PYTHON=python3.11" % sys.version_info[:2])'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv || echo "uv cannot be had; going on with pip"
+	if $(BIN)/python -m uv --version >/dev/null 2>&1; then \
+	  VIRTUAL_ENV=$(VENV) $(BIN)/python -m uv pip install --quiet --constraint constraints.txt --editable '.[dev]'; \
+	else \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'; \
+	fi
+	touch $(READY)
+
+demo: $(READY) ## make pictures, check them and write a page to look at
+	$(BIN)/python examples/demo.py
+
+test: check ## the static gates, then every test, doctest and the docs
+	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+check: $(READY) ## lint, format, types, layers, docs
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir .cache/site
+
+docs: $(READY) ## serve the docs at http://127.0.0.1:8000
+	$(BIN)/mkdocs serve
+
+clean: ## remove the environment and what was built
+	rm -rf $(VENV) .cache dist

@@ -1,0 +1,33 @@
+"""Multi-label image classification: train, explain and serve models that name everything in a picture."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from manylabel import data, errors
+    from manylabel.targets import Targets
+    from manylabel.types import Batch, LabelSpace, Predictions
+
+__all__ = ["Batch", "LabelSpace", "Predictions", "Targets", "data", "errors"]
+
+__version__ = "0.1.0"
+
+# Names are imported when first used: the shell's completion runs `manylabel` on every TAB and cannot wait for torch.
+_HOMES = {
+    "Batch": "manylabel.types",
+    "LabelSpace": "manylabel.types",
+    "Predictions": "manylabel.types",
+    "Targets": "manylabel.targets",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    if name in __all__:
+        return import_module(f"manylabel.{name}")
+    raise AttributeError(f"module 'manylabel' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -1,0 +1,46 @@
+"""`manylabel list`: what there is to choose from."""
+
+import json
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+__all__ = ["show"]
+
+
+class Kind(StrEnum):
+    """What can be listed."""
+
+    HEADS = "heads"
+    BACKBONES = "backbones"
+    RECIPES = "recipes"
+    FORMATS = "formats"
+
+
+def show(
+    kind: Annotated[Kind, typer.Argument(help="What to list.")],
+    pattern: Annotated[str, typer.Argument(help="Only names that contain this text.")] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+) -> None:
+    """List the heads, backbones, recipes or data formats there are."""
+    rows = [(name, about) for name, about in _entries(kind) if pattern.lower() in name.lower()]
+    if as_json:
+        typer.echo(json.dumps([{"name": name, "about": about} for name, about in rows], indent=2))
+        return
+    if not rows:
+        typer.echo(f"No {kind.value} with {pattern!r} in their name." if pattern else f"There are no {kind.value} yet.")
+        return
+    table = Table(box=None, header_style="bold")
+    table.add_column(kind.value, no_wrap=True)
+    table.add_column("what it is")
+    for row in rows:
+        table.add_row(*row)
+    Console().print(table)
+
+
+def _entries(kind: Kind) -> list[tuple[str, str]]:
+    """Return names with a summary each; imports are here because `--help` must not wait for torch."""
+    return []

@@ -1,0 +1,130 @@
+"""What every reader gives: pictures, sparse targets, the labels' names and named splits.
+
+Letters in shape comments: N pictures, L labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import csr_array, vstack
+
+from manylabel.data.sources import JoinedSource, PictureSource
+from manylabel.errors import ConfigError, DataError, list_choices
+from manylabel.targets import Targets
+from manylabel.types import LabelSpace
+
+__all__ = ["PictureDataset"]
+
+
+@dataclass(frozen=True, eq=False)
+class PictureDataset:
+    """Pictures with labels; nothing is decoded before it is asked for.
+
+    Args:
+        pictures: The encoded pictures.
+        targets: What is present, absent and unknown, ``[N, L]``.
+        labels: The labels' names.
+        name: What to call the data set in reports.
+        splits: Named parts, as positions of pictures; every split that the reader found in what it read.
+        areas: ``[N, L]``, the share of the picture that the largest object of a label covers, where the data tell.
+        single_label: Whether every picture has exactly one label by construction, so that softmax applies.
+
+    Example:
+        >>> from manylabel.data.sources import Files
+        >>> dataset = PictureDataset(
+        ...     Files("photos", ["a.jpg", "b.jpg"]),
+        ...     Targets.from_lists([[0], [0, 1]], num_labels=2),
+        ...     LabelSpace(["cat", "dog"]),
+        ...     name="pets",
+        ...     splits={"train": np.array([0]), "val": np.array([1])},
+        ... )
+        >>> dataset.split("val").pictures.name(0)
+        'b.jpg'
+    """
+
+    pictures: PictureSource
+    targets: Targets
+    labels: LabelSpace
+    name: str = "pictures"
+    splits: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
+    areas: csr_array | None = None
+    single_label: bool = False
+
+    def __post_init__(self) -> None:
+        expected = (len(self.pictures), len(self.labels))
+        for what, matrix in (("targets", self.targets), ("areas", self.areas)):
+            if matrix is not None and matrix.shape != expected:
+                raise ConfigError(f"{what} must be [pictures, labels] = {list(expected)}, got {list(matrix.shape)}")
+
+    def __len__(self) -> int:
+        return len(self.pictures)
+
+    def subset(self, indices: ArrayLike) -> PictureDataset:
+        """Return some of the pictures, in the order given, each split reduced to what is left of it.
+
+        Args:
+            indices: Positions, or a mask with one truth value per picture.
+        """
+        chosen = np.asarray(indices)
+        chosen = np.flatnonzero(chosen) if chosen.dtype == bool else chosen.astype(np.int64)
+        return replace(
+            self,
+            pictures=self.pictures.take(chosen),
+            targets=self.targets[chosen],
+            areas=None if self.areas is None else self.areas[chosen],
+            splits={name: np.flatnonzero(np.isin(chosen, members)) for name, members in self.splits.items()},
+        )
+
+    def split(self, name: str) -> PictureDataset:
+        """Return the pictures of one named split.
+
+        Raises:
+            DataError: There is no such split; the message lists those there are.
+        """
+        if name not in self.splits:
+            raise DataError(f"{self.name} has no split {name!r}; {list_choices(name, self.splits)}")
+        part = self.subset(self.splits[name])
+        return replace(part, splits={name: np.arange(len(part))})
+
+    def select_labels(self, names: Sequence[str]) -> PictureDataset:
+        """Return the same pictures with only some of the labels, in the order given."""
+        positions = [self.labels.index(name) for name in names]
+        return replace(
+            self,
+            labels=self.labels.subset(names),
+            targets=self.targets.of_labels(positions),
+            areas=None if self.areas is None else self.areas[:, positions],
+            single_label=False,
+        )
+
+    @classmethod
+    def join(cls, parts: Mapping[str, PictureDataset], *, name: str) -> PictureDataset:
+        """Put data sets of the same labels together, each as a split of its own name.
+
+        Raises:
+            DataError: The labels differ.
+        """
+        datasets = list(parts.values())
+        first = datasets[0]
+        for split, part in parts.items():
+            if part.labels.names != first.labels.names:
+                odd = sorted(set(part.labels) ^ set(first.labels))
+                raise DataError(
+                    f"cannot join split {split!r}: its labels differ ({', '.join(odd[:5]) or 'their order'})"
+                )
+        ends = np.cumsum([len(part) for part in datasets])
+        spans = zip(parts, [0, *ends[:-1]], ends, strict=True)
+        areas = [part.areas for part in datasets]
+        return cls(
+            pictures=JoinedSource([part.pictures for part in datasets]),
+            targets=Targets.stack([part.targets for part in datasets]),
+            labels=first.labels,
+            name=name,
+            splits={split: np.arange(start, end) for split, start, end in spans},
+            areas=None if any(area is None for area in areas) else vstack(areas, "csr"),
+            single_label=all(part.single_label for part in datasets),
+        )

@@ -1,0 +1,157 @@
+"""Where pictures come from: files on disk, or bytes made or fetched when asked for.
+
+A source is a sequence of encoded pictures. Nothing is opened or decoded before it is asked for, and a million file
+names take tens of megabytes, not hundreds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+import polars as pl
+from numpy.typing import ArrayLike
+
+__all__ = ["Files", "JoinedSource", "LazyBytes", "PictureSource"]
+
+
+@runtime_checkable
+class PictureSource(Protocol):
+    """A sequence of encoded pictures: each a path or bytes, with a name that is unique within the data set."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int) -> Path | bytes:
+        """Return one encoded picture, as a path or as bytes."""
+        ...
+
+    def name(self, index: int) -> str:
+        """Return what the picture is called, in reports and in result files."""
+        ...
+
+    def take(self, indices: ArrayLike) -> PictureSource:
+        """Return a source of some of the pictures, in the order given."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Files:
+    """Pictures on disk.
+
+    Args:
+        root: The folder that the names are relative to.
+        names: File names relative to `root`, or absolute ones.
+
+    Example:
+        >>> files = Files(Path("photos"), ["a.jpg", "b.jpg"])
+        >>> files[1].as_posix(), files.name(1), len(files.take([1]))
+        ('photos/b.jpg', 'b.jpg', 1)
+    """
+
+    root: Path
+    names: pl.Series  # one Arrow buffer: a Python list of a million names takes ten times the memory
+
+    def __init__(self, root: str | Path, names: Sequence[str] | pl.Series) -> None:
+        object.__setattr__(self, "root", Path(root))
+        object.__setattr__(self, "names", pl.Series("name", names, dtype=pl.String))
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __getitem__(self, index: int) -> Path:
+        return self.root / self.name(index)
+
+    def name(self, index: int) -> str:
+        """Return the file name, relative to the root."""
+        return str(self.names[int(index)])
+
+    def take(self, indices: ArrayLike) -> Files:
+        """Return some of the files, in the order given."""
+        return Files(self.root, self.names[np.asarray(indices, dtype=np.int64)])
+
+
+@dataclass(frozen=True, eq=False)
+class LazyBytes:
+    r"""Pictures that a function gives as encoded bytes: drawn, read from a table, or fetched.
+
+    Args:
+        names: What each picture is called.
+        load: Returns the encoded picture at a position; must survive being sent to another process.
+        positions: What `load` is asked for, for each picture; in order when left out.
+
+    Example:
+        >>> pictures = LazyBytes(["a", "b"], load=lambda position: bytes([position]))
+        >>> pictures.take([1])[0]
+        b'\x01'
+    """
+
+    names: Sequence[str]
+    load: Callable[[int], bytes]
+    positions: Sequence[int] | None = None
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __getitem__(self, index: int) -> bytes:
+        return self.load(int(index) if self.positions is None else int(self.positions[index]))
+
+    def name(self, index: int) -> str:
+        """Return the picture's name."""
+        return self.names[index]
+
+    def take(self, indices: ArrayLike) -> LazyBytes:
+        """Return some of the pictures, in the order given."""
+        chosen = np.asarray(indices, dtype=np.int64)
+        old = np.arange(len(self)) if self.positions is None else np.asarray(self.positions)
+        return LazyBytes([self.names[index] for index in chosen], self.load, old[chosen].tolist())
+
+
+@dataclass(frozen=True, eq=False)
+class JoinedSource:
+    """Several sources one after the other.
+
+    Args:
+        parts: The sources.
+
+    Example:
+        >>> joined = JoinedSource([Files("train", ["a.jpg"]), Files("val", ["b.jpg"])])
+        >>> [joined[index].as_posix() for index in range(len(joined))]
+        ['train/a.jpg', 'val/b.jpg']
+    """
+
+    parts: Sequence[PictureSource]
+
+    def __len__(self) -> int:
+        return sum(map(len, self.parts))
+
+    def _find(self, index: int) -> tuple[PictureSource, int]:
+        ends = np.cumsum([len(part) for part in self.parts])
+        part = int(np.searchsorted(ends, index, side="right"))
+        return self.parts[part], int(index - (ends[part - 1] if part else 0))
+
+    def __getitem__(self, index: int) -> Path | bytes:
+        part, position = self._find(index)
+        return part[position]
+
+    def name(self, index: int) -> str:
+        """Return the picture's name in its own source."""
+        part, position = self._find(index)
+        return part.name(position)
+
+    def take(self, indices: ArrayLike) -> JoinedSource:
+        """Return some of the pictures, in the order given; neighbours of one source stay together."""
+        chosen = np.asarray(indices, dtype=np.int64)
+        ends = np.cumsum([len(part) for part in self.parts])
+        owners = np.searchsorted(ends, chosen, side="right")
+        cuts = np.flatnonzero(np.diff(owners)) + 1
+        return JoinedSource(
+            [
+                self.parts[owner].take(run - (ends[owner - 1] if owner else 0))
+                for run, owner in zip(
+                    np.split(chosen, cuts), owners[np.r_[0, cuts]] if len(chosen) else [], strict=False
+                )
+            ]
+        )

@@ -1,0 +1,1 @@
+"""Numbers with intervals, comparisons and the page that shows them."""

@@ -1,0 +1,1 @@
+"""Why a model says what it says."""

@@ -1,0 +1,1 @@
+"""Feature maps in, logits out: one head per file."""

@@ -1,0 +1,1 @@
+"""Logits and targets in, a scalar out: one loss per file."""

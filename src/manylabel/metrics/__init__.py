@@ -1,0 +1,1 @@
+"""Metrics: a functional core and thin stateful classes."""

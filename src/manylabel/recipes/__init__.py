@@ -1,0 +1,1 @@
+"""Recipes: one training procedure per file, read top to bottom."""

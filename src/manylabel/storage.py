@@ -1,0 +1,76 @@
+"""Writing files so that nothing is lost: a temporary name first, then one move into place."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from manylabel.errors import OutputExistsError
+
+__all__ = ["replacing", "write_text"]
+
+
+@contextmanager
+def replacing(path: str | Path, *, overwrite: bool = False) -> Iterator[Path]:
+    """Give a temporary path to write to, and move it to `path` when the block ends well.
+
+    A reader never sees half a file, and an error inside the block leaves what was there before.
+
+    Args:
+        path: Where the file goes in the end; parent folders are made.
+        overwrite: Whether a file that is there may be replaced.
+
+    Yields:
+        A path in the same folder, with the same ending.
+
+    Raises:
+        OutputExistsError: The file is there and `overwrite` is false.
+
+    Example:
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> with replacing(folder / "a.txt") as temporary:
+        ...     _ = temporary.write_text("done")
+        >>> [file.name for file in folder.iterdir()]
+        ['a.txt']
+    """
+    path = Path(path)
+    if path.exists() and not overwrite:
+        raise OutputExistsError(f"{path} exists already; choose another name or ask to overwrite it (--overwrite)")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=f".{path.stem}.", suffix=path.suffix, dir=path.parent)
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        temporary.chmod(0o666 & ~_umask())  # mkstemp makes files that only their owner can read
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_text(path: str | Path, text: str, *, overwrite: bool = False) -> Path:
+    """Write a text file in one move; see `replacing`.
+
+    Args:
+        path: Where the file goes.
+        text: What it says.
+        overwrite: Whether a file that is there may be replaced.
+
+    Returns:
+        The path, for the caller to name.
+
+    Example:
+        >>> write_text(Path(tempfile.mkdtemp()) / "a.txt", "done").read_text(encoding="utf-8")
+        'done'
+    """
+    with replacing(path, overwrite=overwrite) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+    return Path(path)
+
+
+def _umask() -> int:
+    """Return the process's umask, which can only be read by setting it."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,161 @@
+"""Sparse targets: which labels each picture has, lacks, or is not known to have.
+
+Letters in shape comments: N pictures of a data set, L labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import csr_array, vstack
+
+from manylabel.errors import ConfigError
+
+__all__ = ["Targets", "boolean_matrix"]
+
+
+@dataclass(frozen=True, eq=False)
+class Targets:
+    """Which labels each picture has, lacks, or is not known to have; sparse, so millions of pictures fit.
+
+    `present` lists what is there. Of all the rest, either `unknown` lists what nobody looked for (then what is not
+    listed is absent), or `absent` lists what somebody looked for in vain (then what is not listed is unknown, as in
+    Open Images). With neither, everything not present is absent.
+
+    Args:
+        present: Boolean matrix ``[N, L]``.
+        unknown: Boolean matrix ``[N, L]``, disjoint from `present`.
+        absent: Boolean matrix ``[N, L]``, disjoint from `present`; instead of `unknown`, never beside it.
+
+    Example:
+        >>> targets = Targets.from_lists([[0, 2], [1]], num_labels=3, unknown=[[], [0]])
+        >>> values, known = targets.dense()
+        >>> values.tolist()
+        [[1.0, 0.0, 1.0], [0.0, 1.0, 0.0]]
+        >>> known.tolist()
+        [[True, True, True], [False, True, True]]
+    """
+
+    present: csr_array
+    unknown: csr_array | None = None
+    absent: csr_array | None = None
+
+    def __post_init__(self) -> None:
+        if self.unknown is not None and self.absent is not None:
+            raise ConfigError("give the unknown or the absent labels, not both: the rest follows from either")
+        rest = self._listed
+        if rest is None:
+            return
+        if rest.shape != self.present.shape:
+            raise ConfigError(f"the matrices must have one shape, got {self.present.shape} and {rest.shape}")
+        if self.present.multiply(rest).nnz:
+            raise ConfigError("a label of a picture is both present and unknown or absent; decide which")
+
+    @classmethod
+    def from_lists(
+        cls,
+        present: Sequence[Sequence[int]],
+        *,
+        num_labels: int,
+        unknown: Sequence[Sequence[int]] | None = None,
+        absent: Sequence[Sequence[int]] | None = None,
+    ) -> Targets:
+        """Make targets from a list of label positions per picture."""
+
+        def matrix(rows: Sequence[Sequence[int]]) -> csr_array:
+            lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
+            columns = np.fromiter((column for row in rows for column in row), dtype=np.int32, count=int(lengths.sum()))
+            return boolean_matrix(np.repeat(np.arange(len(rows)), lengths), columns, shape=(len(rows), num_labels))
+
+        return cls(
+            matrix(present),
+            unknown=None if unknown is None else matrix(unknown),
+            absent=None if absent is None else matrix(absent),
+        )
+
+    @property
+    def _listed(self) -> csr_array | None:
+        return self.unknown if self.absent is None else self.absent
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of pictures and of labels."""
+        return (int(self.present.shape[0]), int(self.present.shape[1]))
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, pictures: ArrayLike | slice) -> Targets:
+        """Return the targets of some pictures, in the order given."""
+        return self._map(lambda matrix: matrix[pictures])
+
+    def of_labels(self, positions: ArrayLike) -> Targets:
+        """Return the targets of some labels, in the order given."""
+        return self._map(lambda matrix: matrix[:, positions])
+
+    def _map(self, change: Callable[[csr_array], csr_array]) -> Targets:
+        return Targets(
+            change(self.present),
+            unknown=None if self.unknown is None else change(self.unknown),
+            absent=None if self.absent is None else change(self.absent),
+        )
+
+    def dense(self, pictures: ArrayLike | slice = slice(None)) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+        """Return ``(values, known)`` of some pictures as arrays ``[n, L]``; where not known, the value is 0."""
+        present = self.present[pictures].toarray()
+        if self.absent is not None:
+            known = present | self.absent[pictures].toarray()
+        elif self.unknown is not None:
+            known = ~self.unknown[pictures].toarray()
+        else:
+            known = np.ones_like(present)
+        return present.astype(np.float32), known
+
+    @property
+    def positives(self) -> NDArray[np.int64]:
+        """Number of pictures that have each label, ``[L]``."""
+        return np.asarray(self.present.sum(axis=0), dtype=np.int64)
+
+    @property
+    def known(self) -> NDArray[np.int64]:
+        """Number of pictures of which each label is known, ``[L]``."""
+        if self.absent is not None:
+            return self.positives + np.asarray(self.absent.sum(axis=0), dtype=np.int64)
+        everything = np.full(self.shape[1], len(self), dtype=np.int64)
+        return everything if self.unknown is None else everything - np.asarray(self.unknown.sum(axis=0), dtype=np.int64)
+
+    @property
+    def labels_per_picture(self) -> NDArray[np.int64]:
+        """Number of labels that each picture has, ``[N]``."""
+        return np.asarray(np.diff(self.present.indptr), dtype=np.int64)
+
+    @classmethod
+    def stack(cls, parts: Sequence[Targets]) -> Targets:
+        """Put data sets of the same labels one below the other."""
+        if any(part.absent is not None for part in parts):
+            mixed = [part for part in parts if part.absent is None]
+            if mixed:
+                raise ConfigError("cannot stack targets that list unknown labels on targets that list absent ones")
+            return cls(vstack([p.present for p in parts], "csr"), absent=vstack([p.absent for p in parts], "csr"))
+        present = vstack([part.present for part in parts], "csr")
+        if all(part.unknown is None for part in parts):
+            return cls(present)
+        unknown = [csr_array(part.shape, dtype=bool) if part.unknown is None else part.unknown for part in parts]
+        return cls(present, unknown=vstack(unknown, "csr"))
+
+
+def boolean_matrix(rows: ArrayLike, columns: ArrayLike, *, shape: tuple[int, int]) -> csr_array:
+    """Return a sparse boolean matrix that is true at the given places; a place may be given twice.
+
+    Example:
+        >>> boolean_matrix([0, 0, 1], [2, 2, 0], shape=(2, 3)).toarray().astype(int).tolist()
+        [[0, 0, 1], [1, 0, 0]]
+    """
+    rows, columns = np.asarray(rows), np.asarray(columns)
+    matrix = csr_array((np.ones(len(rows), dtype=bool), (rows, columns)), shape=shape)
+    matrix.sum_duplicates()
+    matrix.sort_indices()
+    return matrix

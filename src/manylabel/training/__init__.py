@@ -1,0 +1,1 @@
+"""Lightning tasks, optimizers, callbacks and the teacher bank."""

@@ -1,0 +1,284 @@
+"""The small dataclasses that everyone shares: labels, batches, input specs and predictions.
+
+Letters in shape comments: B pictures of a batch, L labels, H and W pixels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal, NamedTuple, Self
+
+import torch
+from torch import Tensor
+
+from manylabel.errors import ConfigError, LabelError, list_choices
+
+__all__ = ["BadPicture", "Batch", "InputSpec", "LabelSpace", "Predictions", "Tag"]
+
+
+@dataclass(frozen=True)
+class LabelSpace:
+    """Ordered, unique label names, with optional display names and descriptions.
+
+    Args:
+        names: The labels, in the order of the logits.
+        display_names: What to show instead of a name, for the labels that want it (``/m/01yrx`` -> ``cat``).
+        descriptions: A sentence per label, for the labels that have one; text queries use them.
+
+    Raises:
+        LabelError: A name is empty, stands twice, or a display name or description is of no label.
+
+    Example:
+        >>> labels = LabelSpace(["cat", "dog"])
+        >>> labels.index("dog"), len(labels), "cow" in labels
+        (1, 2, False)
+    """
+
+    names: tuple[str, ...]
+    display_names: Mapping[str, str] = field(default_factory=dict)
+    descriptions: Mapping[str, str] = field(default_factory=dict)
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        *,
+        display_names: Mapping[str, str] | None = None,
+        descriptions: Mapping[str, str] | None = None,
+    ) -> None:
+        if isinstance(names, str):
+            raise LabelError(f"labels must be a list of names, got the single text {names!r}; write [{names!r}]")
+        object.__setattr__(self, "names", tuple(names))
+        object.__setattr__(self, "display_names", dict(display_names or {}))
+        object.__setattr__(self, "descriptions", dict(descriptions or {}))
+        bad = [name for name in self.names if not isinstance(name, str) or not name.strip()]
+        if bad:
+            raise LabelError(f"every label needs a name, got {bad[0]!r} among {len(self.names)} labels")
+        if len(self._positions) != len(self.names):
+            doubled = sorted({name for name in self.names if self.names.count(name) > 1})
+            raise LabelError(f"labels must be unique, but these stand twice: {', '.join(doubled)}; rename or drop them")
+        for what in ("display_names", "descriptions"):
+            strangers = sorted(set(getattr(self, what)) - set(self.names))
+            if strangers:
+                raise LabelError(f"{what} has no such label {strangers[0]!r}; {list_choices(strangers[0], self.names)}")
+
+    @cached_property
+    def _positions(self) -> dict[str, int]:
+        return {name: position for position, name in enumerate(self.names)}
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._positions
+
+    def __getitem__(self, position: int) -> str:
+        return self.names[position]
+
+    def index(self, name: str) -> int:
+        """Return the position of a label.
+
+        Raises:
+            LabelError: There is no such label; the message suggests the nearest ones.
+        """
+        try:
+            return self._positions[name]
+        except KeyError:
+            raise LabelError(f"no label {name!r}; {list_choices(name, self.names)}") from None
+
+    def display(self, name: str) -> str:
+        """Return what to show a person for a label."""
+        return self.display_names.get(name, name)
+
+    def subset(self, names: Sequence[str]) -> LabelSpace:
+        """Return a space of some of these labels, in the order given.
+
+        Example:
+            >>> LabelSpace(["cat", "dog", "cow"]).subset(["cow", "cat"]).names
+            ('cow', 'cat')
+        """
+        kept = [self.names[self.index(name)] for name in names]
+        return LabelSpace(
+            kept,
+            display_names={name: self.display_names[name] for name in kept if name in self.display_names},
+            descriptions={name: self.descriptions[name] for name in kept if name in self.descriptions},
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain lists and dictionaries, ready for JSON."""
+        return {
+            "names": list(self.names),
+            "display_names": dict(self.display_names),
+            "descriptions": dict(self.descriptions),
+        }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> LabelSpace:
+        """Make the space again that `to_dict` described."""
+        return cls(
+            values["names"],
+            display_names=values.get("display_names"),
+            descriptions=values.get("descriptions"),
+        )
+
+
+@dataclass(frozen=True)
+class BadPicture:
+    """A picture that could not be decoded: which, and why."""
+
+    index: int
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """What a model trains on or is judged by.
+
+    Args:
+        images: ``[B, 3, H, W]``, normalised.
+        targets: ``[B, L]``, 1 where a label is present, else 0.
+        known: ``[B, L]``, true where the target is known.
+        indices: ``[B]``, the pictures' positions in their data set.
+        bad: The pictures that should have been here but could not be decoded.
+    """
+
+    images: Tensor
+    targets: Tensor
+    known: Tensor
+    indices: Tensor
+    bad: tuple[BadPicture, ...] = ()
+
+    def __len__(self) -> int:
+        return int(self.indices.shape[0])
+
+    def to(self, device: torch.device | str, *, non_blocking: bool = False) -> Batch:
+        """Return the batch on another device."""
+        return Batch(
+            images=self.images.to(device, non_blocking=non_blocking),
+            targets=self.targets.to(device, non_blocking=non_blocking),
+            known=self.known.to(device, non_blocking=non_blocking),
+            indices=self.indices.to(device, non_blocking=non_blocking),
+            bad=self.bad,
+        )
+
+    def pin_memory(self) -> Self:
+        """Return the batch in page-locked memory; torch's DataLoader calls this."""
+        return type(self)(
+            images=self.images.pin_memory(),
+            targets=self.targets.pin_memory(),
+            known=self.known.pin_memory(),
+            indices=self.indices.pin_memory(),
+            bad=self.bad,
+        )
+
+
+@dataclass(frozen=True)
+class InputSpec:
+    """How a model wants its pictures.
+
+    Args:
+        size: Height and width in pixels.
+        mean: Mean per channel of what the model was trained on, for values in 0..1.
+        std: Standard deviation per channel, likewise.
+        interpolation: How pictures are resized.
+        resize: ``"squash"`` makes every picture square, as the papers do; ``"crop"`` keeps the proportions, resizes
+            the short side to size / `crop_fraction` and cuts out the centre, as ImageNet models do.
+        crop_fraction: The share of the short side that ``"crop"`` keeps.
+
+    Example:
+        >>> InputSpec(size=(448, 448)).resize
+        'squash'
+    """
+
+    size: tuple[int, int] = (224, 224)
+    mean: tuple[float, float, float] = (0.485, 0.456, 0.406)
+    std: tuple[float, float, float] = (0.229, 0.224, 0.225)
+    interpolation: Literal["bilinear", "bicubic"] = "bicubic"
+    resize: Literal["squash", "crop"] = "squash"
+    crop_fraction: float = 1.0
+
+    def __post_init__(self) -> None:
+        if min(self.size) < 1:
+            raise ConfigError(f"size must be at least 1 pixel each way, got {self.size}")
+        if min(self.std) <= 0:
+            raise ConfigError(f"std must be above 0, got {self.std}")
+        if not 0 < self.crop_fraction <= 1:
+            raise ConfigError(f"crop_fraction must be above 0 and at most 1, got {self.crop_fraction}")
+
+
+class Tag(NamedTuple):
+    """A label and how sure the model is of it."""
+
+    label: str
+    score: float
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """What a model says of some pictures.
+
+    Args:
+        scores: ``[B, L]``, probabilities, never logits.
+        labels: The labels, in the order of the columns.
+        names: What each picture is called.
+
+    Example:
+        >>> predictions = Predictions(torch.tensor([[0.9, 0.2]]), LabelSpace(["cat", "dog"]), names=["a.jpg"])
+        >>> predictions.above(0.5)
+        [[Tag(label='cat', score=0.9)]]
+    """
+
+    scores: Tensor
+    labels: LabelSpace
+    names: Sequence[str]
+
+    def __post_init__(self) -> None:
+        if self.scores.shape != (len(self.names), len(self.labels)):
+            expected = f"[{len(self.names)}, {len(self.labels)}] for {len(self.names)} names"
+            raise ConfigError(f"scores must be {expected} and {len(self.labels)} labels, got {list(self.scores.shape)}")
+        if self.scores.numel() and not (self.scores.min() >= 0 and self.scores.max() <= 1):
+            raise ConfigError("scores must be probabilities in 0..1; apply sigmoid or softmax to logits first")
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def above(self, threshold: float | Sequence[float] | Tensor = 0.5) -> list[list[Tag]]:
+        """Return each picture's tags with at least this score, the surest first.
+
+        Args:
+            threshold: One number for all labels, or one for each.
+        """
+        limits = torch.as_tensor(threshold, dtype=self.scores.dtype, device=self.scores.device)
+        if limits.ndim and limits.shape != (len(self.labels),):
+            raise ConfigError(f"give one threshold or one for each of {len(self.labels)} labels, got {limits.numel()}")
+        chosen = self.scores >= limits  # [B, L]
+        return self._tags(chosen)
+
+    def top(self, k: int = 5) -> list[list[Tag]]:
+        """Return each picture's `k` surest tags (all of them where there are fewer), the surest first."""
+        if k < 1:
+            raise ConfigError(f"k must be at least 1, got {k}")
+        best = self.scores.topk(min(k, len(self.labels)), dim=1).indices
+        chosen = torch.zeros_like(self.scores, dtype=torch.bool).scatter_(1, best, True)
+        return self._tags(chosen)
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """Return one dictionary per picture with every label's score, ready for JSON."""
+        return [
+            {"picture": name, "scores": dict(zip(self.labels, row, strict=True))}
+            for name, row in zip(self.names, self.scores.tolist(), strict=True)
+        ]
+
+    def _tags(self, chosen: Tensor) -> list[list[Tag]]:
+        """Turn a mask ``[B, L]`` into sorted tags."""
+        rows: list[list[Tag]] = []
+        for scores, mask in zip(self.scores.cpu(), chosen.cpu(), strict=True):
+            positions = mask.nonzero().flatten().tolist()
+            tags = [Tag(self.labels[position], round(scores[position].item(), 6)) for position in positions]
+            rows.append(sorted(tags, key=lambda tag: -tag.score))
+        return rows
