@@ -154,7 +154,8 @@ def boolean_matrix(rows: ArrayLike, columns: ArrayLike, *, shape: tuple[int, int
         >>> boolean_matrix([0, 0, 1], [2, 2, 0], shape=(2, 3)).toarray().astype(int).tolist()
         [[0, 0, 1], [1, 0, 0]]
     """
-    rows, columns = np.asarray(rows), np.asarray(columns)
+    rows = np.asarray(rows, dtype=np.int32)  # scipy keeps the width of what it is given: half the memory
+    columns = np.asarray(columns, dtype=np.int32)
     matrix = csr_array((np.ones(len(rows), dtype=bool), (rows, columns)), shape=shape)
     matrix.sum_duplicates()
     matrix.sort_indices()

@@ -1,0 +1,75 @@
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+
+from manylabel.data import Files, JoinedSource, LazyBytes, PictureDataset
+from manylabel.errors import ConfigError, DataError
+from manylabel.targets import Targets
+from manylabel.types import LabelSpace
+
+
+def make(names=("a", "b", "c"), splits=None):
+    targets = Targets.from_lists([[index % 2] for index in range(len(names))], num_labels=2)
+    areas = csr_array(targets.present.astype(np.float32) * 0.5)
+    return PictureDataset(
+        Files("photos", names), targets, LabelSpace(["x", "y"]), name="pets", splits=splits or {}, areas=areas
+    )
+
+
+def names_of(dataset):
+    return [dataset.pictures.name(index) for index in range(len(dataset))]
+
+
+def test_a_subset_keeps_pictures_targets_areas_and_splits_together():
+    part = make(splits={"train": np.array([0, 2]), "val": np.array([1])}).subset([2, 1])
+    assert names_of(part) == ["c", "b"]
+    assert part.targets.dense()[0].tolist() == [[1, 0], [0, 1]]
+    assert part.areas.toarray().tolist() == [[0.5, 0], [0, 0.5]]
+    assert {name: members.tolist() for name, members in part.splits.items()} == {"train": [0], "val": [1]}
+    assert names_of(make().subset(np.array([False, True, False]))) == ["b"]
+
+
+def test_a_wrong_split_lists_what_there_is():
+    with pytest.raises(DataError, match="pets has no split 'vall'; did you mean 'val'"):
+        make(splits={"val": np.array([0])}).split("vall")
+
+
+def test_selecting_labels_reorders_targets_and_areas():
+    part = make().select_labels(["y"])
+    assert part.labels.names == ("y",)
+    assert part.targets.dense()[0].ravel().tolist() == [0, 1, 0]
+    assert part.areas.toarray().ravel().tolist() == [0, 0.5, 0]
+
+
+def test_joined_parts_become_splits():
+    joined = PictureDataset.join({"train": make(), "val": make(["d"])}, name="both")
+    assert names_of(joined.split("val")) == ["d"]
+    assert names_of(joined.subset([3, 0, 1])) == ["d", "a", "b"]
+    assert joined.areas.shape == (4, 2)
+
+
+def test_joining_different_labels_is_refused():
+    other = make().select_labels(["y"])
+    with pytest.raises(DataError, match="labels differ"):
+        PictureDataset.join({"train": make(), "val": other}, name="both")
+
+
+def test_shapes_must_agree():
+    with pytest.raises(ConfigError, match=r"targets must be \[pictures, labels\] = \[1, 2\]"):
+        PictureDataset(Files("", ["a"]), Targets.from_lists([[0]], num_labels=3), LabelSpace(["x", "y"]))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        Files("root", [str(number) for number in range(6)]),
+        LazyBytes([str(number) for number in range(6)], load=lambda position: str(position).encode()),
+        JoinedSource([Files("root", ["0", "1"]), Files("other", []), Files("root", ["2", "3", "4", "5"])]),
+    ],
+    ids=lambda source: type(source).__name__,
+)
+def test_taking_twice_is_taking_of_what_was_taken(source):
+    twice = source.take([5, 1, 3, 1]).take([3, 0])
+    assert [twice.name(index) for index in range(len(twice))] == ["1", "5"]
+    assert str(twice[0]).endswith(("1", "1'"))
+    assert len(source.take([])) == 0

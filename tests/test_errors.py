@@ -1,0 +1,23 @@
+import pickle
+
+import pytest
+
+import manylabel.errors as errors
+from manylabel.errors import ManyLabelError, PictureError, list_choices
+
+
+@pytest.mark.parametrize("name", [name for name in errors.__all__ if name.endswith("Error")])
+def test_every_error_is_a_manylabel_error_and_is_drawn_in_the_tree(name):
+    assert issubclass(getattr(errors, name), ManyLabelError)
+    assert name in errors.__doc__
+
+
+def test_a_picture_error_survives_the_way_from_a_worker_process():
+    error = pickle.loads(pickle.dumps(PictureError("a b.jpg", "it is empty")))
+    assert (error.name, error.reason) == ("a b.jpg", "it is empty")
+    assert str(error) == "cannot read picture 'a b.jpg': it is empty"
+
+
+def test_choices_name_the_nearest_first_and_cut_long_lists():
+    assert list_choices("trian", ["val", "train"]).startswith("did you mean 'train'?")
+    assert list_choices("zzz", [f"label{i:03d}" for i in range(100)]).endswith("and 88 more")

@@ -1,0 +1,34 @@
+import stat
+
+import pytest
+
+from manylabel.errors import OutputExistsError
+from manylabel.storage import replacing, write_text
+
+
+def test_refuses_to_overwrite_unless_asked(tmp_path):
+    path = write_text(tmp_path / "a.txt", "old")
+    with pytest.raises(OutputExistsError, match=r"a\.txt exists already.*--overwrite"):
+        write_text(path, "new")
+    assert path.read_text() == "old"
+    write_text(path, "new", overwrite=True)
+    assert path.read_text() == "new"
+
+
+def test_an_error_while_writing_leaves_the_old_file_and_no_rubbish(tmp_path):
+    path = write_text(tmp_path / "a.txt", "old")
+
+    def fail_half_way():
+        with replacing(path, overwrite=True) as temporary:
+            temporary.write_text("half")
+            raise RuntimeError("disk full")
+
+    with pytest.raises(RuntimeError, match="disk full"):
+        fail_half_way()
+    assert [file.name for file in tmp_path.iterdir()] == ["a.txt"]
+    assert path.read_text() == "old"
+
+
+def test_makes_parent_folders_and_a_file_that_others_can_read(tmp_path):
+    path = write_text(tmp_path / "deep" / "er" / "a.txt", "text")
+    assert stat.S_IMODE(path.stat().st_mode) & stat.S_IRGRP
