@@ -1,0 +1,254 @@
+"""Seeded splits and folds in which every label, and every combination of labels, keeps its share.
+
+The problem is that of Sechidis, Tsoumakas and Vlahavas, "On the Stratification of Multi-Label Data" (ECML PKDD 2011).
+Their answer places one picture after the other; this one works on all of them at once:
+
+1. *Order.* Each picture becomes one number: its labels, from the rarest to the most common, as digits. Every second
+   digit counts downwards, as in a Gray code, so that neighbours in the order of these numbers differ in few labels.
+   Pictures of one combination stand together, beside those that share their rarest labels; so do pictures without
+   labels. A seeded shuffle decides among equals.
+2. *Deal.* The folds take turns along this order, each in proportion to its size. Sizes come out exact, and every run of
+   alike pictures is spread to within a picture or so: this keeps the combinations.
+3. *Balance.* What is left are rounding errors that add up for common labels. Take the label that is spread worst, and
+   the two folds that have too much and too little of it. From each, take the pictures whose leaving would mend most,
+   over all labels, and swap the best pair as long as the sum of squared errors falls. Repeat until no label can be
+   spread better (no two folds are more than one picture apart) or nothing helps. A sample of the pictures does most of
+   the work, as a swap found among all is hardly better than one found among some; then all of them are looked at.
+
+Only the rarest labels of a picture fit into its number (nine of 80 labels, four of 9,600); pictures that agree in these
+count as alike. What a data set lists beside the present labels, the unknown or the absent ones, is spread in the same
+way, so that each fold also keeps the share of what is known. All sums are of whole numbers, so that a seed gives the
+same split on every machine.
+
+Letters in shape comments: N pictures, L labels, C columns to balance (labels, and unknown or absent ones), K folds.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array, hstack
+
+from manylabel.data.dataset import PictureDataset
+from manylabel.errors import ConfigError
+from manylabel.targets import Targets
+
+__all__ = ["split_dataset", "stratified_folds", "stratified_split"]
+
+NUM_CANDIDATES = 32  # pictures of a fold that a round considers
+SAMPLE_SIZE = 8_000
+ROUNDS_PER_FOLD = 50  # a bound for thousands of labels; 80 labels take about ten rounds per fold
+
+
+def split_dataset(
+    dataset: PictureDataset, *, val_fraction: float = 0.2, seed: int = 0
+) -> tuple[PictureDataset, PictureDataset]:
+    """Split a data set in two, as `stratified_split` does; splits that the data set came with are left behind.
+
+    Args:
+        dataset: The pictures.
+        val_fraction: The share of the pictures that goes to the second part.
+        seed: Another seed gives another split.
+
+    Returns:
+        The pictures to train on, as split ``train``, and those to validate on, as split ``val``.
+
+    Example:
+        >>> from manylabel.data.sources import Files
+        >>> from manylabel.types import LabelSpace
+        >>> names = [f"{number}.jpg" for number in range(10)]
+        >>> targets = Targets.from_lists([[0], [1]] * 5, num_labels=2)
+        >>> dataset = PictureDataset(Files("photos", names), targets, LabelSpace(["cat", "dog"]))
+        >>> train, val = split_dataset(dataset, val_fraction=0.4)
+        >>> train.targets.positives.tolist(), val.targets.positives.tolist(), list(val.splits)
+        ([3, 3], [2, 2], ['val'])
+    """
+    train, val = stratified_split(dataset.targets, val_fraction=val_fraction, seed=seed)
+    divided = replace(dataset, splits={"train": train, "val": val})
+    return divided.split("train"), divided.split("val")
+
+
+def stratified_split(
+    targets: Targets, *, val_fraction: float, seed: int = 0
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Divide pictures in two so that every label keeps its share in both parts.
+
+    Args:
+        targets: The pictures' labels.
+        val_fraction: The share of the pictures that goes to the second part; their number is rounded.
+        seed: Another seed gives another split.
+
+    Returns:
+        The positions of the pictures to train on and to validate on, each in rising order.
+
+    Raises:
+        ConfigError: One of the parts would be empty.
+
+    Example:
+        >>> targets = Targets.from_lists([[0], [0, 1]] * 10, num_labels=2)
+        >>> train, val = stratified_split(targets, val_fraction=0.2)
+        >>> len(train), len(val), targets[val].positives.tolist()
+        (16, 4, [4, 2])
+    """
+    num_pictures = len(targets)
+    num_val = int(num_pictures * val_fraction + 0.5) if 0 < val_fraction < 1 else 0
+    if not 0 < num_val < num_pictures:
+        raise ConfigError(
+            f"val_fraction must leave pictures on both sides, got {val_fraction} of {num_pictures} pictures; "
+            "give a share between 0 and 1, or more pictures"
+        )
+    folds = _assign(targets, np.array([num_pictures - num_val, num_val]), seed)
+    return np.flatnonzero(folds == 0), np.flatnonzero(folds == 1)
+
+
+def stratified_folds(
+    targets: Targets, *, num_folds: int, seed: int = 0
+) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """Divide pictures into folds for cross-validation so that every label keeps its share in each.
+
+    Args:
+        targets: The pictures' labels.
+        num_folds: How many folds; their sizes differ by at most one picture.
+        seed: Another seed gives other folds.
+
+    Returns:
+        For each fold, the positions of the pictures to train on and to validate on, each in rising order. Every picture
+        is validated on once.
+
+    Raises:
+        ConfigError: There are fewer than two folds, or fewer pictures than folds.
+
+    Example:
+        >>> targets = Targets.from_lists([[0], [0, 1], []] * 4, num_labels=2)
+        >>> [targets[val].positives.tolist() for train, val in stratified_folds(targets, num_folds=4)]
+        [[2, 1], [2, 1], [2, 1], [2, 1]]
+    """
+    num_pictures = len(targets)
+    if not 2 <= num_folds <= num_pictures:
+        raise ConfigError(
+            f"num_folds must be at least 2 and at most the number of pictures ({num_pictures}), got {num_folds}"
+        )
+    sizes = np.full(num_folds, num_pictures // num_folds)
+    sizes[: num_pictures % num_folds] += 1
+    folds = _assign(targets, sizes, seed)
+    return [(np.flatnonzero(folds != fold), np.flatnonzero(folds == fold)) for fold in range(num_folds)]
+
+
+def _assign(targets: Targets, sizes: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
+    """Return the fold of each picture, ``[N]``, for folds of the given sizes."""
+    if seed < 0:
+        raise ConfigError(f"seed must be 0 or more, got {seed}")
+    generator = np.random.default_rng(seed)
+    columns = _columns(targets)
+    order = _order_by_likeness(columns, generator)
+    columns, folds = columns[order], _deal(sizes, generator)
+    excess = _excess(columns, folds, sizes)
+    sample = generator.permutation(len(folds))[:SAMPLE_SIZE]
+    folds[sample] = _balance(columns[sample], folds[sample], excess, unit=len(folds))
+    assigned = np.empty_like(folds)
+    assigned[order] = _balance(columns, folds, excess, unit=len(folds))
+    return assigned
+
+
+def _columns(targets: Targets) -> csr_array:
+    """Return what is to be balanced, ``[N, C]``: the labels, the rarest first, then what is listed beside them."""
+    listed = targets.unknown if targets.absent is None else targets.absent
+    matrix = targets.present if listed is None else hstack([targets.present, listed], "csr")
+    num_columns = matrix.shape[1]
+    counts = np.bincount(matrix.indices, minlength=num_columns)
+    rank = np.empty(num_columns, dtype=matrix.indices.dtype)
+    rank[np.lexsort((counts, np.arange(num_columns) >= targets.shape[1]))] = np.arange(num_columns)
+    ranked = csr_array((np.ones(matrix.nnz), rank[matrix.indices], matrix.indptr), shape=matrix.shape)
+    ranked.sort_indices()
+    return ranked
+
+
+def _order_by_likeness(columns: csr_array, generator: np.random.Generator) -> NDArray[np.int64]:
+    """Return the pictures' positions in an order in which neighbours differ in few labels; see the module's text."""
+    num_pictures, num_columns = columns.shape
+    lengths = np.diff(columns.indptr)
+    bits = max(int(num_columns).bit_length(), 1)
+    num_digits = 63 // bits
+    rows = np.repeat(np.arange(num_pictures), lengths)
+    places = np.arange(columns.nnz) - np.repeat(columns.indptr[:-1], lengths)
+    kept = places < num_digits
+    digits = np.zeros((num_pictures, num_digits), dtype=np.int64)
+    digits[rows[kept], places[kept]] = num_columns - columns.indices[kept]
+    digits[:, 1::2] = num_columns - digits[:, 1::2]
+    keys = digits @ (1 << bits * np.arange(num_digits)[::-1])
+    shuffled = generator.permutation(num_pictures)
+    return shuffled[np.argsort(keys[shuffled], kind="stable")]
+
+
+def _deal(sizes: NDArray[np.int64], generator: np.random.Generator) -> NDArray[np.int64]:
+    """Return the fold of each place in the order, ``[N]``: each fold's places are evenly spaced."""
+    spaced = np.concatenate([(np.arange(size) + generator.random()) / size for size in sizes])
+    return np.repeat(np.arange(len(sizes)), sizes)[np.argsort(spaced, kind="stable")]
+
+
+def _excess(columns: csr_array, folds: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return how far each fold is above its due of each column, ``[K, C]``, in whole N-ths of a picture."""
+    num_pictures, num_columns = columns.shape
+    places = np.repeat(folds, np.diff(columns.indptr)) * num_columns + columns.indices
+    counts = np.bincount(places, minlength=len(sizes) * num_columns).reshape(len(sizes), num_columns)
+    excess: NDArray[np.int64] = num_pictures * counts - np.outer(sizes, counts.sum(axis=0))
+    return excess.astype(np.float64)
+
+
+def _balance(
+    columns: csr_array, folds: NDArray[np.int64], excess: NDArray[np.float64], *, unit: int
+) -> NDArray[np.int64]:
+    """Swap pictures between folds, in place, until every column is spread as evenly as swaps can do it.
+
+    `unit` is one picture in the measure of `excess`.
+    """
+    stuck = np.zeros(columns.shape[1], dtype=bool)
+    for _ in range(ROUNDS_PER_FOLD * len(excess)):
+        spread = np.where(stuck, 0, np.ptp(excess, axis=0))
+        if spread.max(initial=0) <= unit:
+            break
+        worst = spread.argmax()
+        giver, taker = int(excess[:, worst].argmax()), int(excess[:, worst].argmin())
+        if _swap(columns, folds, excess, giver, taker, unit):
+            stuck[:] = False  # other folds than before may now be the ones to look at
+        else:
+            stuck[worst] = True
+    return folds
+
+
+def _swap(
+    columns: csr_array, folds: NDArray[np.int64], excess: NDArray[np.float64], giver: int, taker: int, unit: int
+) -> bool:
+    """Swap pictures of two folds where it lowers the sum of squared `excess`, in place; say whether any was."""
+    gap = excess[giver] - excess[taker]  # [C]
+    pull, costs = columns @ gap, np.diff(columns.indptr) * float(unit)  # [N]
+    leaving = _best(pull - costs, np.flatnonzero(folds == giver))
+    entering = _best(-pull - costs, np.flatnonzero(folds == taker))
+    if not (len(leaving) and len(entering)):  # a sample may hold no picture of a small fold
+        return False
+    given, taken = columns[leaving].toarray(), columns[entering].toarray()
+    # A swap of a for b lowers half the sum of squares by unit * (gap (a - b) - unit |a - b|^2).
+    penalty = unit * (given.sum(axis=1)[:, None] + taken.sum(axis=1) - 2 * given @ taken.T)
+    swapped = False
+    while True:
+        gains = (given @ gap)[:, None] - taken @ gap - penalty
+        one, other = divmod(int(gains.argmax()), len(entering))
+        if gains[one, other] <= 0:
+            return swapped
+        change = unit * (given[one] - taken[other])
+        excess[giver] -= change
+        excess[taker] += change
+        gap -= 2 * change
+        folds[leaving[one]], folds[entering[other]] = taker, giver
+        penalty[one], penalty[:, other] = np.inf, np.inf
+        swapped = True
+
+
+def _best(wishes: NDArray[np.float64], pictures: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the pictures that wish most to move; among equals, on every machine the same ones."""
+    chosen = wishes[pictures]
+    if len(chosen) <= NUM_CANDIDATES:
+        return pictures
+    limit = np.partition(chosen, -NUM_CANDIDATES)[-NUM_CANDIDATES]
+    kept = np.concatenate([np.flatnonzero(chosen > limit), np.flatnonzero(chosen == limit)])
+    return pictures.take(kept[:NUM_CANDIDATES])
