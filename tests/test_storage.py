@@ -3,7 +3,7 @@ import stat
 import pytest
 
 from manylabel.errors import OutputExistsError
-from manylabel.storage import replacing, write_text
+from manylabel.storage import replacing, replacing_folder, write_text
 
 
 def test_refuses_to_overwrite_unless_asked(tmp_path):
@@ -32,3 +32,31 @@ def test_an_error_while_writing_leaves_the_old_file_and_no_rubbish(tmp_path):
 def test_makes_parent_folders_and_a_file_that_others_can_read(tmp_path):
     path = write_text(tmp_path / "deep" / "er" / "a.txt", "text")
     assert stat.S_IMODE(path.stat().st_mode) & stat.S_IRGRP
+
+
+def test_a_folder_is_replaced_as_a_whole_or_not_at_all(tmp_path):
+    model = tmp_path / "model"
+    with replacing_folder(model) as temporary:
+        write_text(temporary / "old.txt", "old")
+    with pytest.raises(OutputExistsError), replacing_folder(model):
+        pass
+
+    def fail_half_way():
+        with replacing_folder(model, overwrite=True) as temporary:
+            write_text(temporary / "new.txt", "half")
+            raise RuntimeError("disk full")
+
+    with pytest.raises(RuntimeError, match="disk full"):
+        fail_half_way()
+    assert [file.name for file in model.iterdir()] == ["old.txt"]
+    with replacing_folder(model, overwrite=True) as temporary:
+        write_text(temporary / "new.txt", "new")
+    assert [file.name for file in model.iterdir()] == ["new.txt"]
+    assert [file.name for file in tmp_path.iterdir()] == ["model"]
+
+
+def test_an_empty_folder_may_be_filled_without_asking(tmp_path):
+    (tmp_path / "model").mkdir()
+    with replacing_folder(tmp_path / "model") as temporary:
+        write_text(temporary / "a.txt", "text")
+    assert (tmp_path / "model" / "a.txt").exists()

@@ -1,6 +1,7 @@
 """Writing files so that nothing is lost: a temporary name first, then one move into place."""
 
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,7 +9,7 @@ from pathlib import Path
 
 from manylabel.errors import OutputExistsError
 
-__all__ = ["replacing", "write_text"]
+__all__ = ["replacing", "replacing_folder", "write_text"]
 
 
 @contextmanager
@@ -34,10 +35,7 @@ def replacing(path: str | Path, *, overwrite: bool = False) -> Iterator[Path]:
         >>> [file.name for file in folder.iterdir()]
         ['a.txt']
     """
-    path = Path(path)
-    if path.exists() and not overwrite:
-        raise OutputExistsError(f"{path} exists already; choose another name or ask to overwrite it (--overwrite)")
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path = _ready(path, overwrite=overwrite)
     handle, name = tempfile.mkstemp(prefix=f".{path.stem}.", suffix=path.suffix, dir=path.parent)
     os.close(handle)
     temporary = Path(name)
@@ -47,6 +45,43 @@ def replacing(path: str | Path, *, overwrite: bool = False) -> Iterator[Path]:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def replacing_folder(path: str | Path, *, overwrite: bool = False) -> Iterator[Path]:
+    """Give a temporary folder to fill, and move it to `path` when the block ends well.
+
+    Args:
+        path: Where the folder goes in the end; parent folders are made.
+        overwrite: Whether a folder that is there may be replaced, with all that is in it.
+
+    Yields:
+        An empty folder beside `path`.
+
+    Raises:
+        OutputExistsError: Something is there and `overwrite` is false. An empty folder is nothing.
+
+    Example:
+        >>> target = Path(tempfile.mkdtemp()) / "model"
+        >>> with replacing_folder(target) as temporary:
+        ...     _ = write_text(temporary / "a.txt", "done")
+        >>> [file.name for file in target.iterdir()]
+        ['a.txt']
+    """
+    path = Path(path)
+    path = _ready(path, overwrite=overwrite or (path.is_dir() and not any(path.iterdir())))
+    workshop = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+    temporary, old = workshop / "new", workshop / "old"
+    try:
+        temporary.mkdir()
+        yield temporary
+        if path.exists():
+            path.replace(old)
+        temporary.replace(path)
+    finally:
+        if old.exists() and not path.exists():
+            old.replace(path)  # the second move failed: what was there comes back
+        shutil.rmtree(workshop, ignore_errors=True)
 
 
 def write_text(path: str | Path, text: str, *, overwrite: bool = False) -> Path:
@@ -67,6 +102,15 @@ def write_text(path: str | Path, text: str, *, overwrite: bool = False) -> Path:
     with replacing(path, overwrite=overwrite) as temporary:
         temporary.write_text(text, encoding="utf-8")
     return Path(path)
+
+
+def _ready(path: str | Path, *, overwrite: bool) -> Path:
+    """Refuse what would be overwritten and make the parent folders."""
+    path = Path(path)
+    if path.exists() and not overwrite:
+        raise OutputExistsError(f"{path} exists already; choose another name or ask to overwrite it (--overwrite)")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
 
 
 def _umask() -> int:
