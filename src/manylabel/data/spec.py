@@ -2,19 +2,118 @@
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-import numpy as np
-
+from manylabel.data.coco import coco
 from manylabel.data.dataset import PictureDataset
+from manylabel.data.files import files
+from manylabel.data.folder import folder
+from manylabel.data.hold_out import hold_out
+from manylabel.data.hugging_face import hugging_face
+from manylabel.data.voc import voc
 from manylabel.errors import SpecError, list_choices
 
-__all__ = ["FORMATS", "load", "reduce"]
+__all__ = ["FORMATS", "load"]
 
-Reader = Callable[..., PictureDataset]
+FORMATS: dict[str, Callable[..., PictureDataset]] = {
+    "coco": coco,
+    "files": files,
+    "folder": folder,
+    "hf": hugging_face,
+    "voc": voc,
+}
 
-FORMATS: dict[str, Reader] = {}
+_NEXT_OPTION = re.compile(r",(?=[A-Za-z_]\w*=)")  # any other comma belongs to a path or a value
+_TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+
+
+def load(spec: str) -> PictureDataset:
+    """Read the data set that a spec names.
+
+    A spec is ``FORMAT:PATH,option=value,...``. The options are those of the format's reader and, for every format,
+    those of `hold_out`: ``val_fraction``, ``part``, ``seed`` and ``limit``.
+
+    Args:
+        spec: Such as ``coco:~/coco,split=val2014`` or ``folder:photos,val_fraction=0.2,part=train``.
+
+    Returns:
+        The data set.
+
+    Raises:
+        SpecError: The format, an option or a value is not known; the message lists those that are.
+        DataError: The data set cannot be read.
+
+    Example:
+        >>> load("vok:photos")
+        Traceback (most recent call last):
+        manylabel.errors.SpecError: no format 'vok' (in 'vok:photos'); did you mean 'voc'? There is: ...
+    """
+    reader, path, given = _parse(spec)
+    reader_options, shared_options = _options(reader, skip=1), _options(hold_out, skip=1)
+    known = reader_options | shared_options
+    values: dict[str, Any] = {}
+    for name, text in given.items():
+        if name not in known:
+            raise SpecError(f"no option {name!r} (in {spec!r}); {list_choices(name, known)}")
+        values[name] = _convert(text, known[name], what=f"{name} (in {spec!r})")
+    first = next(iter(_options(reader, skip=0).values()))
+    dataset = reader(
+        _convert(path, first, what=f"the part after the colon (in {spec!r})"),
+        **{name: value for name, value in values.items() if name in reader_options},
+    )
+    return hold_out(dataset, **{name: value for name, value in values.items() if name in shared_options})
+
+
+def _parse(spec: str) -> tuple[Callable[..., PictureDataset], str, dict[str, str]]:
+    """Take a spec apart: the reader, the path (``~`` expanded) and the options as text."""
+    name, colon, rest = spec.partition(":")
+    if not colon:
+        raise SpecError(f"a data spec is FORMAT:PATH, got {spec!r}; {list_choices(spec, FORMATS)}")
+    if name not in FORMATS:
+        raise SpecError(f"no format {name!r} (in {spec!r}); {list_choices(name, FORMATS)}")
+    path, *pairs = _NEXT_OPTION.split(rest)
+    if not path:
+        raise SpecError(f"nothing after the colon in {spec!r}; write {name}:PATH")
+    given: dict[str, str] = {}
+    for pair in pairs:
+        option, _, text = pair.partition("=")
+        if option in given:
+            raise SpecError(f"option {option!r} stands twice in {spec!r}; keep one")
+        given[option] = text
+    return FORMATS[name], str(Path(path).expanduser()) if path.startswith("~") else path, given
+
+
+def _options(function: Callable[..., PictureDataset], *, skip: int) -> dict[str, Any]:
+    """Return the annotation of each parameter but the first `skip`."""
+    hints = get_type_hints(function)
+    return {name: hints[name] for name in list(inspect.signature(function).parameters)[skip:]}
+
+
+def _convert(text: str, annotation: Any, *, what: str) -> Any:  # noqa: ANN401 - any annotation, any value
+    """Read a value as the first of the annotated types that fits."""
+    kinds = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+    choices = {str(choice): choice for kind in kinds if get_origin(kind) is Literal for choice in get_args(kind)}
+    if text in choices:
+        return choices[text]
+    if NoneType in kinds and text.lower() == "none":
+        return None
+    if bool in kinds and text.lower() in _TRUTH:
+        return _TRUTH[text.lower()]
+    for kind in (int, float):
+        if kind in kinds:
+            try:
+                return kind(text)
+            except ValueError:
+                continue
+    if str in kinds:
+        return text
+    if Path in kinds:
+        return Path(text)
+    if choices:
+        raise SpecError(f"{what} cannot be {text!r}; {list_choices(text, choices)}")
+    words = {int: "a whole number", float: "a number", bool: "true or false", NoneType: "none"}
+    wanted = " or ".join(word for kind, word in words.items() if kind in kinds)
+    raise SpecError(f"{what} must be {wanted}, got {text!r}")

@@ -1,0 +1,89 @@
+"""ImageNet-style folders: one folder of pictures per label, with or without a folder per split above them."""
+
+from pathlib import Path
+
+import numpy as np
+
+from manylabel.data.dataset import PictureDataset
+from manylabel.data.layout import existing, picture_names, subfolders
+from manylabel.data.sources import Files
+from manylabel.errors import DataError, list_choices
+from manylabel.targets import Targets, boolean_matrix
+from manylabel.types import LabelSpace
+
+__all__ = ["SPLIT_FOLDERS", "folder"]
+
+SPLIT_FOLDERS = ("train", "val", "valid", "validation", "test")
+
+
+def folder(path: str | Path, *, split: str | None = None) -> PictureDataset:
+    """Read pictures that lie in one folder per label, at any depth inside it.
+
+    The labels are the names of the folders, sorted, over all splits; a folder without pictures is a label without
+    positives. Folders called ``train``, ``val``, ``valid``, ``validation`` or ``test`` are splits when they hold
+    folders themselves and either two of them are there or nothing else is.
+
+    Args:
+        path: A folder with a folder per label, or with a folder per split.
+        split: Which split; all there are when left out.
+
+    Returns:
+        The data set, single-label.
+
+    Raises:
+        DataError: The folder or split is missing, holds no pictures, or a picture lies outside the labels' folders.
+
+    Example:
+        >>> from tempfile import mkdtemp
+        >>> root = Path(mkdtemp())
+        >>> for name in ("cat/a.jpg", "dog/b.jpg", "dog/old/c.jpg"):
+        ...     (root / name).parent.mkdir(exist_ok=True)
+        ...     (root / name).touch()
+        >>> pets = folder(root)
+        >>> pets.labels.names, pets.targets.positives.tolist()
+        (('cat', 'dog'), [1, 2])
+    """
+    root = existing(path)
+    if not root.is_dir():
+        raise DataError(f"{root} is a file; give a folder that holds one folder per label")
+    splits = _find_splits(root)
+    if split is not None and split not in splits:
+        there = (
+            list_choices(split, splits) if splits else f"it has none, but these labels: {', '.join(subfolders(root))}"
+        )
+        raise DataError(f"{root} has no split {split!r}; {there}")
+    labels = LabelSpace(sorted({name for above in splits or [""] for name in subfolders(root / above)}))
+    if not splits:
+        return _read(root, "", labels)
+    parts = {name: _read(root, f"{name}/", labels) for name in ([split] if split else splits)}
+    return PictureDataset.join(parts, name=" ".join(filter(None, (root.absolute().name, split))))
+
+
+def _find_splits(root: Path) -> list[str]:
+    """Return the splits there are, in the order of learning; none where the labels' folders come first."""
+    inside = subfolders(root)
+    splits = [name for name in SPLIT_FOLDERS if name in inside and subfolders(root / name)]
+    alone = set(inside) <= set(SPLIT_FOLDERS)  # else a lone folder `train` may be a label beside `bus` and `car`
+    return splits if alone or len(splits) > 1 else []
+
+
+def _read(root: Path, prefix: str, labels: LabelSpace) -> PictureDataset:
+    """Read the pictures of one split."""
+    names = picture_names(root / prefix)
+    if not names:
+        raise DataError(f"no pictures in {root / prefix}; in it {list_choices('', subfolders(root / prefix))}")
+    outside = [name for name in names if "/" not in name]
+    if outside:
+        raise DataError(
+            f"{root / prefix / outside[0]} and {len(outside) - 1} more pictures lie outside the labels' folders; "
+            "move each into the folder of its label, or read pictures without labels with files:PATH"
+        )
+    columns = np.array([labels.index(name.partition("/")[0]) for name in names], dtype=np.int64)
+    present = boolean_matrix(np.arange(len(names)), columns, shape=(len(names), len(labels)))
+    return PictureDataset(
+        pictures=Files(root, [prefix + name for name in names]),
+        targets=Targets(present),
+        labels=labels,
+        name=root.absolute().name,
+        single_label=True,
+    )

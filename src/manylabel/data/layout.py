@@ -1,0 +1,90 @@
+"""Finding things in a data set's folders, with errors that list what is there."""
+
+import os
+from pathlib import Path
+
+from manylabel.errors import DataError, list_choices
+
+__all__ = ["PICTURE_ENDINGS", "existing", "picture_names", "subfolders"]
+
+PICTURE_ENDINGS = frozenset(
+    (".avif", ".bmp", ".gif", ".jfif", ".jpe", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
+)
+
+
+def existing(path: str | Path) -> Path:
+    """Return the path if something is there.
+
+    Raises:
+        DataError: Nothing is there; the message lists what lies beside it.
+
+    Example:
+        >>> existing("src/manylabel/dta")
+        Traceback (most recent call last):
+        manylabel.errors.DataError: src/manylabel/dta does not exist; in src/manylabel ...
+    """
+    path = Path(path)
+    if path.exists():
+        return path
+    nearest = next((parent for parent in path.parents if parent.is_dir()), Path())
+    missing = path.relative_to(nearest).parts[0]
+    beside = sorted(entry.name for entry in nearest.iterdir() if not entry.name.startswith("."))
+    raise DataError(f"{path} does not exist; in {nearest} {list_choices(missing, beside)}")
+
+
+def subfolders(folder: Path) -> list[str]:
+    """Return the names of the folders in a folder, sorted, hidden ones left out.
+
+    Example:
+        >>> from tempfile import mkdtemp
+        >>> root = Path(mkdtemp())
+        >>> for name in ("dog", "cat", ".cache"):
+        ...     (root / name).mkdir()
+        >>> subfolders(root)
+        ['cat', 'dog']
+    """
+    with os.scandir(folder) as entries:
+        return sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
+
+
+def picture_names(folder: Path) -> list[str]:
+    """Return the pictures below a folder, at any depth, by their endings; hidden files and folders are left out.
+
+    Args:
+        folder: Where to look; links to other folders are followed.
+
+    Returns:
+        Sorted names relative to `folder`, with ``/`` between their parts.
+
+    Raises:
+        DataError: A name is not valid Unicode, so that no report could show it.
+
+    Example:
+        >>> from tempfile import mkdtemp
+        >>> root = Path(mkdtemp())
+        >>> for name in ("b.jpg", "a.PNG", "notes.txt"):
+        ...     (root / name).touch()
+        >>> picture_names(root)
+        ['a.PNG', 'b.jpg']
+    """
+    names: list[str] = []
+    for where, inner, found in os.walk(folder, followlinks=True):
+        inner[:] = [name for name in inner if not name.startswith(".")]
+        prefix = Path(where).relative_to(folder).as_posix() + "/"
+        names += [
+            f"{prefix}{name}".removeprefix("./")
+            for name in found
+            if not name.startswith(".") and os.path.splitext(name)[1].lower() in PICTURE_ENDINGS  # noqa: PTH122 - a Path for each of a million names takes seconds
+        ]
+    for name in names:
+        if not name.isascii() and _cannot_be_encoded(name):
+            raise DataError(f"a file name in {folder} is not valid Unicode: {name!a}; rename the file")
+    return sorted(names)
+
+
+def _cannot_be_encoded(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
