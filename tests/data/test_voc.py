@@ -1,8 +1,8 @@
 import logging
 
 import pytest
-from conformance.reader_suite import Example, SplitReaderSuite, draw
 
+from conformance.reader_suite import Example, SplitReaderSuite, draw
 from manylabel.data import load, voc
 from manylabel.data.voc import VOC_LABELS
 from manylabel.errors import ConfigError, DataError, SpecError
@@ -100,7 +100,7 @@ def test_reads_the_only_year_of_a_devkit_from_any_folder_above(root):
 def test_lists_the_years_of_a_devkit_with_several(root):
     annotate(root.parent / "VOC2012", "1")
     list_split(root.parent / "VOC2012", "train", "1")
-    with pytest.raises(DataError, match="several years; choose one: .*VOC2007, .*VOC2012"):
+    with pytest.raises(DataError, match=r"several years; choose one: .*VOC2007, .*VOC2012"):
         voc(root.parent)
 
 

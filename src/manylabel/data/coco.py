@@ -80,7 +80,7 @@ def _find_annotations(path: Path) -> tuple[Path, dict[str, Path]]:
         return root, {path.stem.removeprefix("instances_"): path}
     files = sorted((path / "annotations").glob("instances_*.json"))
     if not files:
-        inside = list_choices("annotations", (entry.name for entry in path.iterdir()))
+        inside = list_choices("", (entry.name for entry in path.iterdir()))
         raise DataError(f"{path} is not MS-COCO: no file annotations/instances_*.json; in it {inside}")
     return path, {file.stem.removeprefix("instances_"): file for file in files}
 
@@ -94,7 +94,7 @@ def _find_pictures(root: Path, split: str, images: str | Path | None) -> tuple[P
     if images is None:
         raise DataError(
             f"no pictures of split {split!r}: {root / split} does not exist; give images=FOLDER "
-            f"or choose another split; in {root} {list_choices(split, subfolders(root))}"
+            f"or choose another split; {list_choices(split, subfolders(root))} (in {root})"
         )
     return base, ""
 

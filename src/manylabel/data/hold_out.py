@@ -6,6 +6,7 @@ from typing import Literal
 import numpy as np
 
 from manylabel.data.dataset import PictureDataset
+from manylabel.data.splits import stratified_split
 from manylabel.errors import ConfigError
 
 __all__ = ["hold_out"]
@@ -50,8 +51,6 @@ def hold_out(
     if limit is not None and limit < 1:
         raise ConfigError(f"limit must be at least 1 picture, got {limit}")
     if val_fraction is not None:
-        from manylabel.data.splits import stratified_split
-
         train, val = stratified_split(dataset.targets, val_fraction=val_fraction, seed=seed)
         dataset = replace(dataset, splits={"train": train, "val": val})
     if part is not None:

@@ -21,7 +21,7 @@ def existing(path: str | Path) -> Path:
     Example:
         >>> existing("src/manylabel/dta")
         Traceback (most recent call last):
-        manylabel.errors.DataError: src/manylabel/dta does not exist; in src/manylabel ...
+        manylabel.errors.DataError: src/manylabel/dta does not exist; did you mean 'data'? There is: ...
     """
     path = Path(path)
     if path.exists():
@@ -29,7 +29,7 @@ def existing(path: str | Path) -> Path:
     nearest = next((parent for parent in path.parents if parent.is_dir()), Path())
     missing = path.relative_to(nearest).parts[0]
     beside = sorted(entry.name for entry in nearest.iterdir() if not entry.name.startswith("."))
-    raise DataError(f"{path} does not exist; in {nearest} {list_choices(missing, beside)}")
+    raise DataError(f"{path} does not exist; {list_choices(missing, beside)} (in {nearest})")
 
 
 def subfolders(folder: Path) -> list[str]:
