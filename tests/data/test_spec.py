@@ -67,11 +67,12 @@ def test_reads_values_as_the_reader_annotates_them(calls):
     assert calls[3] == (12, None, 0)
 
 
-def test_expands_the_home_folder(calls, monkeypatch):
+def test_expands_the_home_folder_in_paths_only(calls, monkeypatch):
     monkeypatch.setenv("HOME", "/somewhere")
     monkeypatch.setenv("USERPROFILE", "/somewhere")
-    load("fake:~/photos")
-    assert Path(calls[0][0]) == Path("/somewhere/photos")
+    load("fake:~/photos,images=~/pictures,split=~")
+    assert calls[0] == (Path("/somewhere/photos"), DEFAULTS | {"split": "~"})
+    assert calls[1][1] == Path("/somewhere/pictures")
 
 
 def test_every_format_takes_a_hold_out_and_a_limit(calls):

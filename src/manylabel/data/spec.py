@@ -68,7 +68,7 @@ def load(spec: str) -> PictureDataset:
 
 
 def _parse(spec: str) -> tuple[Callable[..., PictureDataset], str, dict[str, str]]:
-    """Take a spec apart: the reader, the path (``~`` expanded) and the options as text."""
+    """Take a spec apart: the reader, the path and the options as text."""
     name, colon, rest = spec.partition(":")
     if not colon:
         raise SpecError(f"a data spec is FORMAT:PATH, got {spec!r}; {list_choices(spec, FORMATS)}")
@@ -83,7 +83,7 @@ def _parse(spec: str) -> tuple[Callable[..., PictureDataset], str, dict[str, str
         if option in given:
             raise SpecError(f"option {option!r} stands twice in {spec!r}; keep one")
         given[option] = text
-    return FORMATS[name], str(Path(path).expanduser()) if path.startswith("~") else path, given
+    return FORMATS[name], path, given
 
 
 def _options(function: Callable[..., PictureDataset], *, skip: int) -> dict[str, Any]:
@@ -108,10 +108,10 @@ def _convert(text: str, annotation: Any, *, what: str) -> Any:  # noqa: ANN401 -
                 return kind(text)
             except ValueError:
                 continue
+    if Path in kinds:
+        return Path(text).expanduser() if text.startswith("~") or str not in kinds else text
     if str in kinds:
         return text
-    if Path in kinds:
-        return Path(text)
     if choices:
         raise SpecError(f"{what} cannot be {text!r}; {list_choices(text, choices)}")
     words = {int: "a whole number", float: "a number", bool: "true or false", NoneType: "none"}

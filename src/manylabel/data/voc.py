@@ -37,9 +37,9 @@ def voc(
 ) -> PictureDataset:
     """Read PASCAL VOC 2007 or 2012, or own data in the same form.
 
-    The labels are the 20 official ones in their official order; if an object of another name is found, they are the
-    sorted names in all annotations. A ``test`` split that lacks annotations, as that of VOC 2012 does, is read with
-    every label unknown.
+    The labels are the 20 official ones in their official order; if any annotation names another object, they are
+    the sorted names in all annotations, the same for every split. A ``test`` split that lacks annotations, as that of
+    VOC 2012 does, is read with every label unknown.
 
     Args:
         path: ``VOC2012`` or such, with ``Annotations``, ``ImageSets/Main`` and ``JPEGImages``; or the ``VOCdevkit``
@@ -73,7 +73,7 @@ def voc(
     for name in ids:
         if name not in without_annotation:
             objects.read(root / "Annotations" / f"{name}.xml", picture=positions[name])
-    labels = LabelSpace(_label_names(root, set(objects.labels)))
+    labels = LabelSpace(_label_names(root, set(objects.labels), read=set(ids) - without_annotation))
     columns = np.array([labels.index(name) for name in objects.labels], dtype=np.int64)
     blank = np.array([positions[name] for name in without_annotation], dtype=np.int64)
     targets = _judge(objects, columns, blank, shape=(len(ids), len(labels)), difficult=difficult)
@@ -195,14 +195,14 @@ def _without_annotation(root: Path, members: dict[str, list[str]]) -> set[str]:
     return unpublished
 
 
-def _label_names(root: Path, found: set[str]) -> list[str]:
-    """Return the official labels or, for own data, all names in all annotations, so that splits agree on them."""
-    if found <= set(VOC_LABELS):
-        return list(VOC_LABELS)
-    everything = _Objects()
+def _label_names(root: Path, found: set[str], *, read: set[str]) -> list[str]:
+    """Return the labels; annotations that were not read for their objects are read too, so that all splits agree."""
+    rest = _Objects()
     for file in (root / "Annotations").glob("*.xml"):
-        everything.read(file, picture=0)
-    return sorted(set(everything.labels))
+        if file.stem not in read:
+            rest.read(file, picture=0)
+    names = found.union(rest.labels)
+    return list(VOC_LABELS) if names <= set(VOC_LABELS) else sorted(names)
 
 
 def _picture_names(root: Path, ids: list[str]) -> list[str]:
