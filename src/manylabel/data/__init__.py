@@ -1,11 +1,17 @@
 """Pictures and labels in: one reader per format, all giving a `PictureDataset`."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from manylabel.data.coco import coco
 from manylabel.data.dataset import PictureDataset
+from manylabel.data.decode import decode, picture_size
 from manylabel.data.files import files
 from manylabel.data.folder import folder
 from manylabel.data.hold_out import hold_out
 from manylabel.data.hugging_face import hugging_face
+from manylabel.data.loading import DecodedPictures, PictureLoader, collate
+from manylabel.data.sampling import EpochSampler, class_aware_sampler
 from manylabel.data.scenes import scenes, write_scenes
 from manylabel.data.sources import Files, JoinedSource, LazyBytes, PictureSource
 from manylabel.data.spec import FORMATS, load
@@ -14,17 +20,26 @@ from manylabel.data.voc import voc
 
 __all__ = [
     "FORMATS",
+    "TYPE_CHECKING",
+    "DecodedPictures",
+    "EpochSampler",
     "Files",
     "JoinedSource",
     "LazyBytes",
     "PictureDataset",
+    "PictureLoader",
     "PictureSource",
+    "class_aware_sampler",
     "coco",
+    "collate",
+    "decode",
     "files",
     "folder",
     "hold_out",
     "hugging_face",
+    "import_module",
     "load",
+    "picture_size",
     "scenes",
     "split_dataset",
     "stratified_folds",

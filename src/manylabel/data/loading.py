@@ -1,0 +1,252 @@
+"""Batches of decoded pictures, in which bad pictures are left out, counted and named.
+
+Letters in shape comments: B pictures of a batch, L labels, H and W pixels.
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import torch
+from PIL import Image
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, Sampler
+
+from manylabel.data.dataset import PictureDataset
+from manylabel.data.decode import decode
+from manylabel.data.sampling import Draw, SeededBatches, every_picture
+from manylabel.errors import BadPicturesError, ConfigError, DataError, PictureError, list_choices
+from manylabel.types import BadPicture, Batch
+
+__all__ = ["DecodedPictures", "OnBad", "PictureLoader", "Sample", "collate"]
+
+logger = logging.getLogger(__name__)
+
+OnBad = Literal["skip", "raise", "stop_above_share"]
+"""What happens to pictures that cannot be decoded."""
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """A decoded picture: its position, image ``[3, H, W]``, and targets and what is known of them ``[L]``."""
+
+    index: int
+    image: Tensor
+    targets: Tensor
+    known: Tensor
+
+
+class DecodedPictures(Dataset[Sample | BadPicture]):
+    """Decodes and transforms the pictures of a data set; one that cannot be decoded becomes a `BadPicture`.
+
+    Args:
+        dataset: The pictures and their labels.
+        transform: Makes a tensor of an RGB picture. If it has `at_least` (height, width), JPEG files that are much
+            larger are decoded at reduced scale.
+
+    Example:
+        >>> from manylabel import LabelSpace
+        >>> from manylabel.data import Files, eval_transform
+        >>> from manylabel.targets import Targets
+        >>> from manylabel.types import InputSpec
+        >>> targets = Targets.from_lists([[0]], num_labels=1)
+        >>> dataset = PictureDataset(Files("nowhere", ["a.jpg"]), targets, LabelSpace(["cat"]))
+        >>> DecodedPictures(dataset, transform=eval_transform(InputSpec()))[0]
+        BadPicture(index=0, name='a.jpg', reason='there is no such file')
+    """
+
+    def __init__(self, dataset: PictureDataset, *, transform: Callable[[Image.Image], Tensor]) -> None:
+        self.dataset = dataset
+        self.transform = transform
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, draw: Draw | int) -> Sample | BadPicture:
+        return self.__getitems__([draw])[0]
+
+    def __getitems__(self, draws: Sequence[Draw | int]) -> list[Sample | BadPicture]:
+        """Return a whole batch at once; torch calls this. A plain position takes its seed from torch's generator."""
+        seeded = [draw if isinstance(draw, Draw) else Draw(draw, int(torch.randint(2**32, ()))) for draw in draws]
+        targets, known = map(torch.from_numpy, self.dataset.targets.dense([draw.index for draw in seeded]))  # [B, L]
+        with torch.random.fork_rng(devices=[]):
+            return [self._sample(draw, *rows) for draw, *rows in zip(seeded, targets, known, strict=True)]
+
+    def _sample(self, draw: Draw, targets: Tensor, known: Tensor) -> Sample | BadPicture:
+        name = self.dataset.pictures.name(draw.index)
+        try:
+            picture = decode(
+                self._fetch(draw.index, name), name=name, at_least=getattr(self.transform, "at_least", None)
+            )
+        except PictureError as error:
+            return BadPicture(draw.index, name, error.reason)
+        torch.default_generator.manual_seed(draw.seed)
+        return Sample(draw.index, self.transform(picture), targets, known)
+
+    def _fetch(self, index: int, name: str) -> Path | bytes:
+        try:
+            return self.dataset.pictures[index]
+        except Exception as error:
+            raise PictureError(name, f"it could not be fetched: {type(error).__name__}: {error}") from error
+
+
+def collate(samples: Sequence[Sample | BadPicture]) -> Batch:
+    """Put samples into one batch; bad pictures are listed beside it.
+
+    Example:
+        >>> sample = Sample(7, torch.zeros(3, 2, 2), targets=torch.ones(1), known=torch.tensor([True]))
+        >>> batch = collate([sample, BadPicture(8, "b.jpg", "it is empty")])
+        >>> batch.images.shape, batch.indices.tolist(), len(batch.bad)
+        (torch.Size([1, 3, 2, 2]), [7], 1)
+    """
+    good = [sample for sample in samples if isinstance(sample, Sample)]
+    bad = tuple(sample for sample in samples if isinstance(sample, BadPicture))
+    indices = torch.tensor([sample.index for sample in good], dtype=torch.int64)
+    if not good:
+        nothing = torch.empty(0)
+        return Batch(images=nothing, targets=nothing, known=nothing.bool(), indices=indices, bad=bad)
+    return Batch(
+        images=torch.stack([sample.image for sample in good]),
+        targets=torch.stack([sample.targets for sample in good]),
+        known=torch.stack([sample.known for sample in good]),
+        indices=indices,
+        bad=bad,
+    )
+
+
+class PictureLoader(DataLoader[Any]):
+    """Yields batches of pictures and keeps account of those that cannot be decoded.
+
+    A bad picture is left out of its batch, which is then smaller; nothing takes its place. A batch of which nothing
+    is left is not yielded. Each bad picture is recorded once, whatever the number of epochs.
+
+    The first pass is epoch 0, each further pass the next epoch; `set_epoch` goes to any other. Order and augmentation
+    follow from the seed and the epoch alone, whatever the number of workers.
+
+    Args:
+        dataset: The pictures and their labels.
+        transform: Makes a tensor of an RGB picture, see `DecodedPictures`.
+        batch_size: Pictures per batch.
+        shuffle: Whether the order is random, another one each epoch.
+        sampler: Which pictures in which order, instead of `shuffle`; such as that of `class_aware_sampler`.
+        drop_last: Whether to leave out a last batch that is not full.
+        num_workers: Processes that decode, beside the main one; 0 decodes in the main one.
+        on_bad: What to do about bad pictures: ``"skip"`` them, ``"raise"`` the first as `PictureError`, or
+            ``"stop_above_share"``: skip, until there are too many.
+        max_bad_share: The share of the data set that may be bad with ``"stop_above_share"``.
+        seed: Fixes order and augmentation.
+        pin_memory: Whether batches come in page-locked memory, from where they reach a GPU faster.
+        multiprocessing_context: How workers start: ``"fork"``, ``"spawn"`` or ``"forkserver"``; Python's choice when
+            left out.
+
+    Raises:
+        ConfigError: A setting is wrong.
+        PictureError: While iterating, with ``on_bad="raise"``.
+        BadPicturesError: While iterating, with ``on_bad="stop_above_share"``.
+        DataError: While iterating: a worker died.
+
+    Example:
+        >>> from manylabel import LabelSpace
+        >>> from manylabel.data import Files, eval_transform
+        >>> from manylabel.targets import Targets
+        >>> from manylabel.types import InputSpec
+        >>> targets = Targets.from_lists([[0], [0]], num_labels=1)
+        >>> dataset = PictureDataset(Files("nowhere", ["a.jpg", "b.jpg"]), targets, LabelSpace(["cat"]))
+        >>> loader = PictureLoader(dataset, transform=eval_transform(InputSpec()), batch_size=2, on_bad="skip")
+        >>> len(list(loader)), [picture.name for picture in loader.bad]
+        (0, ['a.jpg', 'b.jpg'])
+    """
+
+    def __init__(
+        self,
+        dataset: PictureDataset,
+        *,
+        transform: Callable[[Image.Image], Tensor],
+        batch_size: int = 32,
+        shuffle: bool = False,
+        sampler: Sampler[int] | None = None,
+        drop_last: bool = False,
+        num_workers: int = 0,
+        on_bad: OnBad = "stop_above_share",
+        max_bad_share: float = 0.01,
+        seed: int = 0,
+        pin_memory: bool = False,
+        multiprocessing_context: Literal["fork", "spawn", "forkserver"] | None = None,
+    ) -> None:
+        if on_bad not in get_args(OnBad):
+            raise ConfigError(f"on_bad cannot be {on_bad!r}; {list_choices(on_bad, get_args(OnBad))}")
+        if not 0 <= max_bad_share <= 1:
+            raise ConfigError(f"max_bad_share must be in 0..1, got {max_bad_share}")
+        if batch_size < 1 or num_workers < 0:
+            raise ConfigError(f"batch_size must be at least 1 and num_workers 0, got {batch_size} and {num_workers}")
+        if shuffle and sampler is not None:
+            raise ConfigError("give shuffle or a sampler, not both: the sampler decides on the order")
+        self.on_bad = on_bad
+        self.max_bad_share = max_bad_share
+        self.seed = seed
+        self._num_pictures = len(dataset)
+        self._bad: dict[int, BadPicture] = {}
+        self.batches = SeededBatches(
+            every_picture(len(dataset), shuffle=shuffle, seed=seed) if sampler is None else sampler,
+            batch_size=batch_size,
+            drop_last=drop_last,
+            seed=seed,
+        )
+        super().__init__(
+            DecodedPictures(dataset, transform=transform),
+            batch_sampler=self.batches,
+            collate_fn=collate,
+            num_workers=num_workers,
+            persistent_workers=num_workers > 0,
+            pin_memory=pin_memory,
+            multiprocessing_context=multiprocessing_context if num_workers else None,
+            generator=torch.Generator(),  # its own: else each pass would move torch's, on which training depends
+        )
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch of the next pass."""
+        self.batches.set_epoch(epoch)
+
+    def __iter__(self) -> Iterator[Batch]:  # type: ignore[override] # torch promises its own class, users a `Batch`
+        try:
+            for batch in super().__iter__():
+                self._account(batch.bad)
+                if len(batch):
+                    yield batch
+        except RuntimeError as error:
+            if "DataLoader worker (pid" not in str(error):
+                raise
+            raise DataError(
+                f"a process that decodes pictures was ended from outside ({error}); most often memory ran out: "
+                f"lower num_workers ({self.num_workers}) or batch_size ({self.batches.batch_size}), "
+                "or give a container more shared memory"
+            ) from error
+
+    @property
+    def bad(self) -> list[BadPicture]:
+        """The bad pictures so far, each once, in the order in which they were met."""
+        return list(self._bad.values())
+
+    def _account(self, bad: Sequence[BadPicture]) -> None:
+        """Record bad pictures that were not met before, and stop where the policy says so."""
+        for picture in bad:
+            if picture.index not in self._bad:
+                logger.warning("bad picture %r: %s", picture.name, picture.reason)
+            self._bad.setdefault(picture.index, picture)
+        if bad and self.on_bad == "raise":
+            raise PictureError(bad[0].name, bad[0].reason)
+        if bad and self.on_bad == "stop_above_share" and len(self._bad) > self.max_bad_share * self._num_pictures:
+            raise BadPicturesError(self._complaint())
+
+    def _complaint(self, *, at_most: int = 20) -> str:
+        bad = self.bad
+        lines = [
+            f"{len(bad)} of {self._num_pictures} pictures cannot be read so far, more than "
+            f"max_bad_share={self.max_bad_share} allows; mend or remove them, or raise max_bad_share:",
+            *(f"  {picture.name!r}: {picture.reason}" for picture in bad[:at_most]),
+        ]
+        if len(bad) > at_most:
+            lines.append(f"  and {len(bad) - at_most} more")
+        return "\n".join(lines)

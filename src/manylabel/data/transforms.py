@@ -1,0 +1,280 @@
+"""From a picture to what a model takes: for evaluation, for training, and as several views for test time.
+
+Letters in shape comments: V views of a picture, H and W pixels.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import torch
+from PIL import Image
+from torch import Tensor, nn
+from torchvision.transforms import InterpolationMode, v2
+from torchvision.transforms.v2 import functional
+
+from manylabel.errors import ConfigError
+from manylabel.types import InputSpec
+
+__all__ = ["Cover", "Cutout", "PictureTransform", "Views", "eval_transform", "train_transform", "views_transform"]
+
+_LONGEST = 8  # a strip of 1 x 50,000 pixels that kept its proportions would grow to gigabytes
+
+
+class PictureTransform:
+    """Steps that turn a picture into a normalised tensor.
+
+    All chance comes from torch's generator for the CPU, so `torch.manual_seed` fixes it.
+
+    Args:
+        steps: What happens to the picture, in order.
+        at_least: Height and width below which the steps need no detail; `decode` takes it from here.
+
+    Example:
+        >>> transform = eval_transform(InputSpec(size=(2, 3), interpolation="bilinear"))
+        >>> transform.at_least, transform(Image.new("RGB", (640, 480))).shape
+        ((2, 3), torch.Size([3, 2, 3]))
+        >>> transform
+        PictureTransform(
+            PILToTensor(),
+            Resize(size=[2, 3], interpolation=InterpolationMode.BILINEAR, antialias=True),
+            ToDtype(scale=True),
+            Normalize(mean=[0.485, 0.456, 0.406], std=[0.229, 0.224, 0.225], inplace=True),
+            at_least=(2, 3),
+        )
+    """
+
+    def __init__(self, steps: Sequence[Callable[[Any], Any]], *, at_least: tuple[int, int]) -> None:
+        self.steps = tuple(steps)
+        self.at_least = at_least
+
+    def __call__(self, picture: Image.Image) -> Tensor:
+        """Return what a model takes, for one RGB picture."""
+        result: Any = picture
+        for step in self.steps:
+            result = step(result)
+        return torch.as_tensor(result)
+
+    def __repr__(self) -> str:
+        steps = "".join(f"    {step},\n" for step in self.steps)
+        return f"{type(self).__name__}(\n{steps}    at_least={self.at_least},\n)"
+
+
+def eval_transform(spec: InputSpec) -> PictureTransform:
+    """Return the transform for validation, test and prediction: resize as the model wants it, then normalise.
+
+    Args:
+        spec: How the model wants its pictures.
+
+    Returns:
+        A transform from a picture to ``[3, H, W]``.
+
+    Example:
+        >>> eval_transform(InputSpec(size=(224, 224), resize="crop", crop_fraction=0.875)).at_least
+        (256, 256)
+    """
+    size = _enlarged(spec, spec.crop_fraction) if spec.resize == "crop" else spec.size
+    cut = [v2.CenterCrop(spec.size)] if spec.resize == "crop" else []
+    return PictureTransform([v2.PILToTensor(), _resize(spec, size), *cut, *_normalise(spec)], at_least=size)
+
+
+def train_transform(
+    spec: InputSpec,
+    *,
+    flip: bool = True,
+    cutout: float = 0.5,
+    randaugment: bool = True,
+    num_operations: int = 2,
+    magnitude: int = 9,
+) -> PictureTransform:
+    """Return the training recipe of the papers: square resize, flip, Cutout, RandAugment, normalise.
+
+    The order is that of the code of ASL and ML-Decoder, where Cutout comes before RandAugment. The strength of
+    RandAugment is left open there; it is that of its own paper here. The flip is ours. Where the model wants its
+    pictures cropped (``spec.resize == "crop"``), the crop is at a random place instead of the centre.
+
+    Args:
+        spec: How the model wants its pictures.
+        flip: Whether to mirror every other picture.
+        cutout: Side of the hole as a share of the picture's side; 0 cuts no hole.
+        randaugment: Whether to apply RandAugment (https://arxiv.org/abs/1909.13719).
+        num_operations: Number of changes RandAugment makes to a picture (N in the paper).
+        magnitude: Their strength, 0 to 30 (M in the paper).
+
+    Returns:
+        A transform from a picture to ``[3, H, W]``.
+
+    Example:
+        >>> transform = train_transform(InputSpec(size=(64, 64)))
+        >>> picture = Image.new("RGB", (640, 480))
+        >>> _ = torch.manual_seed(0)
+        >>> first = transform(picture)
+        >>> _ = torch.manual_seed(0)
+        >>> torch.equal(first, transform(picture))
+        True
+    """
+    size = _enlarged(spec, spec.crop_fraction) if spec.resize == "crop" else spec.size
+    steps: list[nn.Module] = [v2.PILToTensor(), _resize(spec, size)]
+    if spec.resize == "crop":
+        steps.append(v2.RandomCrop(spec.size))
+    if flip:
+        steps.append(v2.RandomHorizontalFlip())
+    if cutout:
+        steps.append(Cutout(cutout))
+    if randaugment:
+        # On Pillow pictures this takes a third of the time that it takes on tensors; resizing is the other way round.
+        augment = v2.RandAugment(num_ops=num_operations, magnitude=magnitude)
+        steps += [v2.ToPILImage(), augment, v2.PILToTensor()]
+    return PictureTransform([*steps, *_normalise(spec)], at_least=size)
+
+
+def views_transform(
+    spec: InputSpec, *, flip: bool = True, crops: Literal[1, 5, 10] = 1, crop_fraction: float = 0.875
+) -> PictureTransform:
+    """Return a transform that gives several views of a picture, whose scores are then averaged.
+
+    Args:
+        spec: How the model wants its pictures.
+        flip: Whether each view also comes mirrored.
+        crops: 1 is the picture as in evaluation; 5 is the four corners and the centre; 10 is 5 and their mirror images,
+            whatever `flip` says.
+        crop_fraction: The share of the picture's sides that each of 5 or 10 crops keeps.
+
+    Returns:
+        A transform from a picture to ``[V, 3, H, W]``; V is `crops`, twice that for 1 or 5 with `flip`.
+
+    Example:
+        >>> transform = views_transform(InputSpec(size=(224, 224)), crops=5)
+        >>> transform.at_least, transform(Image.new("RGB", (640, 480))).shape
+        ((256, 256), torch.Size([10, 3, 224, 224]))
+    """
+    if crops not in (1, 5, 10):
+        raise ConfigError(f"crops must be 1, 5 or 10, got {crops}")
+    if not 0 < crop_fraction <= 1:
+        raise ConfigError(f"crop_fraction must be above 0 and at most 1, got {crop_fraction}")
+    if crops == 1:
+        plain = eval_transform(spec)
+        *before, to_float, normalise = plain.steps
+        return PictureTransform([*before, Views(None, flip=flip), to_float, normalise], at_least=plain.at_least)
+    size = _enlarged(spec, crop_fraction)
+    views = Views(spec.size, flip=flip or crops == 10)
+    return PictureTransform([v2.PILToTensor(), _resize(spec, size), views, *_normalise(spec)], at_least=size)
+
+
+class Cover(nn.Module):
+    """Resize a picture, keeping its proportions, to the smallest that covers a size.
+
+    A picture more than eight times as long as wide loses its ends first.
+
+    Args:
+        size: Height and width to cover.
+        interpolation: How to resize.
+
+    Example:
+        >>> Cover((256, 256))(torch.zeros(3, 480, 640, dtype=torch.uint8)).shape
+        torch.Size([3, 256, 341])
+    """
+
+    def __init__(self, size: tuple[int, int], *, interpolation: InterpolationMode = InterpolationMode.BICUBIC) -> None:
+        super().__init__()
+        self.size = size
+        self.interpolation = interpolation
+
+    def forward(self, image: Tensor) -> Tensor:
+        """Resize an image ``[..., H, W]``."""
+        height, width = image.shape[-2:]
+        if max(height, width) > _LONGEST * min(height, width):
+            height, width = min(height, _LONGEST * width), min(width, _LONGEST * height)
+            image = functional.center_crop(image, [height, width])
+        rows, columns = self.size
+        if rows * width >= columns * height:  # the picture is the wider one
+            wanted = [rows, rows * width // height]
+        else:
+            wanted = [columns * height // width, columns]
+        resized: Tensor = functional.resize(image, wanted, interpolation=self.interpolation, antialias=True)
+        return resized
+
+    def extra_repr(self) -> str:
+        """Return the settings."""
+        return f"size={self.size}, interpolation={self.interpolation}"
+
+
+class Cutout(nn.Module):
+    """Cut a hole into an image, as in https://arxiv.org/abs/1708.04552 and the code of ASL and ML-Decoder.
+
+    The hole's centre is anywhere in the image, so part of the hole may lie outside. As in that code, not in the paper,
+    it is filled with one random colour.
+
+    Args:
+        share: Side of the hole as a share of the image's side.
+
+    Example:
+        >>> image = torch.zeros(3, 100, 100, dtype=torch.uint8)
+        >>> holes = torch.stack([Cutout(0.5)(image) for _ in range(20)])
+        >>> 25 * 25 <= (holes > 0).any(1).sum((1, 2)).max() <= 50 * 50
+        tensor(True)
+    """
+
+    def __init__(self, share: float = 0.5) -> None:
+        super().__init__()
+        if not 0 < share <= 1:
+            raise ConfigError(f"cutout must be a share of the side in 0..1, got {share}")
+        self.share = share
+
+    def forward(self, image: Tensor) -> Tensor:
+        """Cut a hole into an image ``[3, H, W]`` of type uint8."""
+        rows, columns = (self._span(side) for side in image.shape[-2:])
+        holed = image.clone()
+        holed[:, rows, columns] = torch.randint(256, (3, 1, 1), dtype=torch.uint8)
+        return holed
+
+    def _span(self, side: int) -> slice:
+        hole = round(self.share * side)
+        start = int(torch.randint(side, ())) - hole // 2
+        return slice(max(start, 0), start + hole)
+
+    def extra_repr(self) -> str:
+        """Return the settings."""
+        return f"share={self.share}"
+
+
+class Views(nn.Module):
+    """Several views of an image: the four corners and the centre, and mirror images.
+
+    Args:
+        size: Height and width of each crop; None leaves the image whole.
+        flip: Whether each view also comes mirrored.
+
+    Example:
+        >>> Views((2, 2), flip=True)(torch.zeros(3, 4, 4)).shape
+        torch.Size([10, 3, 2, 2])
+    """
+
+    def __init__(self, size: tuple[int, int] | None, *, flip: bool) -> None:
+        super().__init__()
+        self.size = size
+        self.flip = flip
+
+    def forward(self, image: Tensor) -> Tensor:
+        """Return the views ``[V, 3, h, w]`` of an image ``[3, H, W]``, the mirrored ones last."""
+        crops = (image,) if self.size is None else functional.five_crop(image, list(self.size))
+        views = torch.stack(crops)
+        return torch.cat([views, views.flip(-1)]) if self.flip else views
+
+    def extra_repr(self) -> str:
+        """Return the settings."""
+        return f"size={self.size}, flip={self.flip}"
+
+
+def _enlarged(spec: InputSpec, crop_fraction: float) -> tuple[int, int]:
+    """Return the size of which a crop of `spec.size` is this share, rounded down as timm does."""
+    return int(spec.size[0] / crop_fraction), int(spec.size[1] / crop_fraction)
+
+
+def _resize(spec: InputSpec, size: tuple[int, int]) -> nn.Module:
+    interpolation = InterpolationMode(spec.interpolation)
+    squash: nn.Module = v2.Resize(size, interpolation=interpolation, antialias=True)
+    return Cover(size, interpolation=interpolation) if spec.resize == "crop" else squash
+
+
+def _normalise(spec: InputSpec) -> list[nn.Module]:
+    return [v2.ToDtype(torch.float32, scale=True), v2.Normalize(spec.mean, spec.std, inplace=True)]
