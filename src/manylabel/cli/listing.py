@@ -43,4 +43,13 @@ def show(
 
 def _entries(kind: Kind) -> list[tuple[str, str]]:
     """Return names with a summary each; imports are here because `--help` must not wait for torch."""
+    if kind is Kind.FORMATS:
+        from manylabel.data import FORMATS
+
+        return [(name, _summary(reader)) for name, reader in FORMATS.items()]
     return []
+
+
+def _summary(thing: object) -> str:
+    """Return the first line of a docstring."""
+    return (thing.__doc__ or "").strip().partition("\n")[0]

@@ -13,6 +13,7 @@ from manylabel.data.files import files
 from manylabel.data.folder import folder
 from manylabel.data.hold_out import hold_out
 from manylabel.data.hugging_face import hugging_face
+from manylabel.data.scenes import scenes
 from manylabel.data.voc import voc
 from manylabel.errors import SpecError, list_choices
 
@@ -23,6 +24,7 @@ FORMATS: dict[str, Callable[..., PictureDataset]] = {
     "files": files,
     "folder": folder,
     "hf": hugging_face,
+    "scenes": scenes,
     "voc": voc,
 }
 
