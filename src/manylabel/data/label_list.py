@@ -1,0 +1,48 @@
+"""A list of labels as people give it: in Python, in a spec string, or in a file."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import polars as pl
+
+from manylabel.errors import DataError
+
+__all__ = ["read_label_list"]
+
+
+def read_label_list(labels: Sequence[str] | str | Path, *, folder: str | Path = ".") -> list[str]:
+    """Return the names of a list of labels.
+
+    Args:
+        labels: The names; or one text, which is a file where there is one of that name, else names joined by ``|``.
+            A file has one label in each line; of a ``.csv`` file, the first column counts.
+        folder: Where else to look for the file, beside the current folder.
+
+    Returns:
+        The names in the order given, without surrounding spaces and without blank ones.
+
+    Raises:
+        DataError: No label is in the list, or the text looks like a file that is not there.
+
+    Example:
+        >>> read_label_list("cat|traffic light")
+        ['cat', 'traffic light']
+        >>> read_label_list(["dog", "cat"])
+        ['dog', 'cat']
+    """
+    if isinstance(labels, (str, Path)):
+        file = next((file for file in (Path(labels), Path(folder) / labels) if file.is_file()), None)
+        if file is None and Path(labels).suffix in {".txt", ".csv"}:
+            raise DataError(f"there is no file of labels {str(labels)!r}, neither here nor in {folder}")
+        labels = str(labels).split("|") if file is None else _names_in(file)
+    names = [name.strip() for name in labels if name.strip()]
+    if not names:
+        raise DataError("the list of labels is empty; name at least one label or leave the list out")
+    return names
+
+
+def _names_in(file: Path) -> list[str]:
+    if file.suffix != ".csv":
+        return file.read_text(encoding="utf-8-sig").splitlines()
+    table = pl.read_csv(file, has_header=False, infer_schema=False, truncate_ragged_lines=True)
+    return table.to_series(0).fill_null("").to_list()

@@ -1,0 +1,164 @@
+"""The two forms in which a table holds labels: tags joined in one column, or one column for each label.
+
+Letters in shape comments: N pictures, R rows of the table, L labels.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from manylabel.errors import DataError
+from manylabel.targets import Targets, boolean_matrix
+from manylabel.types import LabelSpace
+
+__all__ = ["are_flags", "detect_separator", "read_joined_tags", "read_label_columns"]
+
+PRESENT, ABSENT, UNKNOWN = 1, 0, -1
+FLAGS = {
+    **dict.fromkeys(("1", "1.0", "true"), PRESENT),
+    **dict.fromkeys(("0", "0.0", "false"), ABSENT),
+    **dict.fromkeys(("-1", "-1.0", "", "nan"), UNKNOWN),
+}
+SEPARATORS = ("|", ";", ",")
+
+
+def detect_separator(cells: pl.Series) -> str | None:
+    """Find out what stands between the tags of a column.
+
+    The first of ``|``, ``;`` and ``,`` that any cell contains; failing that a space, but only if cutting at spaces
+    makes no more different tags than there are different cells: ``haze primary``, ``clear primary``, ``clear`` are
+    tags joined by spaces, ``traffic light``, ``fire hydrant`` are single tags of two words.
+
+    Args:
+        cells: The column.
+
+    Returns:
+        The separator, or nothing where each cell is one tag.
+
+    Example:
+        >>> detect_separator(pl.Series(["cat;dog, small", "cat"]))
+        ';'
+        >>> detect_separator(pl.Series(["traffic light", "fire hydrant"])) is None
+        True
+    """
+    cells = cells.drop_nulls().str.strip_chars().unique()
+    for separator in SEPARATORS:
+        if cells.str.contains(separator, literal=True).any():
+            return separator
+    tags = cells.str.split(" ").explode().unique()
+    return " " if cells.str.contains(" ", literal=True).any() and len(tags) <= len(cells) else None
+
+
+def read_joined_tags(
+    cells: pl.Series, pictures: NDArray[np.int64], *, separator: str | None, labels: Sequence[str] | None
+) -> tuple[Targets, LabelSpace]:
+    """Read a column of tags; rows of one picture add up.
+
+    Args:
+        cells: The tags of each row ``[R]``: joined in a text, or a list.
+        pictures: The picture of each row ``[R]``, numbered from 0.
+        separator: What stands between tags; detected when left out.
+        labels: The labels and their order, other tags being left out; by default all tags there are, sorted.
+
+    Returns:
+        The targets, in which everything not listed is absent, and the labels.
+
+    Example:
+        >>> targets, space = read_joined_tags(pl.Series(["dog|cat", ""]), np.array([0, 1]), separator=None, labels=None)
+        >>> space.names, targets.present.toarray().tolist()
+        (('cat', 'dog'), [[True, True], [False, False]])
+    """
+    if not isinstance(cells.dtype, pl.List):
+        cells = cells.cast(pl.String)
+        separator = detect_separator(cells) if separator is None else separator
+        cells = cells.str.split(separator) if separator else cells.reshape((-1, 1)).arr.to_list()
+    rows = pl.DataFrame({"picture": pictures, "tag": cells}).explode("tag")
+    rows = rows.with_columns(pl.col("tag").cast(pl.String).str.strip_chars()).filter(pl.col("tag") != "")
+    names = rows["tag"].unique().sort().to_list() if labels is None else list(labels)
+    if not names:
+        raise DataError(f"column {cells.name!r} has no tag in any row; is it the column of labels?")
+    space = LabelSpace(names)
+    positions = pl.DataFrame({"tag": space.names, "label": np.arange(len(space))})
+    known = rows.join(positions, on="tag", how="inner")
+    shape = (int(pictures.max()) + 1, len(space))
+    return Targets(boolean_matrix(known["picture"].to_numpy(), known["label"].to_numpy(), shape=shape)), space
+
+
+def are_flags(column: pl.Series) -> bool:
+    """Tell whether a column holds nothing but 0, 1, -1, true, false and blanks.
+
+    Example:
+        >>> are_flags(pl.Series(["1", "0.0", None])), are_flags(pl.Series(["cat"]))
+        (True, False)
+    """
+    return (
+        not isinstance(column.dtype, (pl.List, pl.Struct)) and _flags(column.to_frame()).to_series().null_count() == 0
+    )
+
+
+def read_label_columns(
+    frame: pl.DataFrame, names: pl.Series, pictures: NDArray[np.int64]
+) -> tuple[Targets, LabelSpace]:
+    """Read one column for each label: 1 or true is present, 0 or false is absent, -1 or blank is unknown.
+
+    Rows of one picture fill each other's blanks; it is an error if one says present and another absent.
+
+    Args:
+        frame: The columns of labels, ``[R, L]``.
+        names: The picture's name in each row ``[R]``, for messages.
+        pictures: The picture of each row ``[R]``, numbered from 0.
+
+    Returns:
+        The targets and the labels.
+
+    Raises:
+        DataError: A value is something else; the message names column, row and value.
+
+    Example:
+        >>> frame = pl.DataFrame({"cat": ["1", "0"], "dog": ["", "1"]})
+        >>> targets, space = read_label_columns(frame, pl.Series(["a.jpg", "b.jpg"]), np.array([0, 1]))
+        >>> targets.unknown.toarray().tolist()
+        [[False, True], [False, False]]
+    """
+    flags = _flags(frame)
+    _refuse_strange_values(frame, flags, names)
+    space = LabelSpace(frame.columns)
+    values = flags.to_numpy()  # [R, L]
+    shape = (int(pictures.max()) + 1, len(space))
+    present, absent = (
+        boolean_matrix(pictures[rows], columns, shape=shape)
+        for rows, columns in (np.nonzero(values == PRESENT), np.nonzero(values == ABSENT))
+    )
+    both = present.multiply(absent).tocoo()
+    if both.nnz:
+        picture, label = int(both.row[0]), space[int(both.col[0])]
+        where = np.flatnonzero(pictures == picture)
+        raise DataError(
+            f"picture {names[int(where[0])]!r} has both 1 and 0 in column {label!r} "
+            f"(rows {', '.join(str(row + 1) for row in where[:5])}); keep the row that is right"
+        )
+    if present.nnz + absent.nnz == shape[0] * shape[1]:
+        return Targets(present), space
+    rows, columns = np.nonzero(~(present + absent).toarray())
+    return Targets(present, unknown=boolean_matrix(rows, columns, shape=shape)), space
+
+
+def _flags(frame: pl.DataFrame) -> pl.DataFrame:
+    """Turn every value into a flag, and what is none of them into null."""
+    texts = pl.all().cast(pl.String).fill_null("").str.strip_chars().str.to_lowercase()
+    return frame.select(texts.replace_strict(FLAGS, default=None, return_dtype=pl.Int8))
+
+
+def _refuse_strange_values(frame: pl.DataFrame, flags: pl.DataFrame, names: pl.Series) -> None:
+    strange = [name for name, count in zip(flags.columns, flags.null_count().row(0), strict=True) if count]
+    if not strange:
+        return
+    column, others = strange[0], ", ".join(map(repr, strange[1:6]))
+    row = int(flags[column].is_null().arg_max() or 0)
+    raise DataError(
+        f"column {column!r} has {frame[column][row]!r} in row {row + 1} ({names[row]})"
+        f"{f' (and strange values are also in {others})' if others else ''}; a column for a label has 1, 0, and blank "
+        f"or -1 for unknown: name the columns that are labels (labels=cat|dog), or the one of tags (label_column=NAME)"
+    )
