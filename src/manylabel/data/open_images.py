@@ -127,7 +127,7 @@ def _annotation_files(listing: list[Path], annotations: str) -> dict[str, Path]:
         expected = f"train-annotations-{annotations}-imagelabels.csv"
         choices = list_choices(expected, [file.name for file in listing])
         raise DataError(f"there is no file of {annotations} labels such as {expected}; {choices}")
-    return found
+    return {split: found[split] for split in dict.fromkeys(SPLITS.values()) if split in found}
 
 
 def _of_split(files: dict[str, Path], split: str | None) -> dict[str, Path]:

@@ -52,7 +52,8 @@ def table(
         separator: What stands between tags; by default the first of ``|``, ``;`` and ``,`` that occurs, and a space
             only where that makes no more different tags than there are different cells; ``""`` makes each cell one tag.
         labels: The labels and their order (names, names joined by ``|``, or a file with one in each line); other tags
-            or columns are left out. By default all tags, sorted, or all columns, in their order.
+            or columns are left out. By default all tags, sorted, or all columns, in their order. If all of them are
+            columns, these are read, whatever other columns there are.
 
     Returns:
         The pictures in the order of the table, with a split for each name in the split column.
@@ -124,13 +125,13 @@ def _read_labels(
 ) -> tuple[Targets, LabelSpace]:
     if frame.width == 0:
         raise DataError("the table has no column of labels beside the pictures; for pictures alone use files:PATH")
-    tags = find_tag_column(frame, label_column)
+    are_columns = label_column is None and labels is not None and set(labels) <= set(frame.columns)
+    tags = None if are_columns else find_tag_column(frame, label_column)
     if tags is not None:
         return read_joined_tags(frame[tags], pictures, separator=separator, labels=labels)
     if separator is not None:
-        raise DataError(
-            f"separator={separator!r} needs a column of tags; give label_column=NAME, {list_choices('', frame.columns)}"
-        )
+        choices = list_choices("", frame.columns)
+        raise DataError(f"separator={separator!r} needs a column of tags; give label_column=NAME, {choices}")
     for label in labels or []:
         pick_column(frame, label, "labels")
     return read_label_columns(frame if labels is None else frame.select(labels), names, pictures)
