@@ -4,8 +4,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conformance.reader_suite import Example, SplitReaderSuite, draw
 
+from conformance.reader_suite import Example, SplitReaderSuite, draw
 from manylabel.data import nus_wide, nus_wide_files, nus_wide_zero_shot_labels
 from manylabel.errors import ConfigError, DataError
 

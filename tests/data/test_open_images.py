@@ -4,8 +4,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conformance.reader_suite import Example, SplitReaderSuite, draw
 
+from conformance.reader_suite import Example, SplitReaderSuite, draw
 from manylabel.data import image_level_labels, open_images
 from manylabel.errors import ConfigError, DataError
 
@@ -97,7 +97,7 @@ def test_confidences_of_a_model_need_a_threshold(tmp_path):
     write_rows(tmp_path / "train-annotations-machine-imagelabels.csv", "a,machine,/m/1,0.9", "a,machine,/m/2,0.6")
     with pytest.raises(DataError, match="min_confidence"):
         open_images(tmp_path, annotations="machine")
-    dataset = open_images(tmp_path, annotations="machine", min_confidence=0.8)
+    dataset = open_images(tmp_path, annotations="machine", min_confidence=0.9)
     values, known = dataset.targets.dense()
     assert values.tolist() == [[1, 0]]
     assert known.tolist() == [[True, False]]
@@ -117,6 +117,10 @@ def test_takes_the_labels_given(tmp_path):
     write_rows(tmp_path / TRAIN, "a,verification,/m/1,1", "b,verification,/m/2,1")
     dataset = open_images(tmp_path, labels=["/m/2"])
     assert [dataset.pictures.name(index) for index in range(len(dataset))] == ["train/b.jpg"]
+    (tmp_path / "oidv7-class-descriptions.csv").write_text("LabelName,DisplayName\n/m/2,Dog\n/m/1,Cat\n")
+    described = open_images(tmp_path, labels="oidv7-class-descriptions.csv").labels
+    assert list(described) == ["/m/2", "/m/1"]
+    assert described.display("/m/1") == "Cat"
     with pytest.raises(DataError, match="identifiers"):
         open_images(tmp_path, labels=["Cat"])
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from conformance.reader_suite import Example, SplitReaderSuite, draw
 
+from conformance.reader_suite import Example, SplitReaderSuite, draw
 from manylabel.data import table
 from manylabel.errors import DataError
 
@@ -90,7 +90,7 @@ class TestLabelColumnsInParquet(SplitReaderSuite):
         for name in columns["path"]:
             draw(tmp_path / str(name))
         path = tmp_path / "labels.parquet"
-        pl.DataFrame(columns).write_parquet(path)
+        pl.DataFrame(columns).with_columns(pl.col("path").cast(pl.Categorical)).write_parquet(path)
         return Example(
             path,
             names=["a.png", "b.png"],
@@ -145,8 +145,8 @@ def test_finds_the_delimiter_between_columns(tmp_path, delimiter, line_end):
     assert tags_of(dataset) == [["cat", "dog"], ['a "b"']]
 
 
-def test_skips_empty_lines_and_an_empty_last_column(tmp_path):
-    dataset = table(write(tmp_path, "image,cat,dog,\n1.jpg,1,0,\n\n2.jpg,0,1,\n"))
+def test_skips_empty_lines_and_columns_without_a_name(tmp_path):
+    dataset = table(write(tmp_path, ",image,cat,dog,\n0,1.jpg,1,0,\n\n17,2.jpg,0,1,\n"))
     assert list(dataset.labels) == ["cat", "dog"]
     assert tags_of(dataset) == [["cat"], ["dog"]]
 
@@ -273,6 +273,12 @@ def test_text_that_is_not_utf_8_is_refused(tmp_path, encoding):
 def test_files_of_another_kind_are_refused(tmp_path, name, text):
     with pytest.raises(DataError, match="labels"):
         table(write(tmp_path, text, name))
+
+
+def test_tags_that_are_objects_are_refused(tmp_path):
+    path = write(tmp_path, '{"image": "1.jpg", "labels": [{"name": "cat"}]}', "labels.jsonl")
+    with pytest.raises(DataError, match="list of texts"):
+        table(path)
 
 
 def test_pictures_inside_a_parquet_file_are_refused(tmp_path):

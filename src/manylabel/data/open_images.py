@@ -27,6 +27,7 @@ FOLDERS = (".", "annotations", "labels", "metadata")
 SPLITS = {"train": "train", "validation": "validation", "val": "validation", "test": "test"}
 ANNOTATIONS = re.compile(rf"(?:oidv\d+-)?({'|'.join(SPLITS)})-annotations-(human|machine)-imagelabels\.csv")
 DESCRIPTIONS = re.compile(r"(?:oidv\d+-)?class-descriptions\.csv")
+HEADER = "LabelName"  # newer lists of classes begin with it, older ones have no header
 TRAINABLE = re.compile(r"(?:oidv\d+-)?classes-trainable\.txt")
 
 
@@ -149,15 +150,15 @@ def _label_space(
         names = read_label_list(trainable[0] if labels is None else labels, folder=path)
     else:
         names = sorted(described or set().union(*map(label_names_in, files.values())))
+    names = [name for name in names if name != HEADER]
     return LabelSpace(names, display_names={name: described[name] for name in names if name in described})
 
 
 def _display_names(files: list[Path]) -> dict[str, str]:
-    """Read the class descriptions; older releases have no header line."""
     if not files:
         return {}
     table = pl.read_csv(files[0], has_header=False, infer_schema=False, new_columns=["label", "display"])
-    return dict(table.filter(pl.col("label") != "LabelName").drop_nulls().iter_rows())
+    return dict(table.filter(pl.col("label") != HEADER).drop_nulls().iter_rows())
 
 
 def _file_names(pictures: pl.Series, *, folder: str) -> pl.Series:

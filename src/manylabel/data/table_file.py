@@ -23,7 +23,8 @@ def read_table(path: str | Path) -> pl.DataFrame:
     r"""Read a table; the file's ending says how, and the header line of a text says what stands between its columns.
 
     The columns of a text table stay text, so that ``007`` stays ``007``. A byte-order mark, Windows line ends, quoted
-    fields with delimiters and line breaks inside, and empty lines are all fine.
+    fields with delimiters and line breaks inside, and empty lines are all fine. A column without a name, such as the
+    row numbers that pandas writes, is left out.
 
     Args:
         path: A ``.csv``, ``.tsv``, ``.tab``, ``.txt``, ``.parquet``, ``.pq``, ``.jsonl`` or ``.ndjson`` file.
@@ -60,14 +61,16 @@ def _is_table(path: Path) -> bool:
 
 def _read(path: Path) -> pl.DataFrame:
     if path.suffix.lower() in PARQUET_ENDINGS:
-        return pl.read_parquet(path)
+        frame = pl.read_parquet(path)
+        coded = [name for name, kind in frame.schema.items() if isinstance(kind, (pl.Categorical, pl.Enum))]
+        return frame.with_columns(pl.col(coded).cast(pl.String))
     if path.suffix.lower() in JSON_LINES_ENDINGS:
         return pl.read_ndjson(path, infer_schema_length=None)
     delimiter, header = _header(path)
     frame = pl.read_csv(path, separator=delimiter, infer_schema=False)
-    frame.columns = header
-    nameless = [name for name in header if not name.strip(" _0123456789") and frame[name].null_count() == frame.height]
-    frame = frame.drop(nameless)  # what a delimiter at the end of every line makes
+    named = [position for position, name in enumerate(header) if name]
+    frame = frame[:, named]
+    frame.columns = [header[position] for position in named]
     return frame.filter(~pl.all_horizontal(pl.all().is_null()))
 
 
@@ -90,7 +93,7 @@ def _header(path: Path) -> tuple[str, list[str]]:
     doubled = [name for name, count in Counter(header).items() if name and count > 1]
     if doubled:
         raise DataError(f"{path} has two columns called {doubled[0]!r}; rename or drop one")
-    return delimiter, [name or f"_{position}" for position, name in enumerate(header)]
+    return delimiter, header
 
 
 def _advice(error: Exception) -> str:

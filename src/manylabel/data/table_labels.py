@@ -65,11 +65,16 @@ def read_joined_tags(
     Returns:
         The targets, in which everything not listed is absent, and the labels.
 
+    Raises:
+        DataError: There is no tag at all.
+
     Example:
         >>> targets, space = read_joined_tags(pl.Series(["dog|cat", ""]), np.array([0, 1]), separator=None, labels=None)
         >>> space.names, targets.present.toarray().tolist()
         (('cat', 'dog'), [[True, True], [False, False]])
     """
+    if isinstance(cells.dtype, pl.List) and cells.dtype.inner.is_nested():
+        raise DataError(f"column {cells.name!r} holds {cells.dtype}; tags must be text or a list of texts")
     if not isinstance(cells.dtype, pl.List):
         cells = cells.cast(pl.String)
         separator = detect_separator(cells) if separator is None else separator
