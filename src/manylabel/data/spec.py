@@ -13,7 +13,10 @@ from manylabel.data.files import files
 from manylabel.data.folder import folder
 from manylabel.data.hold_out import hold_out
 from manylabel.data.hugging_face import hugging_face
+from manylabel.data.nus_wide import nus_wide
+from manylabel.data.open_images import open_images
 from manylabel.data.scenes import scenes
+from manylabel.data.table import table
 from manylabel.data.voc import voc
 from manylabel.errors import SpecError, list_choices
 
@@ -21,10 +24,16 @@ __all__ = ["FORMATS", "load"]
 
 FORMATS: dict[str, Callable[..., PictureDataset]] = {
     "coco": coco,
+    "csv": table,
     "files": files,
     "folder": folder,
     "hf": hugging_face,
+    "jsonl": table,
+    "nus_wide": nus_wide,
+    "open_images": open_images,
+    "parquet": table,
     "scenes": scenes,
+    "tsv": table,
     "voc": voc,
 }
 
@@ -59,7 +68,7 @@ def load(spec: str) -> PictureDataset:
     values: dict[str, Any] = {}
     for name, text in given.items():
         if name not in known:
-            raise SpecError(f"no option {name!r} (in {spec!r}); {list_choices(name, known)}")
+            raise SpecError(f"no option {name!r} (in {spec!r}); {list_choices(name, known, at_most=len(known))}")
         values[name] = _convert(text, known[name], what=f"{name} (in {spec!r})")
     first = next(iter(_options(reader, skip=0).values()))
     dataset = reader(
@@ -73,9 +82,11 @@ def _parse(spec: str) -> tuple[Callable[..., PictureDataset], str, dict[str, str
     """Take a spec apart: the reader, the path and the options as text."""
     name, colon, rest = spec.partition(":")
     if not colon:
-        raise SpecError(f"a data spec is FORMAT:PATH, got {spec!r}; {list_choices(spec, FORMATS)}")
+        raise SpecError(
+            f"a data spec is FORMAT:PATH, got {spec!r}; {list_choices(spec, FORMATS, at_most=len(FORMATS))}"
+        )
     if name not in FORMATS:
-        raise SpecError(f"no format {name!r} (in {spec!r}); {list_choices(name, FORMATS)}")
+        raise SpecError(f"no format {name!r} (in {spec!r}); {list_choices(name, FORMATS, at_most=len(FORMATS))}")
     path, *pairs = _NEXT_OPTION.split(rest)
     if not path:
         raise SpecError(f"nothing after the colon in {spec!r}; write {name}:PATH")
