@@ -7,7 +7,7 @@
         }
 
 The maps that a head is given have `channels` channels, finest first, each twice as fine as the next.
-Override `channels` and `num_labels` where a head wants other ones, and `tells` with what its `repr` must also say, per case.
+Override `channels` and `num_labels` where a head wants other ones; `tells` is what its `repr` must also say, per case.
 """
 
 import copy

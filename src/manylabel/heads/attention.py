@@ -1,0 +1,98 @@
+"""Attention over tokens and the feed-forward block: the parts that all transformer heads share.
+
+Letters in shape comments: B pictures, C channels, H and W places of a map, T = H * W tokens, Q queries, D width,
+h attention heads, d = D / h.
+"""
+
+import math
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from manylabel.heads.checks import check_divides
+
+__all__ = ["MultiHeadAttention", "feed_forward", "to_tokens"]
+
+
+def to_tokens(feature: Tensor) -> Tensor:
+    """Return the places of a feature map ``[B, C, H, W]`` as tokens ``[B, T, C]``, row by row.
+
+    Example:
+        >>> import torch
+        >>> to_tokens(torch.zeros(2, 8, 3, 5)).shape
+        torch.Size([2, 15, 8])
+    """
+    return feature.flatten(2).transpose(1, 2)
+
+
+def feed_forward(width: int, hidden: int, *, dropout: float, activation: type[nn.Module] = nn.ReLU) -> nn.Sequential:
+    """Return the feed-forward block of a transformer layer, without its residual and norm.
+
+    Example:
+        >>> import torch
+        >>> feed_forward(8, 32, dropout=0.1)(torch.zeros(2, 5, 8)).shape
+        torch.Size([2, 5, 8])
+    """
+    return nn.Sequential(
+        nn.Linear(width, hidden), activation(), nn.Dropout(dropout), nn.Linear(hidden, width), nn.Dropout(dropout)
+    )
+
+
+class MultiHeadAttention(nn.Module):
+    """Multi-head attention in two steps, so that a constant query projection can be computed once.
+
+    Args:
+        width: Channels of queries, keys, values and output.
+        num_heads: Attention heads; must divide the width.
+        dropout: Share of attention weights dropped in training.
+
+    Raises:
+        ConfigError: The heads cannot share the width evenly.
+
+    Example:
+        >>> import torch
+        >>> attention = MultiHeadAttention(8, 2)
+        >>> queries, tokens = torch.zeros(1, 3, 8), torch.zeros(4, 6, 8)
+        >>> attention(queries, tokens, tokens).shape  # one set of queries for all four pictures
+        torch.Size([4, 3, 8])
+    """
+
+    def __init__(self, width: int, num_heads: int, *, dropout: float = 0.0) -> None:
+        super().__init__()
+        check_divides(width, num_heads)
+        self.width, self.num_heads, self.dropout = width, num_heads, dropout
+        self.query = nn.Linear(width, width)
+        self.key = nn.Linear(width, width)
+        self.value = nn.Linear(width, width)
+        self.out = nn.Linear(width, width)
+        bound = math.sqrt(6 / (4 * width))  # what Xavier gives torch's packed [3 D, D] projection
+        for projection in (self.query, self.key, self.value):
+            nn.init.uniform_(projection.weight, -bound, bound)
+        for projection in (self.query, self.key, self.value, self.out):
+            nn.init.zeros_(projection.bias)
+
+    def extra_repr(self) -> str:
+        """Tell the settings."""
+        return f"width={self.width}, num_heads={self.num_heads}, dropout={self.dropout}"
+
+    def forward(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        """Return what each query finds: ``[B, Q, D]``, ``[B, T, D]``, ``[B, T, D]`` -> ``[B, Q, D]``."""
+        return self.attend(self.query(queries), keys, values)
+
+    def attend(self, projected: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        """Return the same as `forward`, for queries that have been through `query` already."""
+        key, value = self._split(self.key(keys)), self._split(self.value(values))  # [B, h, T, d]
+        query = self._split(projected).expand(key.shape[0], -1, -1, -1)  # [B, h, Q, d]
+        dropout = self.dropout if self.training else 0.0
+        mixed = F.scaled_dot_product_attention(query, key, value, dropout_p=dropout)
+        found: Tensor = self.out(mixed.transpose(1, 2).flatten(2))  # [B, Q, D]
+        return found
+
+    def weights(self, projected: Tensor, keys: Tensor) -> Tensor:
+        """Return the attention weights ``[B, Q, T]``, averaged over the heads, without dropout."""
+        query, key = self._split(projected), self._split(self.key(keys))
+        scores = query @ key.transpose(2, 3) / math.sqrt(query.shape[-1])  # [B, h, Q, T]
+        return scores.softmax(-1).mean(1)
+
+    def _split(self, tokens: Tensor) -> Tensor:
+        return tokens.reshape(*tokens.shape[:2], self.num_heads, -1).transpose(1, 2)  # [B, h, T, d]

@@ -1,0 +1,193 @@
+"""The query transformer of Query2Label: an encoder over the tokens of a map, then a decoder with a query per label.
+
+Liu et al., "Query2Label: A Simple Transformer Way to Multi-Label Classification", https://arxiv.org/abs/2107.10834.
+Post-norm layers with ReLU. Positions are added wherever queries and keys are formed, never to values.
+
+Letters in shape comments: B pictures, H and W places of a map, T = H * W tokens, L labels, D width.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from manylabel.errors import ConfigError
+from manylabel.heads.attention import MultiHeadAttention, feed_forward, to_tokens
+from manylabel.heads.checks import check_fraction, check_positive
+from manylabel.queries import LearnableQueries
+
+__all__ = ["QueryTransformer", "sine_positions"]
+
+
+def sine_positions(height: int, width: int, channels: int) -> Tensor:
+    """Return a sine code for every place of a map: half of the channels tell the row, half the column.
+
+    Args:
+        height: Rows.
+        width: Columns.
+        channels: Channels; a multiple of 4.
+
+    Returns:
+        ``[height * width, channels]``, row by row.
+
+    Raises:
+        ConfigError: `channels` is not a multiple of 4.
+
+    Example:
+        >>> sine_positions(2, 3, 8).shape
+        torch.Size([6, 8])
+    """
+    if channels % 4:
+        raise ConfigError(f"2-D sine positions need a width that is a multiple of 4, got {channels}; round it up")
+    frequencies = 10000 ** (-torch.arange(0, channels // 2, 2) / (channels // 2))  # [channels / 4]
+    rows = _sine_code(height, frequencies).unsqueeze(1).expand(-1, width, -1)
+    columns = _sine_code(width, frequencies).unsqueeze(0).expand(height, -1, -1)
+    return torch.cat([rows, columns], dim=2).flatten(0, 1)
+
+
+class QueryTransformer(nn.Module):
+    """Encoder and decoder that turn a feature map into one vector per label.
+
+    Args:
+        num_labels: Labels, each with a learned query.
+        width: Channels of the map, the tokens and the queries; a multiple of 4.
+        num_heads: Attention heads; must divide the width.
+        feedforward: Hidden channels of the feed-forward blocks.
+        dropout: Share of values dropped in training.
+        num_encoder_layers: Encoder layers; none is allowed.
+        num_decoder_layers: Decoder layers.
+        self_attention: Whether labels attend to each other in the decoder; cost grows with the square of labels.
+
+    Raises:
+        ConfigError: A setting is wrong; the message says which and what to do.
+
+    Example:
+        >>> transformer = QueryTransformer(5, 16, num_heads=2, feedforward=32)
+        >>> transformer(torch.zeros(2, 16, 3, 4)).shape
+        torch.Size([2, 5, 16])
+    """
+
+    def __init__(
+        self,
+        num_labels: int,
+        width: int,
+        *,
+        num_heads: int = 4,
+        feedforward: int = 2048,
+        dropout: float = 0.1,
+        num_encoder_layers: int = 1,
+        num_decoder_layers: int = 2,
+        self_attention: bool = False,
+    ) -> None:
+        super().__init__()
+        for name, value in {"num_labels": num_labels, "feedforward": feedforward}.items():
+            check_positive(name, value)
+        check_positive("num_decoder_layers", num_decoder_layers)
+        if num_encoder_layers < 0:
+            raise ConfigError(f"num_encoder_layers must be 0 or more, got {num_encoder_layers}")
+        check_fraction("dropout", dropout)
+        sine_positions(1, 1, width)  # checks the width
+        self.width = width
+        self.query_bank = LearnableQueries(num_labels, width)
+        self.encoder = nn.ModuleList(
+            _EncoderLayer(width, num_heads, feedforward, dropout) for _ in range(num_encoder_layers)
+        )
+        self.decoder = nn.ModuleList(
+            _DecoderLayer(width, num_heads, feedforward, dropout, self_attention) for _ in range(num_decoder_layers)
+        )
+        self.norm = nn.LayerNorm(width)
+        _initialise_as_published(self)
+
+    def forward(self, feature: Tensor) -> Tensor:
+        """Return one vector per label: ``[B, D, H, W]`` -> ``[B, L, D]``."""
+        tokens, positions = self._encode(feature)
+        target, queries = self._start(tokens)
+        for layer in self.decoder:
+            target = layer(target, queries, tokens, positions)
+        labels: Tensor = self.norm(target)
+        return labels
+
+    def attention(self, feature: Tensor) -> Tensor:
+        """Return where the last decoder layer looks for each label, ``[B, L, H, W]``: the mean over its heads."""
+        tokens, positions = self._encode(feature)
+        target, queries = self._start(tokens)
+        *earlier, last = cast("list[_DecoderLayer]", list(self.decoder))
+        for layer in earlier:
+            target = layer(target, queries, tokens, positions)
+        maps = last.weights(target, queries, tokens, positions)  # [B, L, T]
+        return maps.reshape(*maps.shape[:2], *feature.shape[2:])
+
+    def _encode(self, feature: Tensor) -> tuple[Tensor, Tensor]:
+        tokens = to_tokens(feature)  # [B, T, D]
+        positions = sine_positions(feature.shape[2], feature.shape[3], self.width).to(tokens)
+        for layer in self.encoder:
+            tokens = layer(tokens, positions)
+        return tokens, positions
+
+    def _start(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the decoder's target, zeros, and the queries, which stand in the place of positions."""
+        queries: Tensor = self.query_bank()
+        return tokens.new_zeros(tokens.shape[0], *queries.shape), queries
+
+
+class _EncoderLayer(nn.Module):
+    def __init__(self, width: int, num_heads: int, feedforward: int, dropout: float) -> None:
+        super().__init__()
+        self.self_attention = MultiHeadAttention(width, num_heads, dropout=dropout)
+        self.feed_forward = feed_forward(width, feedforward, dropout=dropout)
+        self.norm_attention, self.norm_output = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, tokens: Tensor, positions: Tensor) -> Tensor:
+        placed = tokens + positions
+        tokens = self.norm_attention(tokens + self.dropout(self.self_attention(placed, placed, tokens)))
+        output: Tensor = self.norm_output(tokens + self.feed_forward(tokens))
+        return output
+
+
+class _DecoderLayer(nn.Module):
+    def __init__(self, width: int, num_heads: int, feedforward: int, dropout: float, self_attention: bool) -> None:
+        super().__init__()
+        # Without self-attention its norm goes too, as in the published code.
+        self.self_attention = MultiHeadAttention(width, num_heads, dropout=dropout) if self_attention else None
+        self.norm_self = nn.LayerNorm(width) if self_attention else None
+        self.cross_attention = MultiHeadAttention(width, num_heads, dropout=dropout)
+        self.feed_forward = feed_forward(width, feedforward, dropout=dropout)
+        self.norm_attention, self.norm_output = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, target: Tensor, queries: Tensor, tokens: Tensor, positions: Tensor) -> Tensor:
+        target = self._attend_to_labels(target, queries)
+        found = self.cross_attention(target + queries, tokens + positions, tokens)  # [B, L, D]
+        target = self.norm_attention(target + self.dropout(found))
+        output: Tensor = self.norm_output(target + self.feed_forward(target))
+        return output
+
+    def weights(self, target: Tensor, queries: Tensor, tokens: Tensor, positions: Tensor) -> Tensor:
+        """Return the weights of the cross attention, ``[B, L, T]``."""
+        target = self._attend_to_labels(target, queries)
+        return self.cross_attention.weights(self.cross_attention.query(target + queries), tokens + positions)
+
+    def _attend_to_labels(self, target: Tensor, queries: Tensor) -> Tensor:
+        if self.self_attention is None or self.norm_self is None:
+            return target
+        placed = target + queries
+        mixed: Tensor = self.norm_self(target + self.dropout(self.self_attention(placed, placed, target)))
+        return mixed
+
+
+def _sine_code(length: int, frequencies: Tensor) -> Tensor:
+    """Return ``[length, 2 * len(frequencies)]``, sine and cosine by turns, of positions scaled to one full turn."""
+    places = torch.arange(1, length + 1) / length * 2 * math.pi
+    angles = places.unsqueeze(1) * frequencies  # [length, channels / 4]
+    return torch.stack([angles.sin(), angles.cos()], dim=2).flatten(1)
+
+
+def _initialise_as_published(transformer: QueryTransformer) -> None:
+    """Draw the weights of all linear layers from Xavier's uniform distribution; attention inputs have it already."""
+    for name, module in transformer.named_modules():
+        if isinstance(module, nn.Linear) and not name.endswith((".query", ".key", ".value")):
+            nn.init.xavier_uniform_(module.weight)

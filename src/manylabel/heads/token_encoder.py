@@ -1,0 +1,137 @@
+"""Label tokens and visual tokens through one encoder: "ResNet101-TF" of CPSD.
+
+Xu et al., "Boosting Multi-Label Image Classification with Complementary Parallel Self-Distillation", IJCAI 2022,
+https://arxiv.org/abs/2205.10986. What the paper leaves open is decided in docs/methods/baselines.md.
+
+Letters in shape comments: B pictures, C channels, H and W places of a map, T = H * W visual tokens, L labels, D width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, cast
+
+import torch
+from torch import Tensor, nn
+
+from manylabel.heads.attention import MultiHeadAttention, feed_forward, to_tokens
+from manylabel.heads.checks import check_choice, check_fraction, check_positive
+from manylabel.queries import TextQueries, make_queries
+
+__all__ = ["TokenEncoderHead"]
+
+
+class TokenEncoderHead(nn.Module):
+    """A pre-norm encoder over a token per label and the places of the map, with one output weight for all labels.
+
+    Args:
+        in_channels: Channels of the final feature map.
+        num_labels: Labels.
+        width: Channels of tokens.
+        num_heads: Attention heads; must divide the width.
+        feedforward: Hidden channels of the feed-forward blocks; as many as the width when left out.
+        dropout: Share of values dropped in training.
+        num_layers: Encoder layers.
+        queries: Where label tokens come from: ``"learnable"`` or ``"text"`` (from `text_vectors`).
+        text_vectors: ``[L, E]``, a vector per label, for text tokens; saved with the model.
+        text_dim: E; lets a saved model be built again before its state dict fills in `text_vectors`.
+
+    Raises:
+        ConfigError: A setting is wrong; the message says which and what to do.
+
+    Example:
+        >>> head = TokenEncoderHead(32, 80, width=64)
+        >>> features = [torch.zeros(2, 32, 7, 7)]
+        >>> head(features).shape, head.attention(features).shape
+        (torch.Size([2, 80]), torch.Size([2, 80, 7, 7]))
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        num_labels: int,
+        *,
+        width: int = 1024,
+        num_heads: int = 4,
+        feedforward: int | None = None,
+        dropout: float = 0.1,
+        num_layers: int = 3,
+        queries: Literal["learnable", "text"] = "learnable",
+        text_vectors: Tensor | None = None,
+        text_dim: int | None = None,
+    ) -> None:
+        super().__init__()
+        hidden = width if feedforward is None else feedforward
+        sizes = {"in_channels": in_channels, "num_labels": num_labels, "feedforward": hidden}
+        for name, value in {**sizes, "num_layers": num_layers}.items():
+            check_positive(name, value)
+        check_fraction("dropout", dropout)
+        check_choice("queries", queries, ["learnable", "text"])
+        self.stages: tuple[int, ...] = (-1,)
+        self.in_channels, self.num_labels, self.width, self.num_heads = in_channels, num_labels, width, num_heads
+        self.feedforward, self.dropout, self.num_layers, self.queries = feedforward, dropout, num_layers, queries
+
+        self.embed = nn.Linear(in_channels, width)
+        self.query_bank = make_queries(
+            queries, num_labels, width, num_labels=num_labels, text_vectors=text_vectors, text_dim=text_dim
+        )
+        self.text_dim = None if self.text_vectors is None else self.text_vectors.shape[1]
+        self.layers = nn.ModuleList(_Layer(width, num_heads, hidden, dropout) for _ in range(num_layers))
+        self.norm = nn.LayerNorm(width)
+        self.classify = nn.Linear(width, 1)
+
+    @property
+    def text_vectors(self) -> Tensor | None:
+        """The text vectors ``[L, E]`` behind text tokens, or None."""
+        return self.query_bank.vectors if isinstance(self.query_bank, TextQueries) else None
+
+    def extra_repr(self) -> str:
+        """Tell the settings."""
+        names = ["in_channels", "num_labels", "width", "num_heads", "feedforward", "dropout", "num_layers", "queries"]
+        return ", ".join(f"{name}={getattr(self, name)!r}" for name in [*names, "text_dim"])
+
+    def forward(self, features: Sequence[Tensor]) -> Tensor:
+        """Return logits ``[B, L]`` from feature maps, of which the last ``[B, C, H, W]`` is used."""
+        tokens = self._tokens(features[-1])  # [B, L + T, D]
+        for layer in self.layers:
+            tokens = layer(tokens)
+        labels = self.norm(tokens[:, : self.num_labels])
+        logits: Tensor = self.classify(labels).squeeze(2)
+        return logits
+
+    def attention(self, features: Sequence[Tensor]) -> Tensor:
+        """Return where the last layer's label tokens look: ``[B, L, H, W]``, each map summing to 1.
+
+        The mean over the attention heads, over the visual tokens alone: what a label gives to other labels is left out.
+        """
+        tokens = self._tokens(features[-1])
+        *earlier, last = cast("list[_Layer]", list(self.layers))
+        for layer in earlier:
+            tokens = layer(tokens)
+        weights = last.weights(tokens)[:, : self.num_labels, self.num_labels :]  # [B, L, T]
+        maps = weights / weights.sum(2, keepdim=True)
+        return maps.reshape(*maps.shape[:2], *features[-1].shape[2:])
+
+    def _tokens(self, feature: Tensor) -> Tensor:
+        visual = self.embed(to_tokens(feature))  # [B, T, D]
+        labels = self.query_bank().expand(visual.shape[0], -1, -1)  # [B, L, D]
+        return torch.cat([labels, visual], dim=1)
+
+
+class _Layer(nn.Module):
+    def __init__(self, width: int, num_heads: int, feedforward: int, dropout: float) -> None:
+        super().__init__()
+        self.norm_attention, self.norm_feed_forward = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.attention = MultiHeadAttention(width, num_heads, dropout=dropout)
+        self.feed_forward = feed_forward(width, feedforward, dropout=dropout, activation=nn.GELU)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        normed = self.norm_attention(tokens)
+        tokens = tokens + self.dropout(self.attention(normed, normed, normed))
+        output: Tensor = tokens + self.feed_forward(self.norm_feed_forward(tokens))
+        return output
+
+    def weights(self, tokens: Tensor) -> Tensor:
+        normed = self.norm_attention(tokens)
+        return self.attention.weights(self.attention.query(normed), normed)

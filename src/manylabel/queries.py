@@ -1,0 +1,199 @@
+"""What a head asks of a picture: one query per label or per group of labels; learned, random or made from text.
+
+Letters in shape comments: L labels, K groups (K = L when every label has its own query), g slots of a group, D width,
+E text dimensions.
+"""
+
+import math
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from manylabel.errors import ConfigError, list_choices
+
+__all__ = ["LearnableQueries", "QueryKind", "RandomQueries", "TextQueries", "group_labels", "make_queries"]
+
+QueryKind = Literal["learnable", "random", "text"]
+
+
+def group_labels(num_labels: int, num_groups: int, seed: int = 0) -> Tensor:
+    """Divide labels into groups at random, as evenly as can be.
+
+    Groups differ by one label at most, so that each of the `num_groups` queries is used. With as many groups as
+    labels, label i is group i.
+
+    Args:
+        num_labels: Labels, N in the paper.
+        num_groups: Groups, K in the paper.
+        seed: Seeds the division; the same seed always divides in the same way.
+
+    Returns:
+        ``[L]``, the slot of each label: ``group * g + place`` with ``g = ceil(num_labels / num_groups)``.
+
+    Raises:
+        ConfigError: There are more groups than labels, or none.
+
+    Example:
+        >>> slots = group_labels(5, 2)
+        >>> (slots // 3).bincount().tolist()  # g = 3: one group of three labels, one of two
+        [3, 2]
+    """
+    if not 1 <= num_groups <= num_labels:
+        raise ConfigError(
+            f"num_groups must be between 1 and num_labels ({num_labels}), got {num_groups}; "
+            "lower num_groups or leave it out"
+        )
+    if num_groups == num_labels:
+        return torch.arange(num_labels, device="cpu")
+    generator = torch.Generator().manual_seed(seed)
+    order = torch.randperm(num_labels, generator=generator, device="cpu")
+    return order % num_groups * math.ceil(num_labels / num_groups) + order // num_groups
+
+
+class LearnableQueries(nn.Module):
+    """Queries that are trained with the rest.
+
+    Args:
+        num_queries: How many.
+        width: Channels of a query.
+
+    Example:
+        >>> LearnableQueries(5, 8)().shape
+        torch.Size([5, 8])
+    """
+
+    def __init__(self, num_queries: int, width: int) -> None:
+        super().__init__()
+        self.vectors = nn.Parameter(torch.randn(num_queries, width))
+
+    def forward(self) -> Tensor:
+        """Return the queries, ``[K, D]``."""
+        return self.vectors
+
+
+class RandomQueries(nn.Module):
+    """Queries drawn once from N(0, 1) and never trained: the projection behind them learns in their place.
+
+    Args:
+        num_queries: How many.
+        width: Channels of a query.
+        seed: Seeds the draw.
+
+    Example:
+        >>> queries = RandomQueries(5, 8, seed=1)
+        >>> queries().shape, len(list(queries.parameters())), list(queries.state_dict())
+        (torch.Size([5, 8]), 0, ['vectors'])
+    """
+
+    vectors: Tensor
+
+    def __init__(self, num_queries: int, width: int, *, seed: int = 0) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(seed)
+        self.register_buffer("vectors", torch.randn(num_queries, width, generator=generator, device="cpu"))
+
+    def forward(self) -> Tensor:
+        """Return the queries, ``[K, D]``."""
+        return self.vectors
+
+
+class TextQueries(nn.Module):
+    """Queries made from a text vector per label: Linear + ReLU. The vectors are saved with the model.
+
+    Args:
+        num_labels: Labels.
+        width: Channels of a query.
+        text_vectors: ``[L, E]``, a vector per label; left out when a state dict fills them in.
+        text_dim: E; needed only without `text_vectors`.
+
+    Raises:
+        ConfigError: Neither `text_vectors` nor `text_dim` is given, or a shape does not fit.
+
+    Example:
+        >>> TextQueries(3, 8, text_vectors=torch.eye(3, 4))().shape
+        torch.Size([3, 8])
+    """
+
+    vectors: Tensor
+
+    def __init__(
+        self, num_labels: int, width: int, *, text_vectors: Tensor | None = None, text_dim: int | None = None
+    ) -> None:
+        super().__init__()
+        self.register_buffer("vectors", _checked_vectors(num_labels, text_vectors, text_dim))
+        self.project = nn.Linear(self.vectors.shape[1], width)
+
+    def forward(self, groups: Tensor | None = None, num_groups: int = 0) -> Tensor:
+        """Return the queries.
+
+        Args:
+            groups: ``[L]``, the group of each label; a group's query is made from the mean vector of its labels.
+            num_groups: How many groups there are.
+
+        Returns:
+            ``[L, D]``, or ``[K, D]`` with `groups`.
+        """
+        vectors = self.vectors if groups is None else _group_means(self.vectors, groups, num_groups)
+        return F.relu(self.project(vectors))
+
+
+def make_queries(
+    kind: QueryKind,
+    num_queries: int,
+    width: int,
+    *,
+    num_labels: int,
+    text_vectors: Tensor | None = None,
+    text_dim: int | None = None,
+    seed: int = 0,
+) -> LearnableQueries | RandomQueries | TextQueries:
+    """Make the queries that a name stands for.
+
+    Args:
+        kind: ``"learnable"``, ``"random"`` or ``"text"``.
+        num_queries: How many queries.
+        width: Channels of a query.
+        num_labels: Labels; text queries have a vector for each.
+        text_vectors: See `TextQueries`.
+        text_dim: See `TextQueries`.
+        seed: Seeds random queries.
+
+    Returns:
+        A module that gives ``[K, D]`` when called.
+
+    Raises:
+        ConfigError: There is no such kind, or text vectors are given to another kind than ``"text"``.
+
+    Example:
+        >>> type(make_queries("random", 5, 8, num_labels=10)).__name__
+        'RandomQueries'
+    """
+    if kind == "text":
+        return TextQueries(num_labels, width, text_vectors=text_vectors, text_dim=text_dim)
+    if text_vectors is not None or text_dim is not None:
+        raise ConfigError(f"text vectors are used only with queries='text', got queries={kind!r}; set queries='text'")
+    if kind == "learnable":
+        return LearnableQueries(num_queries, width)
+    if kind == "random":
+        return RandomQueries(num_queries, width, seed=seed)
+    raise ConfigError(f"no queries {kind!r}; {list_choices(str(kind), ['learnable', 'random', 'text'])}")
+
+
+def _checked_vectors(num_labels: int, text_vectors: Tensor | None, text_dim: int | None) -> Tensor:
+    if text_vectors is None:
+        if text_dim is None or text_dim < 1:
+            raise ConfigError(f"text queries need text_vectors, one per label, or text_dim; got text_dim={text_dim}")
+        return torch.zeros(num_labels, text_dim)
+    shape = list(text_vectors.shape)
+    if len(shape) != 2 or shape[0] != num_labels or shape[1] != (text_dim or shape[1]):
+        wanted = f"[{num_labels}, {text_dim or 'any'}]"
+        raise ConfigError(f"text_vectors must be [labels, dimensions] = {wanted}, got {shape}; give one row per label")
+    return text_vectors.detach().clone().to(torch.get_default_dtype())
+
+
+def _group_means(vectors: Tensor, groups: Tensor, num_groups: int) -> Tensor:
+    sums = vectors.new_zeros(num_groups, vectors.shape[1]).index_add(0, groups, vectors)
+    counts = vectors.new_zeros(num_groups).index_add(0, groups, torch.ones_like(vectors[:, 0]))
+    return sums / counts.unsqueeze(1)
