@@ -1,7 +1,7 @@
 """Attention over tokens and the feed-forward block: the parts that all transformer heads share.
 
 Letters in shape comments: B pictures, C channels, H and W places of a map, T = H * W tokens, Q queries, D width,
-h attention heads, d = D / h.
+h attention heads, d channels of a head.
 """
 
 import math
@@ -43,7 +43,8 @@ class MultiHeadAttention(nn.Module):
 
     Args:
         width: Channels of queries, keys, values and output.
-        num_heads: Attention heads; must divide the width.
+        num_heads: Attention heads.
+        head_width: Channels of each head; when left out, the heads share the width evenly.
         dropout: Share of attention weights dropped in training.
 
     Raises:
@@ -57,15 +58,17 @@ class MultiHeadAttention(nn.Module):
         torch.Size([4, 3, 8])
     """
 
-    def __init__(self, width: int, num_heads: int, *, dropout: float = 0.0) -> None:
+    def __init__(self, width: int, num_heads: int, *, head_width: int | None = None, dropout: float = 0.0) -> None:
         super().__init__()
-        check_divides(width, num_heads)
-        self.width, self.num_heads, self.dropout = width, num_heads, dropout
-        self.query = nn.Linear(width, width)
-        self.key = nn.Linear(width, width)
-        self.value = nn.Linear(width, width)
-        self.out = nn.Linear(width, width)
-        bound = math.sqrt(6 / (4 * width))  # what Xavier gives torch's packed [3 D, D] projection
+        if head_width is None:
+            check_divides(width, num_heads)
+        self.width, self.num_heads, self.head_width, self.dropout = width, num_heads, head_width, dropout
+        inner = width if head_width is None else num_heads * head_width
+        self.query = nn.Linear(width, inner)
+        self.key = nn.Linear(width, inner)
+        self.value = nn.Linear(width, inner)
+        self.out = nn.Linear(inner, width)
+        bound = math.sqrt(6 / (width + 3 * inner))  # Xavier's, of the three projections as one, as in torch
         for projection in (self.query, self.key, self.value):
             nn.init.uniform_(projection.weight, -bound, bound)
         for projection in (self.query, self.key, self.value, self.out):
@@ -73,7 +76,7 @@ class MultiHeadAttention(nn.Module):
 
     def extra_repr(self) -> str:
         """Tell the settings."""
-        return f"width={self.width}, num_heads={self.num_heads}, dropout={self.dropout}"
+        return f"width={self.width}, num_heads={self.num_heads}, head_width={self.head_width}, dropout={self.dropout}"
 
     def forward(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         """Return what each query finds: ``[B, Q, D]``, ``[B, T, D]``, ``[B, T, D]`` -> ``[B, Q, D]``."""

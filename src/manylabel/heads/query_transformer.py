@@ -59,7 +59,8 @@ class QueryTransformer(nn.Module):
         dropout: Share of values dropped in training.
         num_encoder_layers: Encoder layers; none is allowed.
         num_decoder_layers: Decoder layers.
-        self_attention: Whether labels attend to each other in the decoder; cost grows with the square of labels.
+        self_attention: Whether labels attend to each other, from the second decoder layer on; the first would see
+            nothing but zeros. The cost grows with the square of the number of labels.
 
     Raises:
         ConfigError: A setting is wrong; the message says which and what to do.
@@ -88,6 +89,10 @@ class QueryTransformer(nn.Module):
         check_positive("num_decoder_layers", num_decoder_layers)
         if num_encoder_layers < 0:
             raise ConfigError(f"num_encoder_layers must be 0 or more, got {num_encoder_layers}")
+        if self_attention and num_decoder_layers == 1:
+            raise ConfigError(
+                "self_attention starts at the second decoder layer, got num_decoder_layers=1; use 2 or more"
+            )
         check_fraction("dropout", dropout)
         sine_positions(1, 1, width)  # checks the width
         self.width = width
@@ -96,7 +101,8 @@ class QueryTransformer(nn.Module):
             _EncoderLayer(width, num_heads, feedforward, dropout) for _ in range(num_encoder_layers)
         )
         self.decoder = nn.ModuleList(
-            _DecoderLayer(width, num_heads, feedforward, dropout, self_attention) for _ in range(num_decoder_layers)
+            _DecoderLayer(width, num_heads, feedforward, dropout, self_attention and position > 0)
+            for position in range(num_decoder_layers)
         )
         self.norm = nn.LayerNorm(width)
         _initialise_as_published(self)

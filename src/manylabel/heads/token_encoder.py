@@ -28,7 +28,8 @@ class TokenEncoderHead(nn.Module):
         in_channels: Channels of the final feature map.
         num_labels: Labels.
         width: Channels of tokens.
-        num_heads: Attention heads; must divide the width.
+        num_heads: Attention heads.
+        head_width: Channels of each attention head; as many as the width when left out, as in the published code.
         feedforward: Hidden channels of the feed-forward blocks; as many as the width when left out.
         dropout: Share of values dropped in training.
         num_layers: Encoder layers.
@@ -53,6 +54,7 @@ class TokenEncoderHead(nn.Module):
         *,
         width: int = 1024,
         num_heads: int = 4,
+        head_width: int | None = None,
         feedforward: int | None = None,
         dropout: float = 0.1,
         num_layers: int = 3,
@@ -62,13 +64,16 @@ class TokenEncoderHead(nn.Module):
     ) -> None:
         super().__init__()
         hidden = width if feedforward is None else feedforward
-        sizes = {"in_channels": in_channels, "num_labels": num_labels, "feedforward": hidden}
-        for name, value in {**sizes, "num_layers": num_layers}.items():
+        head_channels = width if head_width is None else head_width
+        sizes = {"in_channels": in_channels, "num_labels": num_labels, "width": width, "num_heads": num_heads}
+        sizes |= {"head_width": head_channels, "feedforward": hidden, "num_layers": num_layers}
+        for name, value in sizes.items():
             check_positive(name, value)
         check_fraction("dropout", dropout)
         check_choice("queries", queries, ["learnable", "text"])
         self.stages: tuple[int, ...] = (-1,)
-        self.in_channels, self.num_labels, self.width, self.num_heads = in_channels, num_labels, width, num_heads
+        self.in_channels, self.num_labels, self.width = in_channels, num_labels, width
+        self.num_heads, self.head_width = num_heads, head_width
         self.feedforward, self.dropout, self.num_layers, self.queries = feedforward, dropout, num_layers, queries
 
         self.embed = nn.Linear(in_channels, width)
@@ -76,8 +81,7 @@ class TokenEncoderHead(nn.Module):
             queries, num_labels, width, num_labels=num_labels, text_vectors=text_vectors, text_dim=text_dim
         )
         self.text_dim = None if self.text_vectors is None else self.text_vectors.shape[1]
-        self.layers = nn.ModuleList(_Layer(width, num_heads, hidden, dropout) for _ in range(num_layers))
-        self.norm = nn.LayerNorm(width)
+        self.layers = nn.ModuleList(_Layer(width, num_heads, head_channels, hidden, dropout) for _ in range(num_layers))
         self.classify = nn.Linear(width, 1)
 
     @property
@@ -87,16 +91,16 @@ class TokenEncoderHead(nn.Module):
 
     def extra_repr(self) -> str:
         """Tell the settings."""
-        names = ["in_channels", "num_labels", "width", "num_heads", "feedforward", "dropout", "num_layers", "queries"]
-        return ", ".join(f"{name}={getattr(self, name)!r}" for name in [*names, "text_dim"])
+        names = ["in_channels", "num_labels", "width", "num_heads", "head_width", "feedforward", "dropout"]
+        names += ["num_layers", "queries", "text_dim"]
+        return ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
 
     def forward(self, features: Sequence[Tensor]) -> Tensor:
         """Return logits ``[B, L]`` from feature maps, of which the last ``[B, C, H, W]`` is used."""
         tokens = self._tokens(features[-1])  # [B, L + T, D]
         for layer in self.layers:
             tokens = layer(tokens)
-        labels = self.norm(tokens[:, : self.num_labels])
-        logits: Tensor = self.classify(labels).squeeze(2)
+        logits: Tensor = self.classify(tokens[:, : self.num_labels]).squeeze(2)
         return logits
 
     def attention(self, features: Sequence[Tensor]) -> Tensor:
@@ -119,10 +123,10 @@ class TokenEncoderHead(nn.Module):
 
 
 class _Layer(nn.Module):
-    def __init__(self, width: int, num_heads: int, feedforward: int, dropout: float) -> None:
+    def __init__(self, width: int, num_heads: int, head_width: int, feedforward: int, dropout: float) -> None:
         super().__init__()
         self.norm_attention, self.norm_feed_forward = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.attention = MultiHeadAttention(width, num_heads, dropout=dropout)
+        self.attention = MultiHeadAttention(width, num_heads, head_width=head_width)
         self.feed_forward = feed_forward(width, feedforward, dropout=dropout, activation=nn.GELU)
         self.dropout = nn.Dropout(dropout)
 

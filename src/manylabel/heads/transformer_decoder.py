@@ -29,7 +29,8 @@ class TransformerDecoderHead(nn.Module):
         dropout: Share of values dropped in training.
         num_encoder_layers: Encoder layers over the map's places.
         num_decoder_layers: Decoder layers.
-        self_attention: Whether labels attend to each other in the decoder; cost grows with the square of labels.
+        self_attention: Whether labels attend to each other, from the second decoder layer on; the first would see
+            nothing but zeros. The cost grows with the square of the number of labels.
 
     Raises:
         ConfigError: A setting is wrong; the message says which and what to do.

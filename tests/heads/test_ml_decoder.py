@@ -1,0 +1,209 @@
+import copy
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from conformance.head_suite import HeadSuite
+from manylabel.errors import ConfigError
+from manylabel.heads import MLDecoder
+from manylabel.heads.group_projection import GroupProjection
+
+SMALL = {"width": 16, "num_heads": 2, "feedforward": 32}
+GROUPED = {**SMALL, "num_groups": 3, "num_layers": 2, "queries": "learnable", "self_attention": True}
+TEXT = {**SMALL, "queries": "text", "text_vectors": torch.randn(7, 5, generator=torch.Generator().manual_seed(0))}
+
+
+class TestMLDecoder(HeadSuite):
+    cases = {
+        "a query per label": lambda: MLDecoder(24, 7, **SMALL),
+        "groups, two layers, self-attention": lambda: MLDecoder(24, 7, **GROUPED),
+        "text queries, shared projection": lambda: MLDecoder(24, 7, shared_projection=True, **TEXT),
+        "text queries, groups": lambda: MLDecoder(24, 7, num_groups=4, **TEXT),
+    }
+    tells = {"groups, two layers, self-attention": ["num_groups=3", "num_layers=2", "queries='learnable'"]}
+
+
+def attend(attention: nn.Module, queries: Tensor, tokens: Tensor) -> Tensor:
+    """Eq. 1 and the line below it, head by head, for one picture."""
+    found = []
+    for rows in torch.arange(attention.width).chunk(attention.num_heads):
+        query = queries @ attention.query.weight[rows].T + attention.query.bias[rows]
+        key = tokens @ attention.key.weight[rows].T + attention.key.bias[rows]
+        value = tokens @ attention.value.weight[rows].T + attention.value.bias[rows]
+        found.append(torch.softmax(query @ key.T / math.sqrt(len(rows)), dim=-1) @ value)
+    return attention.out(torch.cat(found, dim=-1))
+
+
+def reference(head: MLDecoder, feature: Tensor, queries: Tensor) -> Tensor:
+    """Eq. 4 and Eq. 3, picture by picture and label by label."""
+    logits = []
+    for picture in feature:
+        tokens = torch.relu(head.embed(picture.flatten(1).T))
+        hidden = queries
+        for layer in head.layers:
+            mixed = hidden if layer.self_attention is None else attend(layer.self_attention, hidden, hidden)
+            hidden = F.layer_norm(hidden + mixed, (head.width,), layer.norm_query.weight, layer.norm_query.bias, 1e-5)
+            hidden = layer.norm_attention(hidden + attend(layer.cross_attention, hidden, tokens))
+            first, _, _, second, _ = layer.feed_forward
+            hidden = layer.norm_output(hidden + second(torch.relu(first(hidden))))
+        logits.append(torch.stack([project(head.projection, hidden, label) for label in range(head.num_labels)]))
+    return torch.stack(logits)
+
+
+def project(projection: nn.Module, hidden: Tensor, label: int) -> Tensor:
+    if not isinstance(projection, GroupProjection):
+        return projection[0](hidden[label]).squeeze()
+    group, place = divmod(int(projection.slots[label]), math.ceil(projection.num_labels / projection.num_groups))
+    return hidden[group] @ projection.weight[group, :, place] + projection.bias[label]
+
+
+@pytest.mark.parametrize("num_groups", [None, 1, 4, 5, 9])
+@pytest.mark.parametrize("self_attention", [False, True])
+def test_equals_the_equations_and_so_do_its_gradients(num_groups: int | None, self_attention: bool) -> None:
+    torch.manual_seed(0)
+    settings = {**SMALL, "num_layers": 2, "num_groups": num_groups, "self_attention": self_attention}
+    head = MLDecoder(24, 9, queries="learnable", **settings).eval()
+    feature = torch.randn(3, 24, 4, 5, requires_grad=True)
+    ours, slow = head([feature]), reference(head, feature, head.query_bank.vectors)
+    torch.testing.assert_close(ours, slow, atol=1e-5, rtol=1e-5)
+    weights, inputs = torch.randn_like(ours), [feature, *head.parameters()]
+    expected = torch.autograd.grad(slow, inputs, weights)
+    torch.testing.assert_close(torch.autograd.grad(ours, inputs, weights), expected, atol=1e-5, rtol=1e-4)
+
+
+def test_text_queries_with_a_shared_projection_equal_the_equations() -> None:
+    head = MLDecoder(24, 7, shared_projection=True, **TEXT).eval()
+    feature = torch.randn(2, 24, 3, 3)
+    queries = torch.relu(TEXT["text_vectors"] @ head.query_bank.project.weight.T + head.query_bank.project.bias)
+    torch.testing.assert_close(head([feature]), reference(head, feature, queries), atol=1e-5, rtol=1e-5)
+
+
+def test_with_self_attention_it_is_torchs_decoder_layer() -> None:
+    torch.manual_seed(0)
+    head = MLDecoder(24, 7, self_attention=True, **SMALL).eval()
+    layer = head.layers[0]
+    torchs = nn.TransformerDecoderLayer(16, 2, 32, batch_first=True).eval()
+    with torch.no_grad():
+        pairs = [(torchs.self_attn, layer.self_attention), (torchs.multihead_attn, layer.cross_attention)]
+        for theirs, mine in pairs:
+            theirs.in_proj_weight.copy_(torch.cat([mine.query.weight, mine.key.weight, mine.value.weight]))
+            theirs.out_proj.load_state_dict(mine.out.state_dict())
+        torchs.linear1.load_state_dict(layer.feed_forward[0].state_dict())
+        torchs.linear2.load_state_dict(layer.feed_forward[3].state_dict())
+    feature = torch.randn(2, 24, 3, 4)
+    tokens = torch.relu(head.embed(feature.flatten(2).transpose(1, 2)))
+    expected = head.projection(torchs(head.query_bank().expand(2, -1, -1), tokens))
+    torch.testing.assert_close(head([feature]), expected, atol=1e-5, rtol=1e-5)
+
+
+def test_grouped_attention_is_the_map_of_the_labels_group() -> None:
+    head = MLDecoder(24, 7, num_groups=3, **SMALL).eval()
+    maps = head.attention([torch.randn(2, 24, 3, 4)])
+    for label in range(7):
+        for other in range(7):
+            same_group = head.projection.groups[label] == head.projection.groups[other]
+            assert torch.equal(maps[:, label], maps[:, other]) == same_group
+
+
+@pytest.mark.parametrize(
+    ("num_labels", "num_groups", "millions"),
+    [(80, None, 7.1507), (80, 20, 7.1507), (80, 80, 7.1507), (1000, 100, 7.858), (9605, 200, 14.625)],
+)
+def test_has_the_published_number_of_parameters(num_labels: int, num_groups: int | None, millions: float) -> None:
+    head = MLDecoder(2048, num_labels, num_groups=num_groups)
+    count = sum(parameter.numel() for parameter in head.parameters()) / 1e6
+    assert abs(count - millions) < (0.00005 if millions == 7.1507 else 0.0005)
+
+
+def test_the_permutation_is_saved_with_the_model() -> None:
+    head, other = (MLDecoder(24, 7, num_groups=3, seed=seed, **SMALL).eval() for seed in (1, 2))
+    assert not torch.equal(head.projection.slots, other.projection.slots)
+    other.load_state_dict(head.state_dict())
+    feature = torch.randn(2, 24, 3, 3)
+    assert torch.equal(head([feature]), other([feature]))
+
+
+def test_can_be_built_again_from_plain_values_and_a_state_dict() -> None:
+    head = MLDecoder(24, 7, **TEXT).eval()
+    plain = {**SMALL, "queries": "text", "text_dim": head.text_dim}
+    again = MLDecoder(24, 7, **plain).eval()
+    again.load_state_dict(head.state_dict())
+    feature = torch.randn(2, 24, 3, 3)
+    assert torch.equal(head([feature]), again([feature]))
+    assert torch.equal(again.text_vectors, TEXT["text_vectors"])
+
+
+@pytest.mark.parametrize("settings", [SMALL, GROUPED, TEXT], ids=["full", "grouped", "text"])
+def test_folding_leaves_logits_and_attention_as_they_are(settings: dict[str, object]) -> None:
+    head = MLDecoder(24, 7, **settings).eval()
+    feature = torch.randn(2, 24, 3, 3)
+    logits, maps = head([feature]), head.attention([feature])
+    head.fold()
+    with torch.no_grad():
+        torch.testing.assert_close(head([feature]), logits, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(head.attention([feature]), maps, atol=1e-5, rtol=1e-5)
+    assert set(head.state_dict()) == set(MLDecoder(24, 7, **settings).state_dict())
+
+
+def test_folded_values_are_used() -> None:
+    head = MLDecoder(24, 7, **SMALL).eval().fold()
+    head.query_bank = None  # whoever asked for the queries now would fail
+    head._weights_version = lambda: head._folded_version
+    with torch.inference_mode():
+        assert head([torch.randn(2, 24, 3, 3)]).shape == (2, 7)
+
+
+def test_folding_is_undone_by_training_loading_and_changing_weights() -> None:
+    feature = torch.randn(2, 24, 3, 3)
+    donor = MLDecoder(24, 7, **SMALL, seed=5).eval()
+    head = MLDecoder(24, 7, **SMALL).eval().fold()
+    assert head.is_folded
+    assert not head.train().is_folded
+    for assign in (False, True):
+        head.eval().fold().load_state_dict(copy.deepcopy(donor.state_dict()), assign=assign)
+        assert not head.is_folded
+        with torch.no_grad():
+            torch.testing.assert_close(head([feature]), donor([feature]))
+    head.fold()
+    head([feature]).sum().backward()
+    torch.optim.SGD(head.parameters(), lr=0.1).step()
+    live = head([feature])
+    with torch.no_grad():
+        assert torch.equal(head([feature]), live)
+
+
+def test_a_folded_head_still_gives_every_weight_its_gradient() -> None:
+    head = MLDecoder(24, 7, **SMALL).eval().fold()
+    head([torch.randn(2, 24, 3, 3)]).sum().backward()
+    assert head.layers[0].cross_attention.query.weight.grad.abs().sum() > 0
+
+
+def test_a_folded_head_exports_without_the_query_projection() -> None:
+    head = MLDecoder(24, 7, **SMALL).eval()
+    feature = torch.randn(2, 24, 3, 3)
+    sizes = [len(torch.export.export(ready, ([feature],)).graph.nodes) for ready in (head, copy.deepcopy(head).fold())]
+    assert sizes[1] < sizes[0]
+
+
+def test_fold_wants_eval_mode() -> None:
+    with pytest.raises(ConfigError, match=r"call eval\(\) first"):
+        MLDecoder(24, 7, **SMALL).fold()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"num_groups": 8}, r"num_labels \(7\), got 8"),
+        ({"num_groups": 3, "shared_projection": True}, "shared_projection needs a query per label"),
+        ({"num_heads": 3}, "try 2 or 4"),
+        ({"dropout": 1.0}, "dropout must be at least 0 and below 1, got 1.0"),
+        ({"num_layers": 0}, "num_layers must be a whole number of at least 1, got 0"),
+        ({"queries": "words"}, "no queries 'words'"),
+    ],
+)
+def test_rejects_settings_that_cannot_work(settings: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        MLDecoder(24, 7, **{**SMALL, **settings})
