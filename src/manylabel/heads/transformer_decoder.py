@@ -88,7 +88,7 @@ class TransformerDecoderHead(nn.Module):
     def forward(self, features: Sequence[Tensor]) -> Tensor:
         """Return logits ``[B, L]`` from feature maps, of which the last ``[B, C, H, W]`` is used."""
         labels: Tensor = self.transformer(self.embed(features[-1]))  # [B, L, D]
-        return (labels * self.weight).sum(2) + self.bias
+        return torch.einsum("bld,ld->bl", labels, self.weight) + self.bias
 
     def attention(self, features: Sequence[Tensor]) -> Tensor:
         """Return where the last layer looks for each label: ``[B, L, H, W]``, each map summing to 1."""

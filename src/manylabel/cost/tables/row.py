@@ -1,0 +1,41 @@
+"""One number of a paper beside ours."""
+
+from dataclasses import dataclass
+
+__all__ = ["TableRow"]
+
+
+@dataclass(frozen=True)
+class TableRow:
+    """One number of a paper beside the one that our code gives.
+
+    Args:
+        table: Where the paper prints it, such as ``"Table 1"``.
+        row: Which row, in words.
+        quantity: What is counted, with its unit, such as ``"GMACs"``.
+        paper: The number printed.
+        ours: The number counted.
+        note: What a reader must know to compare the two; always given where they do not agree.
+
+    Example:
+        >>> row = TableRow("Table 1", "GAP", "GMACs", paper=23.0, ours=22.94)
+        >>> f"{row.difference:+.1%}", row.agrees
+        ('-0.3%', True)
+    """
+
+    table: str
+    row: str
+    quantity: str
+    paper: float
+    ours: float
+    note: str = ""
+
+    @property
+    def difference(self) -> float:
+        """How far ours is from the paper's, as a share of the paper's."""
+        return self.ours / self.paper - 1
+
+    @property
+    def agrees(self) -> bool:
+        """Whether both are the same but for rounding: papers print two or three digits, so within 1 %."""
+        return abs(self.difference) < 0.01
