@@ -1,0 +1,6 @@
+"""Any timm model as a source of feature maps."""
+
+from manylabel.backbone.backbone import Backbone
+from manylabel.backbone.weights import OFFLINE_MODELS, imagenet_classifier
+
+__all__ = ["OFFLINE_MODELS", "Backbone", "imagenet_classifier"]

