@@ -1,7 +1,19 @@
 """Feature maps in, logits out: one head per file."""
 
+from manylabel.heads.hybrid_sharing import HybridSharingHead
+from manylabel.heads.linear import LinearHead
 from manylabel.heads.ml_decoder import MLDecoder
+from manylabel.heads.representation_mixup import RepresentationMixupHead
+from manylabel.heads.residual_attention import ResidualAttentionHead
 from manylabel.heads.token_encoder import TokenEncoderHead
 from manylabel.heads.transformer_decoder import TransformerDecoderHead
 
-__all__ = ["MLDecoder", "TokenEncoderHead", "TransformerDecoderHead"]
+__all__ = [
+    "HybridSharingHead",
+    "LinearHead",
+    "MLDecoder",
+    "RepresentationMixupHead",
+    "ResidualAttentionHead",
+    "TokenEncoderHead",
+    "TransformerDecoderHead",
+]
