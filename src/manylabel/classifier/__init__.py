@@ -1,0 +1,6 @@
+"""A classifier: backbone, head and labels in one object that predicts, saves and loads."""
+
+from manylabel.classifier.classifier import Classifier
+from manylabel.classifier.model_folder import FORMAT_VERSION, SavedModel, read_model, write_model
+
+__all__ = ["FORMAT_VERSION", "Classifier", "SavedModel", "read_model", "write_model"]

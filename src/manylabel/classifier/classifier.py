@@ -1,0 +1,342 @@
+"""`Classifier`: a backbone, a head and the labels, in one module that predicts, saves and loads.
+
+Letters in shape comments: B pictures, L labels, H and W pixels.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor, nn
+
+from manylabel.backbone import Backbone
+from manylabel.classifier.hub import download_model, upload_model
+from manylabel.classifier.model_folder import SavedModel, read_model, write_model
+from manylabel.classifier.settings import build_head, describe_head, fingerprint, head_class, stages_of
+from manylabel.data import decode, eval_transform
+from manylabel.errors import ConfigError, ModelFormatError, PictureError
+from manylabel.types import InputSpec, LabelSpace, Predictions
+
+__all__ = ["Classifier", "Picture"]
+
+logger = logging.getLogger(__name__)
+
+Picture: TypeAlias = str | Path | bytes | Image.Image | NDArray[np.uint8]
+HeadFactory: TypeAlias = Callable[..., nn.Module]
+
+
+class Classifier(nn.Module):
+    """A model that names what is in a picture.
+
+    Args:
+        backbone: Images to feature maps.
+        head: Feature maps to logits, one per label; any module with ``head(features) -> [B, L]``.
+        labels: The labels, in the order of the logits.
+        single_label: Whether every picture has exactly one label, so that scores are a softmax.
+        thresholds: From which score on a label counts as present, one per label; 0.5 for all when left out.
+        input_spec: How pictures are prepared; the backbone's own when left out.
+
+    Raises:
+        ConfigError: The settings do not fit each other.
+
+    Example:
+        >>> from manylabel import heads
+        >>> model = Classifier.create(
+        ...     "resnet10t", head=heads.LinearHead, labels=["cat", "dog"], pretrained=False, image_size=64
+        ... )
+        >>> model.predict(np.zeros((80, 60, 3), dtype=np.uint8)).scores.shape
+        torch.Size([1, 2])
+    """
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        head: nn.Module,
+        labels: LabelSpace | Sequence[str],
+        *,
+        single_label: bool = False,
+        thresholds: Sequence[float] | None = None,
+        input_spec: InputSpec | None = None,
+    ) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.head = head
+        self.labels = labels if isinstance(labels, LabelSpace) else LabelSpace(labels)
+        self.single_label = single_label
+        self.thresholds = None if thresholds is None else tuple(map(float, thresholds))
+        self.input_spec = input_spec or backbone.input_spec
+        if self.thresholds is not None and len(self.thresholds) != len(self.labels):
+            raise ConfigError(f"give one threshold for each of {len(self.labels)} labels, got {len(self.thresholds)}")
+
+    @classmethod
+    def create(
+        cls,
+        backbone: str,
+        *,
+        head: HeadFactory,
+        labels: LabelSpace | Sequence[str],
+        head_settings: Mapping[str, Any] | None = None,
+        pretrained: bool = True,
+        frozen: bool = False,
+        image_size: int | None = None,
+        single_label: bool = False,
+    ) -> Classifier:
+        """Build a classifier whose head fits its backbone.
+
+        Args:
+            backbone: A timm model name, or ``offline:efficientnet_lite0`` and its like.
+            head: The head's class; it is called with ``in_channels``, ``num_labels`` and `head_settings`.
+            labels: The labels.
+            head_settings: Further arguments of the head.
+            pretrained: Whether the backbone starts from its pretrained weights.
+            frozen: Whether the backbone never learns.
+            image_size: Height and width of the pictures in pixels; the backbone's own when left out.
+            single_label: Whether every picture has exactly one label.
+
+        Returns:
+            The classifier, its head untrained.
+
+        Example:
+            >>> from manylabel import heads
+            >>> model = Classifier.create("resnet10t", head=heads.MLDecoder, labels=["cat", "dog"], pretrained=False)
+            >>> model.head.in_channels
+            512
+        """
+        labels = labels if isinstance(labels, LabelSpace) else LabelSpace(labels)
+        settings = head_settings or {}
+        stages = stages_of(head, settings)
+        body = Backbone(backbone, pretrained=pretrained, frozen=frozen, stages=stages, image_size=image_size)
+        top = build_head(head, body, num_labels=len(labels), settings=settings)
+        return cls(body, top, labels, single_label=single_label)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Turn prepared images ``[B, 3, H, W]`` into logits ``[B, L]``."""
+        logits: Tensor = self.head(self.backbone(images))
+        return logits
+
+    def scores(self, logits: Tensor) -> Tensor:
+        """Turn logits into probabilities: softmax over labels for single-label models, else a sigmoid each."""
+        return logits.softmax(dim=-1) if self.single_label else logits.sigmoid()
+
+    @torch.inference_mode()
+    def predict(
+        self,
+        pictures: Picture | Sequence[Picture],
+        *,
+        batch_size: int = 32,
+        on_bad: Literal["raise", "skip"] = "raise",
+    ) -> Predictions:
+        """Say what is in one or more pictures.
+
+        Args:
+            pictures: A path, encoded bytes, a PIL image, an array ``[H, W, 3]`` of bytes, or a list of these.
+            batch_size: How many pictures go through the model at once.
+            on_bad: What to do with a picture that cannot be decoded: raise, or leave it out and log a warning.
+
+        Returns:
+            A probability for every picture and label; pictures left out are not in it.
+
+        Raises:
+            PictureError: A picture cannot be decoded and `on_bad` is ``"raise"``.
+        """
+        listed = [pictures] if isinstance(pictures, str | Path | bytes | Image.Image | np.ndarray) else list(pictures)
+        device = next(self.parameters()).device
+        names: list[str] = []
+        scores = [torch.empty(0, len(self.labels))]
+        was_training = self.training
+        self.eval()
+        try:
+            for start in range(0, len(listed), batch_size):
+                batch = listed[start : start + batch_size]
+                found, images = self._prepare(batch, start, skip_bad=on_bad == "skip")
+                if found:
+                    names += found
+                    scores.append(self.scores(self(torch.stack(images).to(device))).float().cpu())
+        finally:
+            self.train(was_training)
+        return Predictions(torch.cat(scores), self.labels, names)
+
+    def _prepare(self, pictures: Sequence[Picture], start: int, *, skip_bad: bool) -> tuple[list[str], list[Tensor]]:
+        """Decode and transform some pictures, the first of which is number `start`; return their names and images."""
+        transform = eval_transform(self.input_spec)
+        names: list[str] = []
+        images: list[Tensor] = []
+        for position, picture in enumerate(pictures, start):
+            name = str(picture) if isinstance(picture, str | Path) else f"picture {position}"
+            try:
+                images.append(transform(_to_image(picture, name, at_least=self.input_spec.size)))
+                names.append(name)
+            except PictureError as error:
+                if not skip_bad:
+                    raise
+                logger.warning("%s; left out", error)
+        return names, images
+
+    def fuse(self) -> Classifier:
+        """Return a copy for inference: batch-norm folded into the convolutions, what is constant computed once.
+
+        Example:
+            >>> from manylabel import heads
+            >>> model = Classifier.create("resnet10t", head=heads.LinearHead, labels=["cat", "dog"], pretrained=False)
+            >>> images = torch.rand(1, 3, 64, 64)
+            >>> torch.allclose(model.eval()(images), model.fuse()(images), atol=1e-4)
+            True
+        """
+        head = copy.deepcopy(self.head).eval()
+        if callable(fold := getattr(head, "fold", None)):
+            fold()
+        fused = Classifier(
+            self.backbone.fuse(channels_last=True),
+            head,
+            self.labels,
+            single_label=self.single_label,
+            thresholds=self.thresholds,
+            input_spec=self.input_spec,
+        )
+        return fused.eval()
+
+    def save(self, folder: str | Path, *, include_backbone: bool = True, overwrite: bool = False) -> Path:
+        """Write the classifier to a folder of tensors and JSON, all that `load` needs.
+
+        Args:
+            folder: Where.
+            include_backbone: Whether the backbone's weights go in too. Without them the folder is small, and `load`
+                takes them from where the backbone's name says and checks that they are the same.
+            overwrite: Whether a folder that is there may be replaced.
+
+        Returns:
+            The folder.
+        """
+        config = {
+            "backbone": {
+                "name": self.backbone.name,
+                "frozen": self.backbone.frozen,
+                "stages": self.backbone.stages,
+                "image_size": self.backbone.image_size,
+                "fingerprint": None if include_backbone else fingerprint(self.backbone),
+            },
+            "head": describe_head(self.head),
+            "input": asdict(self.input_spec),
+            "single_label": self.single_label,
+            "thresholds": self.thresholds,
+        }
+        tensors = {
+            name: tensor
+            for name, tensor in self.state_dict().items()
+            if include_backbone or not name.startswith("backbone.")
+        }
+        return write_model(SavedModel(config, self.labels, tensors), folder, overwrite=overwrite)
+
+    @classmethod
+    def load(cls, folder: str | Path, *, head: type[nn.Module] | None = None) -> Classifier:
+        """Read a classifier that `save` wrote.
+
+        Args:
+            folder: The folder.
+            head: The head's class, when it is one of your own: code is never imported because a file says so.
+
+        Returns:
+            The classifier, in eval mode, on the CPU.
+
+        Raises:
+            ModelFormatError: The folder is missing, damaged, not ours, or from a newer version.
+        """
+        saved = read_model(folder)
+        try:
+            model = _build(cls, saved, head)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ModelFormatError(
+                f"{folder}/config.json lacks or garbles a setting ({error!r}); it is damaged"
+            ) from error
+        _fill(model, saved, folder)
+        return model.eval()
+
+    @classmethod
+    def from_pretrained(
+        cls, name: str | Path, *, revision: str | None = None, head: type[nn.Module] | None = None
+    ) -> Classifier:
+        """Load a classifier from a folder or from the Hugging Face hub.
+
+        Args:
+            name: A folder, or a repository such as ``"someone/street-tagger"``.
+            revision: A branch, tag or commit of the repository.
+            head: The head's class, when it is one of your own.
+
+        Returns:
+            The classifier, in eval mode, on the CPU.
+        """
+        return cls.load(name if Path(name).is_dir() else download_model(str(name), revision=revision), head=head)
+
+    def push_to_hub(self, name: str, *, private: bool = False, message: str = "Upload a manylabel model") -> str:
+        """Share the classifier on the Hugging Face hub.
+
+        Args:
+            name: The repository, such as ``"someone/street-tagger"``; made when it is not there.
+            private: Whether only you can see it.
+            message: The commit message.
+
+        Returns:
+            The address of the commit.
+        """
+        with TemporaryDirectory() as folder:
+            return upload_model(self.save(Path(folder) / "model"), name, private=private, message=message)
+
+
+def _build(kind: type[Classifier], saved: SavedModel, head: type[nn.Module] | None) -> Classifier:
+    """Build the classifier that a saved config describes, its own weights still missing."""
+    config = saved.config
+    body = dict(config["backbone"])
+    expected = body.pop("fingerprint")
+    backbone = Backbone(**body, pretrained=expected is not None)
+    if expected is not None and fingerprint(backbone) != expected:
+        raise ModelFormatError(
+            f"the weights of {backbone.name} on this machine are not those the model was trained with; "
+            "save the model again with include_backbone=True where it was made"
+        )
+    top = head_class(config["head"]["name"], head)(**config["head"]["settings"])
+    spec: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in config["input"].items()
+    }
+    return kind(
+        backbone,
+        top,
+        saved.labels,
+        single_label=config["single_label"],
+        thresholds=config["thresholds"],
+        input_spec=InputSpec(**spec),
+    )
+
+
+def _fill(model: Classifier, saved: SavedModel, folder: str | Path) -> None:
+    """Put the saved weights in; each must have its place, and each place but a named backbone's its weight."""
+    included = saved.config["backbone"]["fingerprint"] is None
+    expected = {name for name in model.state_dict() if included or not name.startswith("backbone.")}
+    wrong = sorted(expected ^ set(saved.tensors))
+    if wrong:
+        raise ModelFormatError(f"the weights in {folder} do not fit its config.json: {', '.join(wrong[:5])}")
+    try:
+        model.load_state_dict(dict(saved.tensors), strict=False)
+    except RuntimeError as error:
+        raise ModelFormatError(f"the weights in {folder} do not fit its config.json: {error}") from error
+
+
+def _to_image(picture: Picture, name: str, *, at_least: tuple[int, int]) -> Image.Image:
+    """Return any kind of picture as an RGB image."""
+    if isinstance(picture, Image.Image):
+        return picture.convert("RGB")
+    if isinstance(picture, np.ndarray):
+        if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3:
+            got = f"{picture.dtype} {list(picture.shape)}"
+            raise ConfigError(f"an array must be bytes (uint8) of shape [height, width, 3], got {got}")
+        return Image.fromarray(picture)
+    return decode(picture if isinstance(picture, bytes) else Path(picture), name=name, at_least=at_least)

@@ -1,0 +1,23 @@
+"""The heads by name, as the command line and saved models say it."""
+
+from torch import nn
+
+from manylabel.heads.hybrid_sharing import HybridSharingHead
+from manylabel.heads.linear import LinearHead
+from manylabel.heads.ml_decoder import MLDecoder
+from manylabel.heads.representation_mixup import RepresentationMixupHead
+from manylabel.heads.residual_attention import ResidualAttentionHead
+from manylabel.heads.token_encoder import TokenEncoderHead
+from manylabel.heads.transformer_decoder import TransformerDecoderHead
+
+__all__ = ["HEADS"]
+
+HEADS: dict[str, type[nn.Module]] = {
+    "hybrid_sharing": HybridSharingHead,
+    "linear": LinearHead,
+    "ml_decoder": MLDecoder,
+    "representation_mixup": RepresentationMixupHead,
+    "residual_attention": ResidualAttentionHead,
+    "token_encoder": TokenEncoderHead,
+    "transformer_decoder": TransformerDecoderHead,
+}

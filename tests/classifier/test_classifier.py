@@ -1,0 +1,248 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+
+from manylabel import heads
+from manylabel.classifier import Classifier, classifier, hub
+from manylabel.errors import ConfigError, ModelFormatError, OutputExistsError, PictureError
+from manylabel.types import LabelSpace, Predictions
+
+LABELS = LabelSpace(["cat", "dog", "bird"], display_names={"cat": "Cat"})
+
+
+class CornerHead(nn.Module):
+    """A head of a user's own: looks at one corner of the map."""
+
+    def __init__(self, in_channels, num_labels):
+        super().__init__()
+        self.in_channels, self.num_labels = in_channels, num_labels
+        self.linear = nn.Linear(in_channels, num_labels)
+
+    def forward(self, features):
+        return self.linear(features[-1][:, :, 0, 0])
+
+
+def make(head=heads.LinearHead, backbone="resnet10t", **settings):
+    torch.manual_seed(0)
+    model = Classifier.create(
+        backbone, head=head, labels=LABELS, pretrained=False, image_size=64, head_settings=settings
+    )
+    return model.eval()
+
+
+@pytest.fixture
+def picture():
+    return Image.fromarray(np.random.default_rng(0).integers(0, 255, (80, 100, 3), dtype=np.uint8))
+
+
+@pytest.fixture
+def saved(tmp_path):
+    return make().save(tmp_path / "model")
+
+
+HEAD_SETTINGS = {
+    "hybrid_sharing": {"width": 32, "feedforward": 64},
+    "ml_decoder": {"num_groups": 2, "width": 32, "feedforward": 64},
+    "token_encoder": {"width": 32, "num_layers": 1},
+    "transformer_decoder": {"width": 32, "feedforward": 64},
+}
+
+
+@pytest.mark.parametrize("name", heads.HEADS)
+def test_every_head_comes_back_from_disk_exactly(name, tmp_path, picture):
+    model = make(heads.HEADS[name], **HEAD_SETTINGS.get(name, {}))
+    again = Classifier.load(model.save(tmp_path / "model"))
+    assert torch.equal(again.predict(picture).scores, model.predict(picture).scores)
+    assert again.labels == model.labels
+    assert again.input_spec == model.input_spec
+    assert repr(again.head) == repr(model.head)
+    assert {path.name for path in (tmp_path / "model").iterdir()} == {"model.safetensors", "config.json", "labels.json"}
+
+
+def test_text_vectors_are_saved_with_the_model(tmp_path, picture):
+    model = make(heads.MLDecoder, queries="text", text_vectors=torch.randn(3, 7), width=32, feedforward=64)
+    again = Classifier.load(model.save(tmp_path / "model"))
+    assert torch.equal(again.head.text_vectors, model.head.text_vectors)
+    assert torch.equal(again.predict(picture).scores, model.predict(picture).scores)
+
+
+def test_a_path_bytes_array_image_or_list_of_them_give_the_same_scores(tmp_path, picture):
+    model = make()
+    path = tmp_path / "a b.png"
+    picture.save(path)
+    scores = [model.predict(form).scores for form in (path, str(path), path.read_bytes(), np.asarray(picture), picture)]
+    assert all(torch.equal(other, scores[0]) for other in scores)
+    many = model.predict([path, picture, path], batch_size=2)
+    assert isinstance(many, Predictions)
+    assert many.names == [str(path), "picture 1", str(path)]
+    torch.testing.assert_close(many.scores, scores[0].expand(3, -1))
+
+
+def test_nothing_to_predict_is_no_prediction():
+    assert make().predict([]).scores.shape == (0, 3)
+
+
+def test_predicting_does_not_depend_on_the_mode_and_leaves_it(picture):
+    model = make(heads.MLDecoder, dropout=0.5, width=32, feedforward=64)
+    expected = model.predict(picture).scores
+    model.train()
+    assert torch.equal(model.predict(picture).scores, expected)
+    assert model.training
+
+
+def test_a_bad_picture_raises_or_is_left_out(tmp_path, picture, caplog):
+    bad = tmp_path / "bad.jpg"
+    bad.write_text("this is not a picture")
+    model = make().train()
+    with pytest.raises(PictureError, match=r"bad\.jpg"):
+        model.predict([picture, bad])
+    assert model.training
+    predictions = model.predict([picture, bad], on_bad="skip")
+    assert predictions.names == ["picture 0"]
+    assert "bad.jpg" in caplog.text
+
+
+def test_an_array_of_another_kind_is_refused():
+    with pytest.raises(ConfigError, match=r"uint8.*got float64 \[3, 8, 8\]"):
+        make().predict(np.zeros((3, 8, 8)))
+
+
+def test_single_label_scores_sum_to_one(picture):
+    model = Classifier.create(
+        "resnet10t", head=heads.LinearHead, labels=LABELS, pretrained=False, image_size=64, single_label=True
+    )
+    torch.testing.assert_close(model.predict(picture).scores.sum(1), torch.ones(1))
+
+
+def test_fusing_keeps_the_logits_and_the_original(picture):
+    model = make(heads.MLDecoder, width=32, feedforward=64)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    fused = model.fuse()
+    torch.testing.assert_close(fused.predict(picture).scores, model.predict(picture).scores, atol=1e-5, rtol=0)
+    assert not any(isinstance(module, nn.BatchNorm2d) for module in fused.modules())
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_a_small_folder_names_its_backbone_and_checks_its_weights(tmp_path, picture, monkeypatch):
+    model = Classifier.create("offline:efficientnet_lite0", head=heads.LinearHead, labels=LABELS, frozen=True)
+    folder = model.save(tmp_path / "model", include_backbone=False)
+    assert (folder / "model.safetensors").stat().st_size < 100_000
+    assert torch.equal(Classifier.load(folder).predict(picture).scores, model.predict(picture).scores)
+    monkeypatch.setattr(classifier, "fingerprint", lambda _: "other")
+    with pytest.raises(ModelFormatError, match="not those the model was trained with"):
+        Classifier.load(folder)
+
+
+def test_nothing_is_overwritten_unless_asked(saved):
+    with pytest.raises(OutputExistsError):
+        make().save(saved)
+    make().save(saved, overwrite=True)
+
+
+def test_a_head_of_ones_own_is_used_and_saved_but_loaded_only_when_passed(tmp_path, picture):
+    model = make(CornerHead)
+    folder = model.save(tmp_path / "model")
+    with pytest.raises(ModelFormatError, match=r"a head of its own.*pass head=CornerHead"):
+        Classifier.load(folder)
+    with pytest.raises(ModelFormatError, match="LinearHead was passed"):
+        Classifier.load(folder, head=heads.LinearHead)
+    again = Classifier.load(folder, head=CornerHead)
+    assert torch.equal(again.predict(picture).scores, model.predict(picture).scores)
+
+
+def test_a_head_that_forgets_its_arguments_cannot_be_saved(tmp_path):
+    class Forgetful(CornerHead):
+        def __init__(self, in_channels, num_labels, scale=1.0):
+            super().__init__(in_channels, num_labels)
+
+    with pytest.raises(ConfigError, match=r"does not keep its argument 'scale'; write self\.scale = scale"):
+        make(Forgetful).save(tmp_path / "model")
+
+
+def test_a_wrong_head_setting_suggests_the_right_one():
+    with pytest.raises(ConfigError, match="MLDecoder has no setting 'num_group'; did you mean 'num_groups'"):
+        make(heads.MLDecoder, num_group=2)
+
+
+def change_config(folder: Path, **changes):
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | changes))
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda folder: (folder / "labels.json").unlink(), "labels.json missing; it holds: config.json"),
+        (lambda folder: (folder / "model.safetensors").write_bytes(b"rubbish"), "damaged"),
+        (lambda folder: (folder / "config.json").write_text("{"), "config.json is damaged"),
+        (lambda folder: (folder / "config.json").write_text("[]"), "should hold a JSON object"),
+        (lambda folder: (folder / "labels.json").write_text("{}"), "does not hold labels"),
+        (lambda folder: change_config(folder, format="other"), "not written by manylabel"),
+        (lambda folder: change_config(folder, format_version=99), "format version 99.*update manylabel"),
+        (lambda folder: change_config(folder, head={"name": "no_such", "settings": {}}), "no head 'no_such'"),
+        (lambda folder: change_config(folder, head={}), "lacks or garbles"),
+        (lambda folder: change_config(folder, input={"sizes": 3}), "lacks or garbles"),
+    ],
+)
+def test_a_damaged_foreign_or_newer_folder_is_refused_with_a_reason(saved, damage, message):
+    damage(saved)
+    with pytest.raises(ModelFormatError, match=message):
+        Classifier.load(saved)
+
+
+def test_weights_that_do_not_fit_are_named(saved):
+    config = json.loads((saved / "config.json").read_text())
+    config["head"]["settings"]["num_labels"] = 5
+    (saved / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ModelFormatError, match="do not fit"):
+        Classifier.load(saved)
+
+
+def test_a_missing_folder_is_told(tmp_path):
+    with pytest.raises(ModelFormatError, match="there is no such folder"):
+        Classifier.load(tmp_path / "nowhere")
+
+
+class FolderHub:
+    """A stand-in for the hub: repositories are folders."""
+
+    def __init__(self, root):
+        self.root = root
+
+    def create_repo(self, name, *, private, exist_ok):
+        (self.root / name).mkdir(parents=True, exist_ok=exist_ok)
+
+    def upload_folder(self, *, folder_path, repo_id, commit_message):
+        for file in Path(folder_path).iterdir():
+            (self.root / repo_id / file.name).write_bytes(file.read_bytes())
+        return type("Commit", (), {"commit_url": f"hub/{repo_id}/commit/1"})
+
+
+def test_a_model_goes_to_the_hub_and_comes_back(tmp_path, picture, monkeypatch):
+    monkeypatch.setattr(hub, "HfApi", lambda: FolderHub(tmp_path))
+    monkeypatch.setattr(hub, "snapshot_download", lambda name, **_: str(tmp_path / name))
+    model = make()
+    assert model.push_to_hub("someone/tagger") == "hub/someone/tagger/commit/1"
+    assert torch.equal(
+        Classifier.from_pretrained("someone/tagger").predict(picture).scores, model.predict(picture).scores
+    )
+
+
+def test_from_pretrained_takes_a_folder_too(saved):
+    assert Classifier.from_pretrained(saved).labels == LABELS
+
+
+def test_a_name_that_is_no_repository_is_told():
+    with pytest.raises(ModelFormatError, match="neither a folder here nor a name on the hub"):
+        Classifier.from_pretrained("no such/place/at all")
+
+
+def test_an_unreachable_hub_is_told(monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(ModelFormatError, match="could not be fetched from the hub"):
+        Classifier.from_pretrained("someone/tagger")
