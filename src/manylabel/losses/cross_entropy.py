@@ -1,0 +1,72 @@
+"""Cross-entropy for pictures that have exactly one label.
+
+Letters in shape comments: B pictures, L labels.
+"""
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from manylabel.losses.multilabel import check_shapes, full_precision
+from manylabel.losses.reduction import Reduction, check_reduction, reduce
+
+__all__ = ["CrossEntropy"]
+
+
+class CrossEntropy(nn.Module):
+    """With p the softmax over the labels, a picture costs ``-log p`` of its label.
+
+    A picture whose label is not known does not count. There are no other ways to treat unknown labels: the one label
+    that is known rules out the rest. A picture with several labels costs the mean over them.
+
+    Args:
+        reduction: ``"sum"`` or ``"mean"`` over the pictures that count.
+        positive_weights: ``[L]``, what the cost of a label is multiplied by; the mean is not divided by them.
+
+    Raises:
+        ConfigError: The reduction is wrong.
+
+    Example:
+        >>> import torch
+        >>> loss = CrossEntropy()
+        >>> logits, targets = torch.zeros(2, 4), torch.tensor([[0.0, 1.0, 0.0, 0.0], [0.0, 0.0, 0.0, 1.0]])
+        >>> loss(logits, targets)
+        tensor(1.3863)
+    """
+
+    def __init__(self, *, reduction: Reduction = "mean", positive_weights: Tensor | None = None) -> None:
+        super().__init__()
+        check_reduction(reduction)
+        self.reduction: Reduction = reduction
+        self.positive_weights: Tensor | None
+        self.register_buffer("positive_weights", positive_weights)
+
+    def forward(self, logits: Tensor, targets: Tensor, known: Tensor | None = None) -> Tensor:
+        """Return the loss of a batch.
+
+        Args:
+            logits: ``[B, L]``, before any softmax.
+            targets: ``[B, L]``, 1 for the picture's label, else 0.
+            known: ``[B, L]``, true where the target is known; everything is when left out.
+
+        Returns:
+            One number; 0, with a gradient of 0, if no picture counts.
+
+        Raises:
+            ConfigError: The shapes do not fit.
+        """
+        check_shapes(logits, targets, known, self.positive_weights)
+        logits = full_precision(logits)
+        targets = targets.to(logits.dtype)
+        if known is not None:
+            targets = targets.masked_fill(~known.bool(), 0)
+        costs = -F.log_softmax(logits, dim=1)  # [B, L]
+        if self.positive_weights is not None:
+            costs = costs * self.positive_weights.to(logits.dtype)
+        num_labels = targets.sum(dim=1)  # [B]
+        pictures = (targets * costs).sum(dim=1) / num_labels.clamp(min=1)
+        return reduce(pictures, num_labels > 0, self.reduction)
+
+    def extra_repr(self) -> str:
+        """Say how the loss is set."""
+        weighted = "" if self.positive_weights is None else f", positive_weights=[{len(self.positive_weights)}]"
+        return f"reduction={self.reduction!r}{weighted}"

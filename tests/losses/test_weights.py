@@ -1,0 +1,48 @@
+"""Weights from data make present and absent pictures of a label weigh the same."""
+
+import pytest
+import torch
+
+from manylabel.errors import ConfigError
+from manylabel.losses import LOSSES, BinaryCrossEntropy, positive_weights
+from manylabel.targets import Targets
+
+
+def test_present_and_absent_pictures_of_a_label_weigh_the_same_in_total():
+    targets = Targets.from_lists([[0], [0, 1], [], [], [], []], num_labels=2)
+    values = torch.from_numpy(targets.dense()[0])
+    weights = positive_weights(targets)
+    torch.testing.assert_close((values * weights).sum(dim=0), (1 - values).sum(dim=0))
+
+
+def test_unknown_labels_are_not_counted():
+    listed = Targets.from_lists([[0], [], [], []], num_labels=1, unknown=[[], [], [0], [0]])
+    assert positive_weights(listed).tolist() == [1]
+    absent = Targets.from_lists([[0], [], [], []], num_labels=1, absent=[[], [0], [0], []])
+    assert positive_weights(absent).tolist() == [2]
+
+
+def test_a_weight_is_at_most_the_maximum_and_one_without_positives():
+    targets = Targets.from_lists([[0]] + [[]] * 50, num_labels=2)
+    assert positive_weights(targets, maximum=20).tolist() == [20, 1]
+
+
+def test_rejects_a_maximum_of_nothing():
+    with pytest.raises(ConfigError, match="maximum must be above 0, got 0"):
+        positive_weights(Targets.from_lists([[0]], num_labels=1), maximum=0)
+
+
+def test_weights_are_saved_and_moved_with_the_loss():
+    loss = BinaryCrossEntropy(positive_weights=torch.tensor([1.0, 2.0]))
+    assert loss.state_dict()["positive_weights"].tolist() == [1, 2]
+    assert loss.to("meta").positive_weights.device.type == "meta"
+
+
+def test_every_loss_can_be_had_by_name():
+    assert {name: kind().__class__.__name__ for name, kind in LOSSES.items()} == {
+        "asymmetric": "AsymmetricLoss",
+        "binary_cross_entropy": "BinaryCrossEntropy",
+        "cross_entropy": "CrossEntropy",
+        "focal": "FocalLoss",
+        "soft_margin": "MultiLabelSoftMargin",
+    }
