@@ -9,7 +9,7 @@ from manylabel.losses import AsymmetricLoss, BinaryCrossEntropy, FocalLoss
 
 
 class TestAsymmetricLoss(MultiLabelLossSuite):
-    cases = {  # noqa: RUF012 -- a suite lists its cases plainly
+    cases = {
         "default": lambda: AsymmetricLoss(),
         "gradient through the focus": lambda: AsymmetricLoss(4, 1, 0.05, detach_focus=False),
         "no margin, mean": lambda: AsymmetricLoss(2, 1, 0, reduction="mean", detach_focus=False),

@@ -7,7 +7,7 @@ from manylabel.losses import BinaryCrossEntropy
 
 
 class TestBinaryCrossEntropy(MultiLabelLossSuite):
-    cases = {  # noqa: RUF012 -- a suite lists its cases plainly
+    cases = {
         "default": lambda: BinaryCrossEntropy(),
         "sum": lambda: BinaryCrossEntropy(reduction="sum"),
         "negative": lambda: BinaryCrossEntropy(unknown="negative"),

@@ -10,7 +10,7 @@ from manylabel.losses import CrossEntropy
 
 
 class TestCrossEntropy(LossSuite):
-    cases = {  # noqa: RUF012 -- a suite lists its cases plainly
+    cases = {
         "default": lambda: CrossEntropy(),
         "sum": lambda: CrossEntropy(reduction="sum"),
         "weighted": lambda: CrossEntropy(positive_weights=torch.linspace(0.5, 4, LABELS)),

@@ -10,7 +10,7 @@ from manylabel.losses import FocalLoss
 
 
 class TestFocalLoss(MultiLabelLossSuite):
-    cases = {  # noqa: RUF012 -- a suite lists its cases plainly
+    cases = {
         "default": lambda: FocalLoss(),
         "mean": lambda: FocalLoss(0.5, reduction="mean"),
         "selective": lambda: FocalLoss(unknown="selective", num_likely=2),

@@ -8,7 +8,7 @@ from manylabel.losses import MultiLabelSoftMargin
 
 
 class TestMultiLabelSoftMargin(MultiLabelLossSuite):
-    cases = {  # noqa: RUF012 -- a suite lists its cases plainly
+    cases = {
         "default": lambda: MultiLabelSoftMargin(),
         "sum": lambda: MultiLabelSoftMargin(reduction="sum"),
         "weighted": lambda: MultiLabelSoftMargin(positive_weights=torch.linspace(0.5, 4, LABELS)),

@@ -12,7 +12,7 @@ import polars as pl
 
 from manylabel.data.areas import largest_shares
 from manylabel.data.dataset import PictureDataset
-from manylabel.data.layout import existing, subfolders
+from manylabel.data.layout import existing, picture_folder, subfolders
 from manylabel.data.sources import Files
 from manylabel.errors import ConfigError, DataError, list_choices
 from manylabel.targets import Targets, boolean_matrix
@@ -87,7 +87,7 @@ def _find_annotations(path: Path) -> tuple[Path, dict[str, Path]]:
 
 def _find_pictures(root: Path, split: str, images: str | Path | None) -> tuple[Path, str]:
     """Return a folder, and what to put before a file name so that it is found below it and unique in the data set."""
-    base = root if images is None else Path(images) if Path(images).exists() else existing(root / images)
+    base = root if images is None else picture_folder(images, beside=root)
     for prefix in (f"{split}/", f"images/{split}/"):
         if (base / prefix).is_dir():
             return base, prefix

@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 
 from manylabel.data.dataset import PictureDataset
 from manylabel.data.label_list import read_label_list
-from manylabel.data.on_disk import picture_folder
+from manylabel.data.layout import picture_folder
 from manylabel.data.sources import Files
-from manylabel.data.table_columns import find_image_column, find_split_column, find_tag_column, pick_column
-from manylabel.data.table_file import read_table
-from manylabel.data.table_labels import read_joined_tags, read_label_columns
+from manylabel.data.table.columns import find_image_column, find_split_column, find_tag_column, pick_column
+from manylabel.data.table.file import read_table
+from manylabel.data.table.labels import read_joined_tags, read_label_columns
 from manylabel.errors import DataError, list_choices
 from manylabel.targets import Targets
 from manylabel.types import LabelSpace

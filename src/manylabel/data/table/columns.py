@@ -3,7 +3,7 @@
 import polars as pl
 
 from manylabel.data.layout import PICTURE_ENDINGS
-from manylabel.data.table_labels import are_flags
+from manylabel.data.table.labels import are_flags
 from manylabel.errors import DataError, list_choices
 
 __all__ = ["find_image_column", "find_split_column", "find_tag_column", "pick_column"]

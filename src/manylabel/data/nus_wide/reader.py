@@ -12,9 +12,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from manylabel.data.dataset import PictureDataset
-from manylabel.data.layout import existing
-from manylabel.data.nus_wide_files import NusWideFiles
-from manylabel.data.on_disk import are_on_disk, picture_folder
+from manylabel.data.layout import are_on_disk, existing, picture_folder
+from manylabel.data.nus_wide.files import NusWideFiles
 from manylabel.data.sources import Files
 from manylabel.errors import ConfigError, list_choices
 from manylabel.targets import Targets, boolean_matrix

@@ -12,10 +12,9 @@ import numpy as np
 import polars as pl
 
 from manylabel.data.dataset import PictureDataset
-from manylabel.data.image_level_labels import ImageLevelLabels, label_names_in, read_image_level_labels
 from manylabel.data.label_list import read_label_list
-from manylabel.data.layout import existing
-from manylabel.data.on_disk import are_on_disk, picture_folder
+from manylabel.data.layout import are_on_disk, existing, picture_folder
+from manylabel.data.open_images.image_level_labels import ImageLevelLabels, label_names_in, read_image_level_labels
 from manylabel.data.sources import Files
 from manylabel.errors import ConfigError, DataError, list_choices
 from manylabel.targets import Targets, boolean_matrix
