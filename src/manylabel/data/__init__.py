@@ -21,9 +21,11 @@ from manylabel.data.splits import split_dataset, stratified_folds, stratified_sp
 from manylabel.data.table import table
 from manylabel.data.voc import voc
 
+if TYPE_CHECKING:
+    from manylabel.data.transforms import PictureTransform, eval_transform, train_transform, views_transform
+
 __all__ = [
     "FORMATS",
-    "TYPE_CHECKING",
     "DecodedPictures",
     "EpochSampler",
     "Files",
@@ -32,15 +34,16 @@ __all__ = [
     "PictureDataset",
     "PictureLoader",
     "PictureSource",
+    "PictureTransform",
     "class_aware_sampler",
     "coco",
     "collate",
     "decode",
+    "eval_transform",
     "files",
     "folder",
     "hold_out",
     "hugging_face",
-    "import_module",
     "load",
     "nus_wide",
     "nus_wide_zero_shot_labels",
@@ -51,6 +54,21 @@ __all__ = [
     "stratified_folds",
     "stratified_split",
     "table",
+    "train_transform",
+    "views_transform",
     "voc",
     "write_scenes",
 ]
+
+# Imported when first used: they need torchvision, which takes three times as long to import as all the rest.
+_TRANSFORMS = ("PictureTransform", "eval_transform", "train_transform", "views_transform")
+
+
+def __getattr__(name: str) -> object:
+    if name in _TRANSFORMS:
+        return getattr(import_module("manylabel.data.transforms"), name)
+    raise AttributeError(f"module 'manylabel.data' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__
