@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
-from manylabel import data
 from manylabel.data.check_page import check_page
+
+from manylabel import data
 
 FOLDER = Path("demo")  # made by this script, and made anew each time
 
