@@ -77,7 +77,7 @@ def check(dataset: PictureDataset, *, num_workers: int | None = None, progress: 
 def _count_labels(targets: Targets, labels: LabelSpace) -> tuple[LabelCount, ...]:
     positives, known = targets.positives, targets.known
     columns = (positives.tolist(), (known - positives).tolist(), (len(targets) - known).tolist())
-    return tuple(map(LabelCount, labels, *columns))
+    return tuple(map(LabelCount, labels, map(labels.display, labels), *columns))
 
 
 def _find_duplicates(dataset: PictureDataset, seen: Inspection) -> tuple[DuplicateGroup, ...]:
@@ -163,9 +163,10 @@ def _find_dependent_labels(
     positives = cooccurrence.diagonal()
     pairs = cooccurrence.tocoo()
     one, other = pairs.coords
-    # A label that every picture has goes with everything and says nothing.
     implied = (pairs.data == positives[one]) & (positives[one] >= FEW_POSITIVES) & (one != other)
-    implied &= positives[other] < num_pictures
+    # A rare label may well come only with a frequent one by chance; what is said should be so in 99 of 100 data sets.
+    chance = (positives[other] / num_pictures) ** positives[one]
+    implied &= chance * len(labels) < 0.01
     one, other = one[implied], other[implied]
     same = positives[one] == positives[other]
     graph = boolean_matrix(one[same], other[same], shape=cooccurrence.shape)

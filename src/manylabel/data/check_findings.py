@@ -91,29 +91,31 @@ def _leak_warnings(report: CheckReport) -> Iterator[str]:
         elif leak.kind == "name":
             files = _count(leak.indices, "file name")
             yield f"{files} {where} also in split {leak.other!r}, for pictures that differ"
+    shown = {label.name: label.display_name for label in report.labels}
     for split, names in report.unseen.items():
         if _is_without_labels(report, split):
             yield f"no picture of split {split!r} has a label, so that nothing can be scored on it"
         elif names:
-            yield f"split {split!r} has no positives of {_labels(names)}"
+            yield f"split {split!r} has no positives of {_labels([shown[name] for name in names])}"
 
 
 def _label_warnings(report: CheckReport, *, few: int) -> Iterator[str]:
     if not any(label.positives for label in report.labels):
         return
-    never = [label.name for label in report.labels if not label.positives]
+    never = [label.display_name for label in report.labels if not label.positives]
     rare = [label for label in report.labels if 0 < label.positives < few]
-    always = [label.name for label in report.labels if label.positives and not label.negatives]
+    always = [label.display_name for label in report.labels if label.positives and not label.negatives]
     if never:
-        yield f"no picture has {_labels(never)}; a model cannot learn them, and their scores mean nothing"
+        yield f"no picture has {_labels(never)}; a model cannot learn what it never sees"
     if rare:
         yield f"fewer than {few} pictures have {_labels([_with_count(label) for label in rare])}"
     if always:
-        yield f"no picture is known to lack {_labels(always)}; a model learns to say yes to them always"
+        yield f"no picture is known to lack {_labels(always)}; a model learns to say yes to it always"
+    shown = {label.name: label.display_name for label in report.labels}
     for names in report.always_together:
-        yield f"labels that always come together cannot be told apart: {_some(names)}"
+        yield f"labels that always come together cannot be told apart: {_some([shown[name] for name in names])}"
     if report.only_with:
-        pairs = [f"{one} only with {other}" for one, other in report.only_with]
+        pairs = [f"{shown[one]} only with {shown[other]}" for one, other in report.only_with]
         yield f"labels that never come alone: {_some(pairs)}"
 
 
@@ -124,7 +126,7 @@ def _is_without_labels(report: CheckReport, split: str) -> bool:
 
 
 def _with_count(label: LabelCount) -> str:
-    return f"{label.name} ({label.positives})"
+    return f"{label.display_name} ({label.positives})"
 
 
 def _first_bad(report: CheckReport) -> str:

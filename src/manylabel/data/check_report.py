@@ -27,6 +27,7 @@ class LabelCount:
     """Of how many pictures a label is known to be there, known not to be there, and unknown."""
 
     name: str
+    display_name: str
     positives: int
     negatives: int
     unknown: int

@@ -2,13 +2,14 @@
 
 from manylabel.page.figure import ACCENT, INK, Figure, new_figure
 from manylabel.page.page import Page
-from manylabel.page.parts import Heading, Note, Part, Picture, Pictures, Section, Text, Tile, Tiles
+from manylabel.page.parts import Columns, Heading, Note, Part, Picture, Pictures, Section, Text, Tile, Tiles
 from manylabel.page.table import Cell, Share, Table
 
 __all__ = [
     "ACCENT",
     "INK",
     "Cell",
+    "Columns",
     "Figure",
     "Heading",
     "Note",

@@ -11,6 +11,7 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
+from matplotlib.text import Text
 
 from manylabel.page.parts import escape
 
@@ -35,7 +36,7 @@ _STYLE: dict[Any, Any] = {
     "grid.color": _FAINT,
     "grid.linewidth": 0.8,
     "text.color": INK,
-    "text.parse_math": False,  # a label such as "$5 bills$" is not a formula
+    "text.parse_math": False,
     "xtick.color": INK,
     "ytick.color": INK,
     "ytick.left": False,
@@ -44,6 +45,8 @@ _STYLE: dict[Any, Any] = {
 
 def new_figure(*, width: float = 6.4, height: float = 3.0) -> tuple[Drawing, Axes]:
     """Return an empty drawing in the style of the page, and its axes.
+
+    Text is shown as it is, never read as a formula; a logarithmic axis therefore wants a plain formatter.
 
     Args:
         width: Width in inches.
@@ -85,12 +88,15 @@ def _svg(drawing: Drawing, *, salt: str) -> str:
     encoded = io.StringIO()
     # Ids are made from the salt: two drawings on one page must not share theirs, and the same drawing keeps its own.
     settings = _STYLE | {"svg.fonttype": "none", "svg.hashsalt": salt}
+    for text in drawing.findobj(Text):
+        text.set_parse_math(False)  # a label such as "$5 bill$" is no formula
     with mpl.rc_context(settings), warnings.catch_warnings():
         # Matplotlib lays text out with its own font, the browser then writes it with one that has the letters.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         drawing.savefig(encoded, format="svg", transparent=True, metadata={"Date": None})
     svg = encoded.getvalue()
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg ") :], flags=re.DOTALL)
+    svg = re.sub(r'<g id="[^"]*"', "<g", svg)  # names of groups, the same in every drawing and used by none
     for stand_in, colour in _IN_THE_PAGE.items():
         svg = svg.replace(stand_in, colour)
     return svg

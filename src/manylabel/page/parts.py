@@ -11,7 +11,7 @@ from typing import Literal, Protocol
 
 from PIL import Image
 
-__all__ = ["Heading", "Note", "Part", "Picture", "Pictures", "Section", "Text", "Tile", "Tiles", "escape"]
+__all__ = ["Columns", "Heading", "Note", "Part", "Picture", "Pictures", "Section", "Text", "Tile", "Tiles", "escape"]
 
 
 class Part(Protocol):
@@ -179,6 +179,22 @@ class Pictures:
         """Return the pictures as HTML."""
         title = f"<h4>{escape(self.title)}</h4>" if self.title else ""
         return f'<div class="pictures">{title}<div>{"".join(picture.html() for picture in self.pictures)}</div></div>'
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Parts side by side, as many as there is room for.
+
+    Example:
+        >>> Columns([Text("left"), Text("right")]).html()
+        '<div class="columns"><p>left</p><p>right</p></div>'
+    """
+
+    parts: Sequence[Part]
+
+    def html(self) -> str:
+        """Return the parts as HTML."""
+        return f'<div class="columns">{"".join(part.html() for part in self.parts)}</div>'
 
 
 @dataclass(frozen=True)

@@ -76,7 +76,7 @@ def _cell(value: Cell) -> str:
         return f"<td>{escape(value)}</td>"
     if isinstance(value, Share):
         per_cent = 100 * value.value
-        bar = f'<i style="width:{min(per_cent, 100):.1f}%"></i>'
+        bar = f'<i style="--share:{min(value.value, 1):.3f}"></i>'
         return f'<td class="number share" data-value="{value.value!r}">{bar}<span>{per_cent:.1f} %</span></td>'
     shown = f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
     return f'<td class="number" data-value="{value!r}">{shown}</td>'
