@@ -2,9 +2,8 @@
 
 from pathlib import Path
 
-from manylabel.data.check_page import check_page
-
 from manylabel import data
+from manylabel.data.check_page import check_page
 
 FOLDER = Path("demo")  # made by this script, and made anew each time
 

@@ -1,18 +1,14 @@
-<<<<<<< HEAD
-"""What all tests share."""
-
-from hypothesis import settings
-
-# Machines differ and CI is busy: no test fails because it was slow, and every run tries the same examples.
-settings.register_profile("manylabel", deadline=None, derandomize=True)
-settings.load_profile("manylabel")
-=======
-"""What several test files share: a browser, where there is one."""
+"""What several test files share: settings of property tests, and a browser, where there is one."""
 
 import os
 import shutil
 
 import pytest
+from hypothesis import settings
+
+# Machines differ and CI is busy: no test fails because it was slow, and every run tries the same examples.
+settings.register_profile("manylabel", deadline=None, derandomize=True)
+settings.load_profile("manylabel")
 
 
 @pytest.fixture(scope="session")
@@ -44,4 +40,3 @@ def browser(tmp_path_factory):
     window = webdriver.Chrome(options=options, service=webdriver.ChromeService(executable_path=driver))
     yield window
     window.quit()
->>>>>>> 3da5d53 (Add 'manylabel data check': what is in a data set, what is wrong with it, as table, JSON and page)
