@@ -11,8 +11,8 @@ from PIL import Image
 
 from deadly import load_or_die
 from manylabel.data import Files, LazyBytes, PictureDataset, check, scenes
-from manylabel.data.check_page import check_page
-from manylabel.data.inspection import inspect_pictures
+from manylabel.data.check.inspection import inspect_pictures
+from manylabel.data.check.page import check_page
 from manylabel.errors import ConfigError
 from manylabel.targets import Targets
 from manylabel.types import BadPicture, LabelSpace

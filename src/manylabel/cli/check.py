@@ -15,7 +15,7 @@ from manylabel.storage import refuse_existing, write_text
 
 if TYPE_CHECKING:  # reports need torch, for which --help must not wait
     from manylabel.data import CheckReport
-    from manylabel.data.check_report import LabelCount
+    from manylabel.data.check.report import LabelCount
 
 __all__ = ["check"]
 
@@ -49,7 +49,7 @@ def check(
     with _progress_bar() as progress:
         report = data.check(dataset, num_workers=workers, progress=progress)
     if html is not None:
-        from manylabel.data.check_page import check_page  # needs matplotlib
+        from manylabel.data.check.page import check_page  # needs matplotlib
 
         check_page(report, dataset).write(html, overwrite=overwrite)
     if as_json is not None:

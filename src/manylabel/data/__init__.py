@@ -3,8 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from manylabel.data.check import check
-from manylabel.data.check_report import CheckReport
+from manylabel.data.check import CheckReport, check
 from manylabel.data.coco import coco
 from manylabel.data.dataset import PictureDataset
 from manylabel.data.decode import decode, picture_size

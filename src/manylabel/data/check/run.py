@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, triu
 from scipy.sparse.csgraph import connected_components
 
-from manylabel.data.check_findings import find_problems, find_warnings
-from manylabel.data.check_report import CheckReport, DuplicateGroup, LabelCount, Leak, LeakKind
+from manylabel.data.check.duplicates import duplicate_groups
+from manylabel.data.check.findings import find_problems, find_warnings
+from manylabel.data.check.inspection import Inspection, Progress, inspect_pictures
+from manylabel.data.check.report import CheckReport, DuplicateGroup, LabelCount, Leak, LeakKind
 from manylabel.data.dataset import PictureDataset
-from manylabel.data.duplicates import duplicate_groups
-from manylabel.data.inspection import Inspection, Progress, inspect_pictures
 from manylabel.targets import Targets, boolean_matrix
 from manylabel.types import LabelSpace
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from manylabel.data.check_report import CheckReport, DuplicateGroup, LabelCount
+from manylabel.data.check.report import CheckReport, DuplicateGroup, LabelCount
 
 __all__ = ["find_problems", "find_warnings"]
 

@@ -8,9 +8,9 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from manylabel.data.check import FEW_POSITIVES
-from manylabel.data.check_figures import draw_bars, draw_heat_map, draw_histogram, draw_ranking
-from manylabel.data.check_report import CheckReport, DuplicateGroup
+from manylabel.data.check.figures import draw_bars, draw_heat_map, draw_histogram, draw_ranking
+from manylabel.data.check.report import CheckReport, DuplicateGroup
+from manylabel.data.check.run import FEW_POSITIVES
 from manylabel.data.dataset import PictureDataset
 from manylabel.data.decode import decode
 from manylabel.errors import PictureError

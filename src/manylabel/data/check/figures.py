@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.cluster.hierarchy import leaves_list, linkage
 from scipy.spatial.distance import squareform
 
-from manylabel.data.check_report import CheckReport
+from manylabel.data.check.report import CheckReport
 from manylabel.page import ACCENT, INK, Figure, new_figure
 
 __all__ = ["draw_bars", "draw_heat_map", "draw_histogram", "draw_ranking"]
