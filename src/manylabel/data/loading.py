@@ -217,18 +217,18 @@ class PictureLoader(DataLoader[Any]):
                 self._account(batch.bad)
                 if len(batch):
                     yield batch
-        except RuntimeError as error:
-            if "DataLoader worker (pid" not in str(error):
+        except Exception as error:
+            self._end_workers()
+            if not isinstance(error, RuntimeError) or "DataLoader worker (pid" not in str(error):
                 raise
-            self._forget_workers()
             raise DataError(
                 f"a process that decodes pictures was ended from outside ({error}); most often memory ran out: "
                 f"lower num_workers ({self.num_workers}) or batch_size ({self.batches.batch_size}), "
                 "or give a container more shared memory"
             ) from error
 
-    def _forget_workers(self) -> None:
-        """Let go of the workers, one of which is dead: else torch raises again whenever any process ends."""
+    def _end_workers(self) -> None:
+        """End the workers now: torch waits seconds for them later, and raises at odd times if one of them is dead."""
         iterator, self._iterator = self._iterator, None
         if isinstance(iterator, _MultiProcessingDataLoaderIter):
             with suppress(RuntimeError):  # about the dead worker, while the others end
