@@ -61,7 +61,7 @@ def examine(name: str, image_size: int | None = None) -> Blueprint:
     Raises:
         ConfigError: timm has no such model, or it does not give feature maps.
 
-    Example:
+    Examples:
         >>> blueprint = examine("resnet10t")
         >>> blueprint.channels, blueprint.strides
         ((64, 128, 256, 512), (4, 8, 16, 32))

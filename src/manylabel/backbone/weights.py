@@ -32,7 +32,7 @@ def timm_name(name: str) -> str:
     Raises:
         ConfigError: There is no such offline model.
 
-    Example:
+    Examples:
         >>> timm_name("offline:efficientnet_lite0"), timm_name("resnet50")
         ('tf_efficientnet_lite0', 'resnet50')
     """
@@ -118,7 +118,7 @@ def imagenet_classifier(name: str) -> nn.Linear:
         ConfigError: There is no such offline model.
         MissingExtraError: The package with the weights is not installed.
 
-    Example:
+    Examples:
         >>> imagenet_classifier("offline:efficientnet_lite0")
         Linear(in_features=1280, out_features=1000, bias=True)
     """

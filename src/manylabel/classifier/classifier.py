@@ -49,7 +49,7 @@ class Classifier(nn.Module):
     Raises:
         ConfigError: The settings do not fit each other.
 
-    Example:
+    Examples:
         >>> from manylabel import heads
         >>> model = Classifier.create(
         ...     "resnet10t", head=heads.LinearHead, labels=["cat", "dog"], pretrained=False, image_size=64
@@ -106,7 +106,7 @@ class Classifier(nn.Module):
         Returns:
             The classifier, its head untrained.
 
-        Example:
+        Examples:
             >>> from manylabel import heads
             >>> model = Classifier.create("resnet10t", head=heads.MLDecoder, labels=["cat", "dog"], pretrained=False)
             >>> model.head.in_channels
@@ -185,7 +185,7 @@ class Classifier(nn.Module):
     def fuse(self) -> Classifier:
         """Return a copy for inference: batch-norm folded into the convolutions, what is constant computed once.
 
-        Example:
+        Examples:
             >>> from manylabel import heads
             >>> model = Classifier.create("resnet10t", head=heads.LinearHead, labels=["cat", "dog"], pretrained=False)
             >>> images = torch.rand(1, 3, 64, 64)

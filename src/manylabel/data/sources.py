@@ -45,7 +45,7 @@ class Files:
         root: The folder that the names are relative to.
         names: File names relative to `root`, or absolute ones.
 
-    Example:
+    Examples:
         >>> files = Files(Path("photos"), ["a.jpg", "b.jpg"])
         >>> files[1].as_posix(), files.name(1), len(files.take([1]))
         ('photos/b.jpg', 'b.jpg', 1)
@@ -82,7 +82,7 @@ class LazyBytes:
         load: Returns the encoded picture at a position; must survive being sent to another process.
         positions: What `load` is asked for, for each picture; in order when left out.
 
-    Example:
+    Examples:
         >>> pictures = LazyBytes(["a", "b"], load=lambda position: bytes([position]))
         >>> pictures.take([1])[0]
         b'\x01'
@@ -116,7 +116,7 @@ class JoinedSource:
     Args:
         parts: The sources.
 
-    Example:
+    Examples:
         >>> joined = JoinedSource([Files("train", ["a.jpg"]), Files("val", ["b.jpg"])])
         >>> [joined[index].as_posix() for index in range(len(joined))]
         ['train/a.jpg', 'val/b.jpg']
