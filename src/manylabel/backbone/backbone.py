@@ -75,11 +75,11 @@ class Backbone(nn.Module):
         self.name = name
         self.pretrained = pretrained
         self.frozen = frozen
-        self.weights = None if weights is None else Path(weights)
+        self.weights = None if weights is None else str(weights)
         self.image_size = image_size
         self._blueprint = examine(timm_name(name), image_size)
         self.select(stages)
-        self.model = build_model(name, self._blueprint.options, pretrained=pretrained, weights=self.weights)
+        self.model = build_model(name, self._blueprint.options, pretrained=pretrained, weights=weights)
         self.input_spec = _input_spec(self.model, self._blueprint.size)
         for key, parameter in self.model.named_parameters():
             # a parameter without gradient stops distributed training, unless it says so

@@ -43,7 +43,7 @@ def timm_name(name: str) -> str:
     return OFFLINE_MODELS[name]
 
 
-def build_model(name: str, options: Mapping[str, Any], *, pretrained: bool, weights: Path | None) -> TimmModel:
+def build_model(name: str, options: Mapping[str, Any], *, pretrained: bool, weights: str | Path | None) -> TimmModel:
     """Build a timm model without its classifier and give it its weights.
 
     Args:
@@ -70,7 +70,7 @@ def build_model(name: str, options: Mapping[str, Any], *, pretrained: bool, weig
             f"weights=FILE, or one of {', '.join(OFFLINE_MODELS)}, or pretrained=False for an untrained model"
         ) from error
     if weights is not None:
-        load_weights(model, weights)
+        load_weights(model, Path(weights))
     elif pretrained and name in OFFLINE_MODELS:
         complete = _offline_tensors(name)
         model.load_state_dict({key: complete[key] for key in model.state_dict()})
