@@ -15,13 +15,13 @@ def test_prints_paper_and_ours_side_by_side() -> None:
     assert "8.8265" in line
     assert line.rstrip().endswith("2)")
     assert "2) does not follow from the text" in result.output
-    assert "2 of 10 numbers do not follow" in result.output
+    assert "2 of 14 numbers do not follow" in result.output
 
 
 def test_prints_json_for_programs() -> None:
     result = CliRunner().invoke(app, ["tables", "ml-decoder", "--json"])
     rows = json.loads(result.output)
-    assert len(rows) == 10
+    assert len(rows) == 14
     assert {row["of"] for row in rows} == {"ml-decoder"}
 
 

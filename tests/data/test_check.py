@@ -141,7 +141,7 @@ def test_names_labels_that_a_split_lacks(tmp_path):
 
 def test_names_rare_labels_and_labels_that_nothing_has(tmp_path):
     warnings = check(dataset([[0], [0], [0], [0], [0, 1], [1]], "abc", folder=tmp_path)).warnings
-    assert "fewer than 5 pictures have label b (2)" in warnings
+    assert "1 label has fewer than 5 pictures: b (2)" in warnings
     assert any(warning.startswith("no picture has label c;") for warning in warnings)
 
 

@@ -40,12 +40,25 @@ def hybrid_sharing_rows() -> list[TableRow]:
     """
     with torch.device("meta"):
         query2label, few, many = _Query2Label(), _AlgorithmOne(1), _AlgorithmOne(16)
+        layers = [_sharing_layers(num_shared_experts) for num_shared_experts in (1, 16)]
+    growth = (count_parameters(layers[1]) - count_parameters(layers[0])) / 1e6
     exception = "the paper seems to count attention in this row only"
     return [
         *_rows("Q2L-R10T", query2label, (8.4, 14.8), notes=("", exception), honest_notes=(_LEFT_OUT, "")),
         *_rows("HSQ (n_s=1)", few, (8.6, 14.3), notes=("", ""), honest_notes=(_LEFT_OUT, _LEFT_OUT)),
         *_rows("HSQ (n_s=16)", many, (8.7, 15.5), notes=("", ""), honest_notes=(_LEFT_OUT, _LEFT_OUT)),
+        TableRow("text", "n_s = 1 -> 16, no biases", "M parameters", paper=(2175 * _WIDTH + 93_120) / 1e6, ours=growth),
     ]
+
+
+def _sharing_layers(num_shared_experts: int) -> nn.Sequential:
+    """Return the sharing layers of Algorithm 1 without biases, as the text counts what an expert adds."""
+    return nn.Sequential(
+        *(
+            HybridSharingLayer(_LABELS, *widths, num_shared_experts=num_shared_experts, shared_output=True, bias=False)
+            for widths in ((_WIDTH, 64), (64, 16))
+        )
+    )
 
 
 class _Query2Label(nn.Module):

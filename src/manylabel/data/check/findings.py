@@ -108,7 +108,9 @@ def _label_warnings(report: CheckReport, *, few: int) -> Iterator[str]:
     if never:
         yield f"no picture has {_labels(never)}; a model cannot learn what it never sees"
     if rare:
-        yield f"fewer than {few} pictures have {_labels([_with_count(label) for label in rare])}"
+        verb = "has" if len(rare) == 1 else "have"
+        counted = _some([_with_count(label) for label in rare])
+        yield f"{_count(rare, 'label')} {verb} fewer than {few} pictures: {counted}"
     if always:
         yield f"no picture is known to lack {_labels(always)}; a model learns to say yes to it always"
     shown = {label.name: label.display_name for label in report.labels}
