@@ -13,7 +13,7 @@ from manylabel.errors import ConfigError
 
 __all__ = ["Judged", "check"]
 
-BLOCK = 4_000_000  # scores that are looked at at once: tens of MB beside what is given, however large that is
+BLOCK = 4_000_000  # scores that are looked at at once: some tens of MB beside what is given, however large that is
 
 
 class Judged(NamedTuple):

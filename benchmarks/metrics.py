@@ -1,0 +1,114 @@
+# python benchmarks/metrics.py
+"""mAP of many pictures and labels beside torchmetrics: processor time and memory.
+
+torchmetrics takes minutes for the whole, so it is timed on the first 32 labels, laid out as it likes them, and the
+time per label is compared. Both run on one thread, in turn; the numbers are medians of processor time, which other
+work on the machine disturbs least. Peak memory is that of a process of its own, beyond what it was given (Linux only).
+"""
+
+import argparse
+import json
+import platform
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torchmetrics.functional.classification import multilabel_average_precision
+
+from manylabel.metrics import average_precision
+from manylabel.storage import write_text
+
+CASES = {"many pictures": (100_000, 1_000, 0.01), "many labels": (20_000, 9_600, 0.001)}  # ..., share of positives
+FEW = 32
+RESULTS = Path(__file__).parent / "results" / "metrics.json"
+
+
+def make(case: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return random scores and targets."""
+    pictures, labels, share = CASES[case]
+    targets = torch.empty(pictures, labels, dtype=torch.bool).bernoulli_(share)
+    return torch.rand(pictures, labels), targets
+
+
+def seconds(function: Callable[[], object]) -> float:
+    """Return the processor time of one call."""
+    start = time.process_time()
+    function()
+    return time.process_time() - start
+
+
+def compare_time(case: str, rounds: int) -> dict[str, float]:
+    """Return both times per label and their ratio, and how far the results differ."""
+    scores, targets = make(case)
+    few, few_targets = scores[:, :FEW].contiguous(), targets[:, :FEW].long().contiguous()
+
+    def reference() -> torch.Tensor:
+        return multilabel_average_precision(few, few_targets, FEW, average=None, thresholds=None, validate_args=False)
+
+    ours, theirs = [], []
+    for _ in range(rounds):
+        ours.append(1e3 * seconds(lambda: average_precision(scores, targets)) / scores.shape[1])
+        theirs.append(1e3 * seconds(reference) / FEW)
+    return {
+        "manylabel_ms_per_label": round(statistics.median(ours), 3),
+        "manylabel_spread_ms": round(max(ours) - min(ours), 3),
+        "torchmetrics_ms_per_label": round(statistics.median(theirs), 3),
+        "torchmetrics_spread_ms": round(max(theirs) - min(theirs), 3),
+        "ratio": round(statistics.median(theirs) / statistics.median(ours), 1),
+        "largest_difference": (reference() - average_precision(few, few_targets).values).abs().max().item(),
+    }
+
+
+def measure_memory(case: str) -> dict[str, float]:
+    """Return the size of the scores and how far the memory of this process rises beyond what it holds."""
+    scores, targets = make(case)
+    average_precision(scores[:, :2], targets[:, :2])  # what is loaded on first use is no part of it
+    before, done, seen = _held(), threading.Event(), [0.0]
+
+    def watch() -> None:
+        while not done.wait(0.002):
+            seen.append(_held())
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    average_precision(scores, targets)
+    done.set()
+    watcher.join()
+    extra, size = max(seen) - before, scores.numel() * scores.element_size() / 1e6
+    return {"scores_mb": round(size), "peak_beyond_mb": round(extra), "times_the_scores": round(extra / size, 2)}
+
+
+def _held() -> float:
+    """Return the memory of this process in MB, libraries not counted: the kernel loads and drops those as it likes."""
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon:")) * 1024 / 1e6
+
+
+def main() -> None:
+    """Measure every case, print it and keep it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--memory-of", choices=CASES, help="measure only this, in this process")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    if arguments.memory_of:
+        print(json.dumps(measure_memory(arguments.memory_of)))
+        return
+    results: dict[str, object] = {"python": platform.python_version(), "torch": torch.__version__, "threads": 1}
+    for case, (pictures, labels, share) in CASES.items():
+        command = [sys.executable, __file__, "--memory-of", case]
+        memory = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+        size = {"pictures": pictures, "labels": labels, "share_of_positives": share}
+        results[case] = size | compare_time(case, arguments.rounds) | memory
+    print(json.dumps(results, indent=2))
+    write_text(RESULTS, json.dumps(results, indent=2) + "\n", overwrite=True)
+
+
+if __name__ == "__main__":
+    main()
