@@ -17,7 +17,7 @@ RECOMPUTED = {  # by the formula of the head's MACs, to two or three digits afte
 
 
 def test_ml_decoder_tables_come_out_as_recomputed_by_hand() -> None:
-    counted = {(row.table, row.row): row.ours for row in ml_decoder_rows()}
+    counted = {(row.table, row.row): row.ours for row in ml_decoder_rows() if row.quantity == "GMACs"}
     assert counted == pytest.approx(RECOMPUTED, rel=1e-3)
 
 
