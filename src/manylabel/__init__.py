@@ -4,17 +4,33 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from manylabel import data, errors
+    from manylabel import data, errors, heads, losses, metrics
+    from manylabel.backbone import Backbone
+    from manylabel.classifier import Classifier
     from manylabel.targets import Targets
     from manylabel.types import Batch, LabelSpace, Predictions
 
-__all__ = ["Batch", "LabelSpace", "Predictions", "Targets", "data", "errors"]
+__all__ = [
+    "Backbone",
+    "Batch",
+    "Classifier",
+    "LabelSpace",
+    "Predictions",
+    "Targets",
+    "data",
+    "errors",
+    "heads",
+    "losses",
+    "metrics",
+]
 
 __version__ = "0.1.0"
 
 # Names are imported when first used: the shell's completion runs `manylabel` on every TAB and cannot wait for torch.
 _HOMES = {
+    "Backbone": "manylabel.backbone",
     "Batch": "manylabel.types",
+    "Classifier": "manylabel.classifier",
     "LabelSpace": "manylabel.types",
     "Predictions": "manylabel.types",
     "Targets": "manylabel.targets",
