@@ -16,18 +16,19 @@ install: $(READY) ## set up .venv with everything, extras included
 
 # Re-runs only when what is to be installed changes. uv installs in half a minute what takes pip several.
 $(READY): pyproject.toml constraints.txt
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "manylabel needs Python 3.11 or newer, this is %d.%d: make PYTHON=python3.11" % sys.version_info[:2])'
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv || echo "uv cannot be had; going on with pip"
-	if $(BIN)/python -m uv --version >/dev/null 2>&1; then \
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "manylabel needs Python 3.11 or newer, this is %d.%d; try: make PYTHON=python3.11" % sys.version_info[:2])'
+	@echo "Setting up $(VENV): about 7 GB, a minute with a fast connection. This is done once."
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv || echo "uv cannot be had; going on with pip"
+	@if $(BIN)/python -m uv --version >/dev/null 2>&1; then \
 	  VIRTUAL_ENV=$(VENV) $(BIN)/python -m uv pip install --quiet --constraint constraints.txt --editable '.[dev]'; \
 	else \
 	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'; \
 	fi
-	touch $(READY)
+	@touch $(READY)
 
 demo: $(READY) ## make pictures, check them and write a page to look at
-	$(BIN)/python examples/demo.py
+	@$(BIN)/python examples/demo.py
 
 test: check ## the static gates, then every test, doctest and the docs
 	$(BIN)/python -m pytest -n 2 --dist loadfile
