@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from manylabel import data
-from manylabel.data.check_page import check_page
+from manylabel.data.check.page import check_page
 
 FOLDER = Path("demo")  # made by this script, and made anew each time
 

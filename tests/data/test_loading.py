@@ -1,8 +1,9 @@
-import gc
 import logging
 import os
 import pickle
 import signal
+import subprocess
+import sys
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 
@@ -268,7 +269,7 @@ def test_a_killed_worker_is_a_clear_error():
     main = os.getpid()
 
     def die(index):
-        if os.getpid() != main and index == 3:
+        if os.getpid() != main and index == 1:
             os.kill(os.getpid(), signal.SIGKILL)
         return one_colour(1)
 
@@ -277,10 +278,7 @@ def test_a_killed_worker_is_a_clear_error():
     for _ in range(2):  # new workers are started for the second pass
         with pytest.raises(DataError, match=r"ended from outside.*lower num_workers"):
             list(loader)
-    healthy = make_dataset(LazyBytes(["a"], load=one_colour))
-    for _ in range(3):  # their workers end here, at which torch looks for dead ones
-        assert len(list(PictureLoader(healthy, transform=eval_transform(SPEC), num_workers=2))) == 1
-        gc.collect()
+    subprocess.run([sys.executable, "-c", ""], check=True)  # at its end torch would look for dead workers
 
 
 def test_other_errors_of_a_transform_are_not_hidden():

@@ -245,20 +245,20 @@ class PictureLoader(DataLoader[Any]):
 
 @contextmanager
 def explained_worker_deaths(loader: DataLoader[Any]) -> Iterator[None]:
-    """Say in words that a process that decodes for a loader was ended from outside, and let go of the others.
+    """End the workers of a loader when a pass fails, and say in words if that was because one of them died.
 
     Args:
-        loader: The loader that is used inside the block.
+        loader: The loader that is used inside the block; its workers are persistent.
 
     Raises:
-        DataError: A worker died.
+        DataError: A worker was ended from outside.
     """
     try:
         yield
-    except RuntimeError as error:
-        if "DataLoader worker (pid" not in str(error):
+    except Exception as error:
+        _end_workers(loader)
+        if not isinstance(error, RuntimeError) or "DataLoader worker (pid" not in str(error):
             raise
-        _forget_workers(loader)
         raise DataError(
             f"a process that decodes pictures was ended from outside ({error}); most often memory ran out: "
             f"lower num_workers ({loader.num_workers}) or batch_size, or give a container more shared memory"
@@ -291,8 +291,8 @@ def too_many_bad(
     return BadPicturesError("\n".join(lines))
 
 
-def _forget_workers(loader: DataLoader[Any]) -> None:
-    """Let go of the workers, one of which is dead: else torch raises again whenever any process ends."""
+def _end_workers(loader: DataLoader[Any]) -> None:
+    """End the workers now: torch waits seconds for them later, and raises at odd times if one of them is dead."""
     iterator, loader._iterator = loader._iterator, None
     if isinstance(iterator, _MultiProcessingDataLoaderIter):
         with suppress(RuntimeError):  # about the dead worker, while the others end

@@ -164,6 +164,7 @@ class FeaturePass:
             batch_sampler=[draws[first : first + self.batch_size] for first in range(0, len(draws), self.batch_size)],
             collate_fn=collate,
             num_workers=workers,
+            persistent_workers=workers > 0,
             generator=torch.Generator(),  # its own: a run goes on the same whether features were there or not
         )
 
