@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 from manylabel.data.dataset import PictureDataset
 from manylabel.data.feature_store import FeatureStore
 from manylabel.data.sampling import Draw, SeededBatches, every_picture
-from manylabel.errors import ConfigError, DataError
+from manylabel.errors import ConfigError
 from manylabel.types import BadPicture, FeatureBatch
 
 __all__ = ["CachedFeatures", "FeatureLoader"]
@@ -55,31 +55,17 @@ class CachedFeatures:
     rows: NDArray[np.int64]
     bad: tuple[BadPicture, ...] = ()
 
-    @classmethod
-    def join(cls, dataset: PictureDataset, stores: Sequence[FeatureStore]) -> CachedFeatures:
-        """Put the views of a data set together; a picture that is bad in one of them is left out of all.
-
-        Raises:
-            DataError: No picture is left.
-        """
-        rows = np.stack([store.rows_of_pictures() for store in stores])  # [V, N]
-        good = np.flatnonzero((rows >= 0).all(axis=0))
-        if not len(good):
-            raise DataError(f"none of the {len(dataset)} pictures of {dataset.name} can be read")
-        bad = {picture.index: picture for store in stores for picture in store.bad}
-        return cls(dataset.subset(good), tuple(stores), rows[:, good], tuple(bad[index] for index in sorted(bad)))
-
     def __len__(self) -> int:
         return len(self.dataset)
 
     def __repr__(self) -> str:
-        shapes = self.stores[0].request.shapes
+        shapes = self.stores[0].kind.shapes
         return f"CachedFeatures({self.dataset.name!r}: {len(self)} pictures, {self.num_views} views, shapes={shapes})"
 
     @property
     def channels(self) -> tuple[int, ...]:
         """Channels per stage."""
-        return tuple(channels for channels, _, _ in self.stores[0].request.shapes)
+        return tuple(channels for channels, _, _ in self.stores[0].kind.shapes)
 
     @property
     def num_views(self) -> int:
@@ -106,7 +92,7 @@ class CachedFeatures:
             return self.stores[int(views)].read(self.rows[int(views), chosen])
         if self.num_views == 1:
             return self.stores[0].read(self.rows[0, chosen])
-        features = [torch.empty(len(chosen), *shape) for shape in self.stores[0].request.shapes]
+        features = [torch.empty(len(chosen), *shape) for shape in self.stores[0].kind.shapes]
         for number, store in enumerate(self.stores):
             members = np.flatnonzero(views == number)
             for stage, part in zip(features, store.read(self.rows[number, chosen[members]]), strict=True):

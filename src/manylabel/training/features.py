@@ -7,34 +7,35 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from manylabel.backbone import Backbone
 from manylabel.data.dataset import PictureDataset
 from manylabel.data.feature_store import (
-    FeatureRequest,
+    FeatureKind,
     FeatureStore,
     Pooling,
     StoreWriter,
     check_room,
     default_root,
-    fingerprint_pictures,
-    missing_bytes,
+    picture_ids,
 )
-from manylabel.data.loading import too_many_bad
 from manylabel.data.transforms import PictureTransform, eval_transform, train_transform
-from manylabel.errors import CacheBusyError, CacheError, ConfigError, list_choices
+from manylabel.errors import CacheBusyError, CacheError, ConfigError, DataError, list_choices
 from manylabel.training.cached_features import CachedFeatures
 from manylabel.training.engine import Engine
-from manylabel.training.feature_pass import FeaturePass, FeatureProgress, pool
+from manylabel.training.feature_pass import FeaturePass, FeatureProgress, Meter, pool
 from manylabel.training.fingerprint import fingerprint_weights
-from manylabel.types import InputSpec
+from manylabel.types import BadPicture, InputSpec
 
-__all__ = ["cache_features", "plan_features"]
+__all__ = ["FeaturePlan", "cache_features", "plan_features"]
 
 logger = logging.getLogger(__name__)
 
@@ -59,9 +60,9 @@ def cache_features(
 ) -> CachedFeatures:
     """Pass every picture through a frozen backbone once and keep the features on disk.
 
-    What is there already, for the same pictures, transform and weights, is not computed again; a run that was killed
-    goes on where it was; and where another process computes the same, this one waits for it. Each view is kept on its
-    own, so asking for more views later computes only the new ones.
+    What is there already, for the same transform and weights, is found again picture by picture, so another split, a
+    part of the pictures or more views cost only what is new. A run that was killed goes on where it was. Where another
+    process computes the same, this one waits for it.
 
     Args:
         backbone: A frozen backbone; it gives the stages that are kept.
@@ -100,7 +101,8 @@ def cache_features(
     """
     if engine not in get_args(Engine):
         raise ConfigError(f"engine cannot be {engine!r}; {list_choices(engine, get_args(Engine))}")
-    requests = plan_features(
+    root = default_root() if root is None else Path(root)
+    plan = plan_features(
         backbone,
         dataset,
         input_spec=input_spec,
@@ -108,29 +110,49 @@ def cache_features(
         views=views,
         augmentation=augmentation,
         seed=seed,
+        root=root,
     )
-    root = default_root() if root is None else Path(root)
-    check_room(root, num_bytes=sum(missing_bytes(root, request) for request in requests))
+    check_room(root, num_bytes=plan.missing_bytes)
+    logger.info("features take %.2f GB in %s, %.2f of them new", plan.num_bytes / 1e9, root, plan.missing_bytes / 1e9)
     work = FeaturePass(
         backbone,
         dataset,
-        requests,
+        plan.ids,
         engine=engine,
         exports=root / "onnx",
         batch_size=batch_size,
         num_workers=num_workers,
         max_bad_share=max_bad_share,
-        progress=progress,
+        meter=Meter(total=views * len(dataset), num_bytes=plan.num_bytes, report=progress),
     )
     transforms = _transforms(input_spec, augmentation, views)
-    stores = [
-        _complete(root / request.key, request, work, transform)
-        for request, transform in zip(requests, transforms, strict=True)
-    ]
-    cached = CachedFeatures.join(dataset, stores)
-    if len(cached.bad) > max_bad_share * len(dataset):
-        raise too_many_bad(cached.bad, num_pictures=len(dataset), max_bad_share=max_bad_share)
-    return cached
+    parts = [_complete(root, kind, work, transform) for kind, transform in zip(plan.kinds, transforms, strict=True)]
+    return _join(dataset, plan.ids, parts)
+
+
+@dataclass(frozen=True, eq=False)
+class FeaturePlan:
+    """What `cache_features` would do.
+
+    Args:
+        kinds: What the features are, per view.
+        ids: The pictures' numbers, ``[N]``.
+        missing: How many views of pictures are to be computed.
+    """
+
+    kinds: tuple[FeatureKind, ...]
+    ids: NDArray[np.uint64]
+    missing: int
+
+    @property
+    def num_bytes(self) -> int:
+        """What all features take on disk."""
+        return len(self.kinds) * len(self.ids) * self.kinds[0].bytes_per_picture
+
+    @property
+    def missing_bytes(self) -> int:
+        """What the features that are to be computed take on disk."""
+        return self.missing * self.kinds[0].bytes_per_picture
 
 
 def plan_features(
@@ -142,8 +164,9 @@ def plan_features(
     views: int = 1,
     augmentation: PictureTransform | None = None,
     seed: int = 0,
-) -> list[FeatureRequest]:
-    """Return what `cache_features` would keep, one request per view, before anything is computed.
+    root: str | Path | None = None,
+) -> FeaturePlan:
+    """Tell what `cache_features` would compute and what it takes on disk, before anything is computed.
 
     Args:
         backbone: As in `cache_features`, like all the others.
@@ -153,9 +176,10 @@ def plan_features(
         views: How many views of each picture.
         augmentation: Makes the views behind the first.
         seed: Fixes the augmentation.
+        root: Folder for all features.
 
     Returns:
-        The requests, which tell their keys and what they take on disk.
+        The plan.
 
     Raises:
         ConfigError: A setting is wrong, or the backbone is not frozen.
@@ -163,9 +187,9 @@ def plan_features(
     Example:
         >>> from manylabel import data
         >>> backbone = Backbone("resnet10t", pretrained=False, frozen=True, stages=(-1,))
-        >>> requests = plan_features(backbone, data.scenes(100), input_spec=InputSpec(size=(224, 224)), views=2)
-        >>> sum(request.num_bytes for request in requests)
-        10035200
+        >>> plan = plan_features(backbone, data.scenes(100), input_spec=InputSpec(size=(224, 224)), views=2)
+        >>> plan.missing, plan.num_bytes
+        (200, 10035200)
     """
     if not backbone.frozen:
         raise ConfigError("features are only the same each time if the backbone is frozen; build it with frozen=True")
@@ -173,12 +197,13 @@ def plan_features(
         raise ConfigError(f"pooling cannot be {pooling!r}; {list_choices(pooling, get_args(Pooling))}")
     if views < 1:
         raise ConfigError(f"views must be at least 1, got {views}")
-    pictures, weights = fingerprint_pictures(dataset.pictures), fingerprint_weights(backbone)
+    root = default_root() if root is None else Path(root)
+    ids, weights = picture_ids(dataset.pictures), fingerprint_weights(backbone)
     shapes = _feature_shapes(backbone, input_spec, pooling)
-    return [
-        FeatureRequest(
-            pictures=pictures,
-            num_pictures=len(dataset),
+    kinds = tuple(
+        FeatureKind(
+            dataset=dataset.name,
+            backbone=backbone.name,
             weights=weights,
             transform=repr(transform),
             stages=backbone.stages,
@@ -186,11 +211,12 @@ def plan_features(
             pooling=pooling,
             view=view,
             seed=seed if view else 0,
-            dataset=dataset.name,
-            backbone=backbone.name,
         )
         for view, transform in enumerate(_transforms(input_spec, augmentation, views))
-    ]
+    )
+    stores = [_open(root / kind.key, level=logging.DEBUG) for kind in kinds]
+    there = sum(int((store.find(ids) >= 0).sum()) for store in stores if store is not None)
+    return FeaturePlan(kinds, ids, missing=views * len(dataset) - there)
 
 
 def _transforms(spec: InputSpec, augmentation: PictureTransform | None, views: int) -> list[PictureTransform]:
@@ -206,24 +232,51 @@ def _feature_shapes(backbone: Backbone, spec: InputSpec, pooling: Pooling) -> tu
     return tuple((stage.shape[1], stage.shape[2], stage.shape[3]) for stage in maps)
 
 
-def _complete(folder: Path, request: FeatureRequest, work: FeaturePass, transform: PictureTransform) -> FeatureStore:
-    """Open a store, after computing what is missing; or after another process has."""
-    told = False
+def _open(folder: Path, *, level: int = logging.WARNING) -> FeatureStore | None:
+    """Open a store; None if there is none, or a damaged one, which is logged."""
+    try:
+        return FeatureStore(folder)
+    except CacheError as error:
+        if (folder / "journal.jsonl").exists():
+            logger.log(level, "%s; what is damaged is computed again", error)
+        return None
+
+
+def _complete(
+    root: Path, kind: FeatureKind, work: FeaturePass, transform: PictureTransform
+) -> tuple[FeatureStore, list[BadPicture]]:
+    """Open a store after computing what it lacks; where another process is at it, wait for that."""
+    folder, waiting = root / kind.key, False
     while True:
+        store = _open(folder)
+        if store is not None and (store.find(work.ids) >= 0).all():
+            work.meter.count(len(work.ids))
+            return store, []
         try:
-            store = FeatureStore(folder)
-        except CacheError as error:
-            if (folder / "manifest.json").exists():
-                logger.warning("%s; computing again from where it is damaged", error)
-        else:
-            work.skip(request)
-            return store
-        try:
-            with StoreWriter(folder, request) as writer:
-                work.fill(writer, transform)
-                writer.finish()
+            with StoreWriter(folder, kind, repair=store is None) as writer:
+                rows = FeatureStore(folder).find(work.ids)
+                work.meter.count(int((rows >= 0).sum()))
+                bad = work.fill(writer, np.flatnonzero(rows < 0), transform)
+            return FeatureStore(folder), bad
         except CacheBusyError as busy:
-            if not told:
+            if not waiting:
                 logger.warning("these features are being computed already, waiting: %s", busy)
-            told = True
+            waiting = True
             time.sleep(POLL_SECONDS)
+
+
+def _join(
+    dataset: PictureDataset, ids: NDArray[np.uint64], parts: Sequence[tuple[FeatureStore, list[BadPicture]]]
+) -> CachedFeatures:
+    """Put the views of pictures together; a picture that is bad in one of them is left out of all."""
+    rows = np.stack([store.find(ids) for store, _ in parts])  # [V, N]
+    good = np.flatnonzero((rows >= 0).all(axis=0))
+    if not len(good):
+        raise DataError(f"none of the {len(dataset)} pictures of {dataset.name} can be read")
+    bad = {picture.index: picture for _, pictures in parts for picture in pictures}
+    return CachedFeatures(
+        dataset=dataset.subset(good),
+        stores=tuple(store for store, _ in parts),
+        rows=rows[:, good],
+        bad=tuple(bad[index] for index in sorted(bad)),
+    )

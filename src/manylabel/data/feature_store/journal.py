@@ -1,4 +1,4 @@
-"""What was written so far: one line per batch of pictures, appended after its features."""
+"""What is in a store: one line per batch of pictures, appended after its features."""
 
 from __future__ import annotations
 
@@ -10,13 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from manylabel.errors import CacheError
-from manylabel.types import BadPicture
-
-__all__ = ["Chunk", "Journal"]
+__all__ = ["Chunk", "Journal", "crc_of_rows"]
 
 
 @dataclass(frozen=True)
@@ -24,31 +18,38 @@ class Chunk:
     """One batch in a store.
 
     Args:
-        end: Pictures done with it, counted from the first of the data set.
-        rows: Rows in each file with it: one per good picture.
+        rows: Rows in each file, with this batch.
         checksums: CRC-32 of its bytes, per file.
-        bad: The pictures in it that could not be decoded.
+        bad: Pictures that were to be in it but could not be decoded: their names, and why.
+        safe: Whether the disk had promised to keep everything up to here.
     """
 
-    end: int
     rows: int
-    checksums: tuple[int, ...]
-    bad: tuple[BadPicture, ...] = ()
+    checksums: tuple[int, ...] = ()
+    bad: tuple[tuple[str, str], ...] = ()
+    safe: bool = False
 
     def to_line(self) -> str:
-        """Return one line of JSON."""
-        bad = [[picture.index, picture.name, picture.reason] for picture in self.bad]
-        return json.dumps({"end": self.end, "rows": self.rows, "crc": self.checksums, "bad": bad}) + "\n"
+        """Return a line: a checksum, then JSON."""
+        body = json.dumps({"rows": self.rows, "crc": self.checksums, "bad": self.bad, "safe": self.safe})
+        return f"{zlib.crc32(body.encode()):08x} {body}\n"
 
     @classmethod
     def from_line(cls, line: str) -> Chunk:
-        """Make the chunk again that `to_line` wrote."""
-        values: dict[str, Any] = json.loads(line)
-        bad = tuple(BadPicture(*picture) for picture in values["bad"])
-        return cls(values["end"], values["rows"], tuple(values["crc"]), bad)
+        """Make the chunk again that `to_line` wrote.
+
+        Raises:
+            ValueError: The line is damaged or not whole.
+        """
+        checksum, _, body = line.removesuffix("\n").partition(" ")
+        if not line.endswith("\n") or int(checksum, 16) != zlib.crc32(body.encode()):
+            raise ValueError("not the line that was written")
+        values: dict[str, Any] = json.loads(body)
+        bad = tuple((name, reason) for name, reason in values["bad"])
+        return cls(values["rows"], tuple(values["crc"]), bad, values["safe"])
 
 
-START = Chunk(end=0, rows=0, checksums=())
+START = Chunk(rows=0, safe=True)
 
 
 @dataclass(frozen=True)
@@ -56,19 +57,19 @@ class Journal:
     """The chunks of a store, in order.
 
     Example:
-        >>> journal = Journal((Chunk(end=4, rows=4, checksums=(7,)), Chunk(end=8, rows=7, checksums=(9,))))
+        >>> journal = Journal((Chunk(rows=4, checksums=(7,)), Chunk(rows=7, checksums=(9,))))
         >>> journal.spans
         [(0, 4), (4, 7)]
-        >>> Journal.parse(journal.text() + '{"end": 12, "ro') == journal  # killed while writing a line
+        >>> Journal.parse(journal.text() + '0a1b2c3d {"rows": 12, "cr') == journal  # killed while writing a line
         True
     """
 
     chunks: tuple[Chunk, ...] = ()
 
     @property
-    def last(self) -> Chunk:
-        """Where writing goes on."""
-        return self.chunks[-1] if self.chunks else START
+    def rows(self) -> int:
+        """Rows that were written."""
+        return self.chunks[-1].rows if self.chunks else 0
 
     @property
     def spans(self) -> list[tuple[int, int]]:
@@ -76,9 +77,14 @@ class Journal:
         return [(before.rows, chunk.rows) for before, chunk in pairwise((START, *self.chunks))]
 
     @property
-    def bad(self) -> list[BadPicture]:
-        """All pictures that could not be decoded."""
-        return [picture for chunk in self.chunks for picture in chunk.bad]
+    def bad(self) -> dict[str, str]:
+        """Names of all pictures that could not be decoded, and why."""
+        return dict(picture for chunk in self.chunks for picture in chunk.bad)
+
+    @property
+    def num_safe(self) -> int:
+        """Chunks that the disk has promised to keep."""
+        return max((number for number, chunk in enumerate(self.chunks, start=1) if chunk.safe), default=0)
 
     def text(self) -> str:
         """Return what the file says."""
@@ -86,7 +92,7 @@ class Journal:
 
     @classmethod
     def parse(cls, text: str) -> Journal:
-        """Read lines up to the first that is not whole."""
+        """Read lines up to the first that is not as it was written."""
         chunks: list[Chunk] = []
         for line in text.splitlines(keepends=True):
             try:
@@ -95,32 +101,33 @@ class Journal:
                 break
         return cls(tuple(chunks))
 
-    def undamaged(self, folder: Path, names: Sequence[str], row_bytes: Sequence[int]) -> Journal:
-        """Return the chunks in front of the first that is not on disk as it was written.
+    def undamaged(self, files: Sequence[Path], row_bytes: Sequence[int], *, first: int) -> Journal:
+        """Return the chunks in front of the first whose rows are not on disk as they were written.
 
         Args:
-            folder: Where the files are.
-            names: The files, one per stage.
+            files: The files of rows.
             row_bytes: Bytes of a row in each.
+            first: The first chunk to look at.
         """
-        files = [(folder / name).open("rb") for name in names]
-        try:
-            for number, (span, chunk) in enumerate(zip(self.spans, self.chunks, strict=True)):
-                for file, size, expected in zip(files, row_bytes, chunk.checksums, strict=True):
-                    if zlib.crc32(file.read((span[1] - span[0]) * size)) != expected:
-                        return Journal(self.chunks[:number])
-        finally:
-            for file in files:
-                file.close()
+        pairs = list(zip(self.spans, self.chunks, strict=True))
+        for number, (span, chunk) in enumerate(pairs[first:], start=first):
+            if crc_of_rows(files, row_bytes, span) != chunk.checksums:
+                return Journal(self.chunks[:number])
         return self
 
-    def check(self, number: int, arrays: Sequence[NDArray[np.float16]]) -> None:
-        """Compare one chunk with what is on disk.
 
-        Raises:
-            CacheError: It differs.
-        """
-        start, end = self.spans[number]
-        found = tuple(zlib.crc32(array[start:end].tobytes()) for array in arrays)
-        if found != self.chunks[number].checksums:
-            raise CacheError(f"rows {start} to {end} are not what was written")
+def crc_of_rows(files: Sequence[Path], row_bytes: Sequence[int], span: tuple[int, int]) -> tuple[int, ...]:
+    """Return the CRC-32 of some rows of each file.
+
+    Args:
+        files: The files of rows.
+        row_bytes: Bytes of a row in each.
+        span: First and last row (exclusive).
+    """
+    start, end = span
+    sums = []
+    for path, size in zip(files, row_bytes, strict=True):
+        with path.open("rb") as file:
+            file.seek(start * size)
+            sums.append(zlib.crc32(file.read((end - start) * size)))
+    return tuple(sums)

@@ -115,7 +115,7 @@ class WriterLock:
     def _create(self) -> bool:
         """Make the lock file unless there is one."""
         try:
-            handle = os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
+            handle = os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
         except FileExistsError:
             return False
         with os.fdopen(handle, "w", encoding="utf-8") as file:

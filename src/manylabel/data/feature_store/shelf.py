@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
 from manylabel.data.feature_store.journal import Journal
+from manylabel.data.feature_store.kind import FeatureKind
 from manylabel.data.feature_store.lock import WriterLock
-from manylabel.data.feature_store.request import FeatureRequest
-from manylabel.data.feature_store.store import JOURNAL, LOCK, MANIFEST, REQUEST
 from manylabel.errors import CacheError, list_choices
 
 __all__ = ["StoreInfo", "default_root", "list_stores", "remove_store"]
@@ -19,44 +17,46 @@ __all__ = ["StoreInfo", "default_root", "list_stores", "remove_store"]
 
 @dataclass(frozen=True)
 class StoreInfo:
-    """What a list tells of a store, whole or not.
+    """What a list tells of a store.
 
     Args:
-        key: Its name.
-        folder: Where it is.
-        request: What the features are of.
-        pictures_done: How many of the pictures are written.
+        folder: Where it is; its name is the store's key.
+        kind: What the features are.
+        num_pictures: Pictures in it.
+        bad: Names of pictures that could not be decoded, and why.
         num_bytes: What it takes on disk.
-        changed: When it was last written to, in seconds since 1970.
-        whole: Whether it was written to the end.
+        used: When it was last opened or written to, in seconds since 1970.
         writer: Who writes to it now; empty for nobody.
     """
 
-    key: str
     folder: Path
-    request: FeatureRequest
-    pictures_done: int
+    kind: FeatureKind
+    num_pictures: int
+    bad: dict[str, str]
     num_bytes: int
-    changed: float
-    whole: bool
+    used: float
     writer: str
+
+    @property
+    def key(self) -> str:
+        """Name of the store."""
+        return self.folder.name
 
 
 def default_root() -> Path:
-    """Return the folder of all stores: MANYLABEL_CACHE if it is set, else the platform's folder for caches.
+    """Return the folder of all stores: in MANYLABEL_CACHE if that is set, else in the platform's folder for caches.
 
     Example:
         >>> default_root().name
         'features'
     """
     given = os.environ.get("MANYLABEL_CACHE")
-    if given:
-        return Path(given).expanduser() / "features"
-    return _platform_caches() / "manylabel" / "features"
+    caches = Path(given).expanduser() if given else _platform_caches() / "manylabel"
+    return caches / "features"
 
 
 def list_stores(root: Path | None = None) -> list[StoreInfo]:
-    """Return all stores, the newest first.
+    """Return all stores, the last used first.
 
     Args:
         root: Where to look; `default_root` when left out.
@@ -66,9 +66,8 @@ def list_stores(root: Path | None = None) -> list[StoreInfo]:
         []
     """
     root = default_root() if root is None else root
-    folders = [path.parent for path in root.glob(f"*/{REQUEST}")]
-    infos = [info for info in map(_describe, folders) if info is not None]
-    return sorted(infos, key=lambda info: info.changed, reverse=True)
+    infos = [_describe(path.parent) for path in root.glob("*/kind.json")]
+    return sorted((info for info in infos if info is not None), key=lambda info: info.used, reverse=True)
 
 
 def remove_store(key: str, root: Path | None = None) -> StoreInfo:
@@ -82,7 +81,8 @@ def remove_store(key: str, root: Path | None = None) -> StoreInfo:
         What was removed.
 
     Raises:
-        CacheError: There is no such store, more than one, or a process writes to it.
+        CacheBusyError: A process writes to it.
+        CacheError: There is no such store, or more than one.
 
     Example:
         >>> remove_store("abc", Path("no such folder"))
@@ -94,9 +94,10 @@ def remove_store(key: str, root: Path | None = None) -> StoreInfo:
     if not fitting:
         raise CacheError(f"no cached features {key!r}; {list_choices(key, [info.key for info in stores])}")
     if len(fitting) > 1:
-        raise CacheError(f"{key!r} fits {len(fitting)} stores, write more of it: {', '.join(i.key for i in fitting)}")
-    with WriterLock(fitting[0].folder / LOCK):
-        (fitting[0].folder / MANIFEST).unlink(missing_ok=True)  # first, so that no half of it is taken for whole
+        keys = ", ".join(info.key for info in fitting)
+        raise CacheError(f"{key!r} fits {len(fitting)} stores, write more of it: {keys}")
+    with WriterLock(fitting[0].folder / "lock"):
+        (fitting[0].folder / "kind.json").unlink()  # first, so that nothing half removed is taken for a store
         shutil.rmtree(fitting[0].folder)
     return fitting[0]
 
@@ -104,20 +105,19 @@ def remove_store(key: str, root: Path | None = None) -> StoreInfo:
 def _describe(folder: Path) -> StoreInfo | None:
     """Look at a folder; None if it cannot be understood."""
     try:
-        request = FeatureRequest.from_dict(json.loads((folder / REQUEST).read_text(encoding="utf-8")))
+        kind = FeatureKind.from_json((folder / "kind.json").read_text(encoding="utf-8"))
+        journal = Journal.parse((folder / "journal.jsonl").read_text(encoding="utf-8", errors="replace"))
         files = [file.stat() for file in folder.iterdir()]
-    except (OSError, ValueError):
+    except (OSError, UnicodeDecodeError):
         return None
-    journal = folder / JOURNAL
-    holder = WriterLock(folder / LOCK).holder()
+    holder = WriterLock(folder / "lock").holder()
     return StoreInfo(
-        key=folder.name,
         folder=folder,
-        request=request,
-        pictures_done=Journal.parse(journal.read_text(encoding="utf-8")).last.end if journal.exists() else 0,
+        kind=kind,
+        num_pictures=journal.rows,
+        bad=journal.bad,
         num_bytes=sum(file.st_size for file in files),
-        changed=max(file.st_mtime for file in files),
-        whole=(folder / MANIFEST).exists(),
+        used=max(file.st_mtime for file in files),
         writer="" if holder is None else str(holder),
     )
 

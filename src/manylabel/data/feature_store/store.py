@@ -1,100 +1,117 @@
-"""Features on disk, whole and checked, read without a loop over pictures.
+"""Features on disk, checked when opened, and read without a loop over pictures.
 
-A store is a folder: one file of float16 rows per stage, ``journal.jsonl`` (what was written when, with checksums),
-``request.json`` (what the features are of) and, once all is there, ``manifest.json``. Without the last it is not taken
-for whole.
+A store is a folder: ``kind.json`` says what the features are, ``journal.jsonl`` which rows were written, with their
+checksums; the rows themselves are in one file of float16 per stage, and the pictures they are of in ``pictures.u64``.
+Rows are only ever appended, and what the journal does not know is not there.
 
-Letters in shape comments: B rows asked for, C channels, H and W cells.
+Letters in shape comments: B rows asked for, N pictures asked for, C channels, H and W cells.
 """
 
 from __future__ import annotations
 
-import json
 import mmap
 import os
+from contextlib import suppress
 from functools import cached_property
 from math import prod
 from pathlib import Path
 from random import SystemRandom
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from manylabel.data.feature_store.journal import Journal
-from manylabel.data.feature_store.request import DTYPE, FeatureRequest, checksum
+from manylabel.data.feature_store.journal import Journal, crc_of_rows
+from manylabel.data.feature_store.kind import DTYPE, FeatureKind
 from manylabel.errors import CacheError
-from manylabel.types import BadPicture
 
-__all__ = ["JOURNAL", "LOCK", "MANIFEST", "REQUEST", "FeatureStore", "stage_files"]
+__all__ = ["FeatureStore", "StoreFiles"]
 
-JOURNAL: Final = "journal.jsonl"
-LOCK: Final = "lock"
-MANIFEST: Final = "manifest.json"
-REQUEST: Final = "request.json"
-SAMPLE = 4  # chunks compared with their checksums on each opening; others each time
-PREFETCH_SHARE = 0.5  # of the machine's memory: a store that takes no more is read ahead as a whole
+SAMPLE = 4  # chunks compared with their checksums on each opening, other ones each time
+READ_AHEAD_SHARE = 0.5  # of the machine's memory: files that take no more are read ahead as a whole
+
+
+class StoreFiles:
+    """The files of a store.
+
+    Args:
+        folder: Where they are.
+        kind: What the features are.
+    """
+
+    def __init__(self, folder: Path, kind: FeatureKind) -> None:
+        self.stages = [folder / f"stage-{stage}.f16" for stage in kind.stages]
+        self.pictures = folder / "pictures.u64"
+        self.rows = [*self.stages, self.pictures]
+        self.row_bytes = [*(prod(shape) * DTYPE.itemsize for shape in kind.shapes), 8]
 
 
 class FeatureStore:
-    """Features of one view of each picture.
+    """Features of pictures, of one kind.
 
     Args:
-        folder: Where it is.
+        folder: Where they are.
 
     Attributes:
-        request: What the features are of.
-        bad: The pictures that could not be decoded and have no row.
+        kind: What the features are.
 
     Raises:
-        CacheError: It is not whole, or damaged.
+        CacheError: The store is damaged, or there is none.
 
     Example:
         >>> import tempfile
         >>> from manylabel.data.feature_store import StoreWriter
-        >>> request = FeatureRequest(
-        ...     "a1", 2, weights="b2", transform="Resize", stages=(3,), shapes=((8, 1, 1),), pooling="average",
-        ...     view=0, seed=0, dataset="pets", backbone="resnet10t",
+        >>> kind = FeatureKind(
+        ...     dataset="pets", backbone="resnet10t", weights="b2", transform="Resize", stages=(3,),
+        ...     shapes=((8, 1, 1),), pooling="average", view=0, seed=0,
         ... )
-        >>> with StoreWriter(Path(tempfile.mkdtemp()) / request.key, request) as writer:
-        ...     writer.append([np.ones((2, 8, 1, 1), np.float16)], end=2)
-        ...     folder = writer.finish()
-        >>> FeatureStore(folder).read(np.array([1]))[0].shape
-        torch.Size([1, 8, 1, 1])
+        >>> folder = Path(tempfile.mkdtemp()) / kind.key
+        >>> with StoreWriter(folder, kind) as writer:
+        ...     writer.append([np.ones((2, 8, 1, 1), np.float16)], ids=np.array([11, 22], np.uint64))
+        >>> store = FeatureStore(folder)
+        >>> store.find(np.array([22, 33], np.uint64)), store.read(np.array([1]))[0].shape
+        (array([ 1, -1]), torch.Size([1, 8, 1, 1]))
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         try:
-            manifest = _read_manifest(folder / MANIFEST)
-            self.request = FeatureRequest.from_dict(manifest["request"])
-            self.num_rows: int = manifest["rows"]
-            self.bad = [BadPicture(*picture) for picture in manifest["bad"]]
-            self._check_sizes()
-            self._check_sample()
+            self.kind = FeatureKind.from_json(_read_text(folder / "kind.json"))
+            self.files = StoreFiles(folder, self.kind)
+            journal = Journal.parse(_read_text(folder / "journal.jsonl"))
+            self.num_rows = journal.rows
+            self._check(journal)
         except CacheError as error:
-            raise CacheError(f"the cached features in {folder} cannot be used: {error}") from error
+            raise CacheError(f"the features in {folder} cannot be used: {error}") from error
+        with suppress(OSError):  # a folder that can only be read serves as well
+            os.utime(folder / "kind.json")  # when it was last used
 
     def __len__(self) -> int:
         return self.num_rows
 
     def __repr__(self) -> str:
-        return f"FeatureStore({str(self.folder)!r}: {self.num_rows} rows, {self.request.num_pictures} pictures)"
+        return f"FeatureStore({str(self.folder)!r}: {self.num_rows} pictures)"
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the mapped files out: another process maps them again."""
-        return {name: value for name, value in vars(self).items() if name != "arrays"}
+        return {name: value for name, value in vars(self).items() if name not in ("_arrays", "_sorted_ids")}
 
-    @cached_property
-    def arrays(self) -> list[NDArray[np.float16]]:
-        """The files, mapped into memory: ``[rows, C, H, W]`` per stage."""
-        names = stage_files(self.request)
-        return [
-            _map(self.folder / name, (self.num_rows, *shape))
-            for name, shape in zip(names, self.request.shapes, strict=True)
-        ]
+    def find(self, ids: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """Return the rows of pictures.
+
+        Args:
+            ids: ``[N]``, see `picture_ids`.
+
+        Returns:
+            ``[N]``, -1 for pictures that are not there.
+        """
+        known, order = self._sorted_ids
+        if not len(known):
+            return np.full(len(ids), -1, dtype=np.int64)
+        places = np.searchsorted(known, ids).clip(max=len(known) - 1)
+        return np.where(known[places] == ids, order[places], -1)
 
     def read(self, rows: NDArray[np.int64]) -> list[Tensor]:
         """Return some rows as float32.
@@ -105,63 +122,49 @@ class FeatureStore:
         Returns:
             A map ``[B, C, H, W]`` per stage.
         """
-        return [torch.from_numpy(array[rows]).float() for array in self.arrays]
+        return [torch.from_numpy(array[rows]).float() for array in self._arrays]
 
-    def rows_of_pictures(self) -> NDArray[np.int64]:
-        """Return the row of each picture of the data set; -1 for those that have none."""
-        good = np.ones(self.request.num_pictures, dtype=bool)
-        good[[picture.index for picture in self.bad]] = False
-        return np.where(good, np.cumsum(good) - 1, -1)
+    @cached_property
+    def _arrays(self) -> list[NDArray[np.float16]]:
+        """The files, mapped into memory: ``[rows, C, H, W]`` per stage."""
+        pairs = zip(self.files.stages, self.kind.shapes, strict=True)
+        return [_map(path, (self.num_rows, *shape)) for path, shape in pairs]
 
-    def _check_sizes(self) -> None:
-        for name, shape in zip(stage_files(self.request), self.request.shapes, strict=True):
-            path, expected = self.folder / name, self.num_rows * prod(shape) * DTYPE.itemsize
+    @cached_property
+    def _sorted_ids(self) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+        """The pictures' numbers in rising order, and their rows."""
+        ids = np.fromfile(self.files.pictures, dtype="<u8", count=self.num_rows).astype(np.uint64)
+        order = np.argsort(ids, kind="stable")
+        return ids[order], order
+
+    def _check(self, journal: Journal) -> None:
+        """Compare sizes, and some chunks with their checksums."""
+        for path, size in zip(self.files.rows, self.files.row_bytes, strict=True):
             found = path.stat().st_size if path.exists() else 0
-            if found != expected:
-                raise CacheError(f"{name} has {found:,} bytes instead of {expected:,}")
-
-    def _check_sample(self) -> None:
-        """Compare some chunks with their checksums."""
-        journal = Journal.parse(_read_text(self.folder / JOURNAL))
-        if journal.last.rows != self.num_rows or journal.bad != self.bad:
-            raise CacheError(f"{JOURNAL} does not belong to {MANIFEST}")
+            if found < self.num_rows * size:
+                raise CacheError(f"{path.name} has {found:,} bytes, but {self.num_rows * size:,} were written")
         count = len(journal.chunks)
         for number in SystemRandom().sample(range(count), min(count, SAMPLE)):  # leaves the seeded generators alone
-            journal.check(number, self.arrays)
-
-
-def stage_files(request: FeatureRequest) -> list[str]:
-    """Return the names of the files of rows, one per stage."""
-    return [f"stage-{stage}.f16" for stage in request.stages]
-
-
-def _read_manifest(path: Path) -> dict[str, Any]:
-    if not path.exists():
-        raise CacheError("it was not written to the end")
-    try:
-        manifest: dict[str, Any] = json.loads(_read_text(path))
-        expected = manifest.pop("checksum")
-    except (ValueError, KeyError, AttributeError) as error:
-        raise CacheError(f"{MANIFEST} is damaged") from error
-    if checksum(manifest) != expected:
-        raise CacheError(f"{MANIFEST} was changed")
-    return manifest
+            span = journal.spans[number]
+            if crc_of_rows(self.files.rows, self.files.row_bytes, span) != journal.chunks[number].checksums:
+                raise CacheError(f"rows {span[0]} to {span[1]} are not what was written")
 
 
 def _read_text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise CacheError(f"{path.name} cannot be read: {error}") from error
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise CacheError(f"{path.name} cannot be read: {error.strerror}") from error
 
 
 def _map(path: Path, shape: tuple[int, ...]) -> NDArray[np.float16]:
-    """Map a file into memory, and start to read it ahead if it fits."""
-    if not prod(shape):
-        return np.empty(shape, dtype=DTYPE)  # an empty file cannot be mapped
+    """Map the rows of a file into memory, and start to read them ahead if they fit."""
+    num_bytes = prod(shape) * DTYPE.itemsize
+    if not num_bytes:
+        return np.empty(shape, dtype=DTYPE)  # nothing cannot be mapped
     with path.open("rb") as file:
-        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    if hasattr(mapped, "madvise") and len(mapped) <= PREFETCH_SHARE * _memory():
+        mapped = mmap.mmap(file.fileno(), num_bytes, access=mmap.ACCESS_READ)
+    if hasattr(mapped, "madvise") and num_bytes <= READ_AHEAD_SHARE * _memory():
         mapped.madvise(mmap.MADV_WILLNEED)
     return np.frombuffer(mapped, dtype=DTYPE).reshape(shape)
 

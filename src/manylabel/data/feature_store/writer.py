@@ -1,15 +1,13 @@
-"""Writes a store so that nothing is lost: appended, journalled, continued after a kill, whole only at the end."""
+"""Adds features to a store so that nothing is lost: appended, journalled, and continued after a kill."""
 
 from __future__ import annotations
 
 import errno
-import json
 import os
 import shutil
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from math import prod
 from pathlib import Path
 from typing import BinaryIO, Self
 
@@ -17,56 +15,55 @@ import numpy as np
 from numpy.typing import NDArray
 
 from manylabel.data.feature_store.journal import Chunk, Journal
+from manylabel.data.feature_store.kind import DTYPE, FeatureKind
 from manylabel.data.feature_store.lock import WriterLock
-from manylabel.data.feature_store.request import DTYPE, FeatureRequest, checksum
-from manylabel.data.feature_store.store import JOURNAL, LOCK, MANIFEST, REQUEST, stage_files
+from manylabel.data.feature_store.store import StoreFiles
 from manylabel.errors import CacheError
 from manylabel.storage import write_text
 from manylabel.types import BadPicture
 
-__all__ = ["StoreWriter", "check_room", "missing_bytes"]
+__all__ = ["StoreWriter", "check_room"]
 
 SPARE_BYTES = 32 * 2**20  # left free on the disk, for the journal and for everybody else
 
 
 class StoreWriter:
-    """Writes features batch by batch; use it as a context.
+    """Adds features batch by batch; use it as a context.
 
-    It goes on behind the last batch that is on disk as it was written. Only one process writes to a folder at a time.
+    It goes on behind the last batch that is on disk as it was written. Only one process writes to a store at a time.
 
     Args:
         folder: Where the store is or will be.
-        request: What the features are of.
+        kind: What the features are.
+        repair: Whether to compare all that is there with its checksums, not only what a kill may have left; from the
+            first batch that is damaged on, everything is dropped.
 
     Raises:
         CacheBusyError: Another process writes.
-        CacheError: The disk has no room, or the folder cannot be written to.
+        CacheError: The disk is full, or the folder cannot be written to.
 
     Example:
         >>> import tempfile
-        >>> request = FeatureRequest(
-        ...     "a1", 4, weights="b2", transform="Resize", stages=(3,), shapes=((8, 1, 1),), pooling="average",
-        ...     view=0, seed=0, dataset="pets", backbone="resnet10t",
+        >>> from manylabel.data.feature_store import FeatureStore
+        >>> kind = FeatureKind(
+        ...     dataset="pets", backbone="resnet10t", weights="b2", transform="Resize", stages=(3,),
+        ...     shapes=((8, 1, 1),), pooling="average", view=0, seed=0,
         ... )
-        >>> folder = Path(tempfile.mkdtemp()) / request.key
-        >>> with StoreWriter(folder, request) as writer:
-        ...     writer.append([np.ones((2, 8, 1, 1), np.float16)], end=2)
-        >>> with StoreWriter(folder, request) as writer:  # after a kill, say
-        ...     writer.position
+        >>> folder = Path(tempfile.mkdtemp()) / kind.key
+        >>> with StoreWriter(folder, kind) as writer:
+        ...     writer.append([np.ones((2, 8, 1, 1), np.float16)], ids=np.array([11, 22], np.uint64))
+        >>> len(FeatureStore(folder))
         2
     """
 
-    def __init__(self, folder: Path, request: FeatureRequest) -> None:
+    def __init__(self, folder: Path, kind: FeatureKind, *, repair: bool = False) -> None:
         self.folder = folder
-        self.request = request
+        self.kind = kind
+        self.repair = repair
+        self.files = StoreFiles(folder, kind)
+        self.lock = WriterLock(folder / "lock")
         self.journal = Journal()
-        self.lock = WriterLock(folder / LOCK)
-        self._files: list[BinaryIO] = []  # one per stage, then the journal
-
-    @property
-    def position(self) -> int:
-        """Pictures that are done, counted from the first."""
-        return self.journal.last.end
+        self._open: list[BinaryIO] = []  # the files of rows, then the journal
 
     def __enter__(self) -> Self:
         with self._disk_errors():
@@ -74,93 +71,83 @@ class StoreWriter:
             self.lock.__enter__()
         try:
             with self._disk_errors():
-                self._continue()
+                self._go_on()
         except BaseException:
-            self.__exit__()
+            self._close()
             raise
         return self
 
     def __exit__(self, *_: object) -> None:
-        for file in self._files:
-            with suppress(OSError):  # a full disk was told when it was met
-                file.close()
-        self._files = []
-        self.lock.release()
+        try:
+            with suppress(OSError):  # a full disk was told when it was met; what follows is looked at again next time
+                self._make_safe()
+        finally:
+            self._close()
 
-    def append(self, features: Sequence[NDArray[np.float16]], *, end: int, bad: Sequence[BadPicture] = ()) -> None:
-        """Write the rows of the next pictures.
+    def append(
+        self, features: Sequence[NDArray[np.float16]], *, ids: NDArray[np.uint64], bad: Sequence[BadPicture] = ()
+    ) -> None:
+        """Add the features of some pictures.
 
         Args:
-            features: ``[B, C, H, W]`` per stage, without the bad pictures.
-            end: Pictures that are done with these, counted from the first.
-            bad: Those among them that could not be decoded.
+            features: ``[B, C, H, W]`` per stage.
+            ids: ``[B]``, the pictures' numbers.
+            bad: Pictures that should have been among them but could not be decoded; they are recorded by name.
 
         Raises:
             CacheError: The disk is full, or another process took over.
         """
-        rows = [np.ascontiguousarray(stage, dtype=DTYPE).reshape(len(stage), -1) for stage in features]
+        rows = [np.ascontiguousarray(stage, dtype=DTYPE) for stage in features]
+        contents = [stage.tobytes() for stage in (*rows, ids.astype("<u8"))]
+        new = [(picture.name, picture.reason) for picture in bad if picture.name not in self.journal.bad]
+        if not len(ids) and not new:
+            return
+        chunk = Chunk(self.journal.rows + len(ids), tuple(map(zlib.crc32, contents)), tuple(new))
         self.lock.renew()
         with self._disk_errors():
-            for file, stage in zip(self._files[:-1], rows, strict=True):
-                file.write(stage.data)
+            for file, content in zip(self._open, (*contents, chunk.to_line().encode()), strict=True):
+                file.write(content)
                 file.flush()
-            chunk = Chunk(
-                end=end,
-                rows=self.journal.last.rows + len(rows[0]),
-                checksums=tuple(zlib.crc32(stage.data) for stage in rows),
-                bad=tuple(bad),
-            )
-            self._files[-1].write(chunk.to_line().encode())
-            self._files[-1].flush()
         self.journal = Journal((*self.journal.chunks, chunk))
 
-    def finish(self) -> Path:
-        """Make sure that everything is on disk, and say that the store is whole.
-
-        Returns:
-            The folder.
-
-        Raises:
-            CacheError: The disk is full, or pictures are missing.
-        """
-        if self.position != self.request.num_pictures:
-            raise CacheError(f"{self.position} of {self.request.num_pictures} pictures are done, so this is not whole")
-        with self._disk_errors():
-            for file in self._files:
-                os.fsync(file.fileno())
-            manifest = {
-                "request": self.request.to_dict(),
-                "rows": self.journal.last.rows,
-                "bad": [[picture.index, picture.name, picture.reason] for picture in self.journal.bad],
-            }
-            # once through JSON, which makes lists of tuples, as reading will find them
-            manifest = json.loads(json.dumps(manifest))
-            manifest["checksum"] = checksum(manifest)
-            write_text(self.folder / MANIFEST, json.dumps(manifest, indent=2), overwrite=True)
-        return self.folder
-
-    def _continue(self) -> None:
+    def _go_on(self) -> None:
         """Cut off what was not written to its end, and open the files behind what was."""
-        names = stage_files(self.request)
-        self.journal = self._written(names)
-        (self.folder / MANIFEST).unlink(missing_ok=True)
-        check_room(self.folder, num_bytes=(self.request.num_pictures - self.position) * self.request.bytes_per_picture)
-        write_text(self.folder / REQUEST, json.dumps(self.request.to_dict(), indent=2), overwrite=True)
-        for name, shape in zip(names, self.request.shapes, strict=True):
-            self._open(name, size=self.journal.last.rows * prod(shape) * DTYPE.itemsize)
-        self._open(JOURNAL, size=len(self.journal.text().encode()))
+        journal = self.folder / "journal.jsonl"
+        self.journal = self._written(journal)
+        write_text(self.folder / "kind.json", self.kind.to_json(), overwrite=True)
+        sizes = [self.journal.rows * size for size in self.files.row_bytes]
+        for path, size in zip((*self.files.rows, journal), (*sizes, len(self.journal.text().encode())), strict=True):
+            file = path.open("ab")
+            self._open.append(file)
+            file.truncate(size)
 
-    def _open(self, name: str, *, size: int) -> None:
-        file = (self.folder / name).open("ab")
-        self._files.append(file)
-        file.truncate(size)
-
-    def _written(self, names: Sequence[str]) -> Journal:
+    def _written(self, journal: Path) -> Journal:
         """Return what is on disk as it was written."""
-        if not all((self.folder / name).exists() for name in (*names, JOURNAL)):
+        if not all(path.exists() for path in (*self.files.rows, journal)):
             return Journal()
-        journal = Journal.parse((self.folder / JOURNAL).read_text(encoding="utf-8", errors="replace"))
-        return journal.undamaged(self.folder, names, [prod(shape) * DTYPE.itemsize for shape in self.request.shapes])
+        known = Journal.parse(journal.read_text(encoding="utf-8", errors="replace"))
+        sizes = zip(self.files.rows, self.files.row_bytes, strict=True)
+        cut = any(path.stat().st_size < known.rows * size for path, size in sizes)
+        first = 0 if self.repair or cut else known.num_safe
+        return known.undamaged(self.files.rows, self.files.row_bytes, first=first)
+
+    def _make_safe(self) -> None:
+        """Have the disk promise to keep everything, and note that it did."""
+        if not self.journal.chunks or self.journal.chunks[-1].safe:
+            return
+        for file in self._open:
+            os.fsync(file.fileno())
+        chunk = Chunk(self.journal.rows, tuple(zlib.crc32(b"") for _ in self.files.rows), safe=True)
+        self._open[-1].write(chunk.to_line().encode())
+        self._open[-1].flush()
+        self.journal = Journal((*self.journal.chunks, chunk))
+
+    def _close(self) -> None:
+        for file in self._open:
+            with suppress(OSError):  # flushes again what a full disk did not take
+                file.close()
+        self._open = []
+        self.lock.release()
 
     @contextmanager
     def _disk_errors(self) -> Iterator[None]:
@@ -172,8 +159,8 @@ class StoreWriter:
         except OSError as error:
             if error.errno in (errno.ENOSPC, getattr(errno, "EDQUOT", None)):
                 raise CacheError(
-                    f"the disk of {self.folder} is full after {self.position:,} of {self.request.num_pictures:,} "
-                    "pictures; what is written is kept: make room and run the same command again"
+                    f"the disk of {self.folder} is full; the features of {self.journal.rows:,} pictures are kept: "
+                    "make room and run the same command again"
                 ) from error
             raise CacheError(
                 f"cannot write features to {self.folder}: {error.strerror or error}; "
@@ -204,25 +191,3 @@ def check_room(folder: Path, *, num_bytes: int) -> None:
             "MANYLABEL_CACHE to a folder on another disk, make room with 'manylabel cache rm', or keep pooled features "
             "or fewer views"
         )
-
-
-def missing_bytes(root: Path, request: FeatureRequest) -> int:
-    """Return the bytes of a request that are not on disk yet.
-
-    Args:
-        root: The folder of all stores.
-        request: What the features are of.
-
-    Example:
-        >>> request = FeatureRequest(
-        ...     "a1", 4, weights="b2", transform="Resize", stages=(3,), shapes=((8, 1, 1),), pooling="average",
-        ...     view=0, seed=0, dataset="pets", backbone="resnet10t",
-        ... )
-        >>> missing_bytes(Path("no such folder"), request)
-        64
-    """
-    folder = root / request.key
-    if (folder / MANIFEST).exists():
-        return 0
-    files = [folder / name for name in stage_files(request)]
-    return max(0, request.num_bytes - sum(file.stat().st_size for file in files if file.exists()))
