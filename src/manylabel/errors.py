@@ -108,7 +108,7 @@ def list_choices(given: str, choices: Iterable[str], *, at_most: int = 12) -> st
     Returns:
         Half a sentence for the end of an error message.
 
-    Example:
+    Examples:
         >>> list_choices("trian", ["train", "val"])
         "did you mean 'train'? There is: train, val"
         >>> list_choices("x", [])

@@ -21,7 +21,7 @@ def require(module: str, *, extra: str) -> ModuleType:
     Raises:
         MissingExtraError: The module is not installed.
 
-    Example:
+    Examples:
         >>> require("json", extra="onnx").dumps([1])
         '[1]'
         >>> require("no_such_module", extra="onnx")

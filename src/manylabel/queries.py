@@ -35,7 +35,7 @@ def group_labels(num_labels: int, num_groups: int, seed: int = 0) -> Tensor:
     Raises:
         ConfigError: There are more groups than labels, or none.
 
-    Example:
+    Examples:
         >>> slots = group_labels(5, 2)
         >>> (slots // 3).bincount().tolist()  # g = 3: one group of three labels, one of two
         [3, 2]
@@ -59,7 +59,7 @@ class LearnableQueries(nn.Module):
         num_queries: How many.
         width: Channels of a query.
 
-    Example:
+    Examples:
         >>> LearnableQueries(5, 8)().shape
         torch.Size([5, 8])
     """
@@ -81,7 +81,7 @@ class RandomQueries(nn.Module):
         width: Channels of a query.
         seed: Seeds the draw.
 
-    Example:
+    Examples:
         >>> queries = RandomQueries(5, 8, seed=1)
         >>> queries().shape, len(list(queries.parameters())), list(queries.state_dict())
         (torch.Size([5, 8]), 0, ['vectors'])
@@ -111,7 +111,7 @@ class TextQueries(nn.Module):
     Raises:
         ConfigError: Neither `text_vectors` nor `text_dim` is given, or a shape does not fit.
 
-    Example:
+    Examples:
         >>> TextQueries(3, 8, text_vectors=torch.eye(3, 4))().shape
         torch.Size([3, 8])
     """
@@ -166,7 +166,7 @@ def make_queries(
     Raises:
         ConfigError: There is no such kind, or text vectors are given to another kind than ``"text"``.
 
-    Example:
+    Examples:
         >>> type(make_queries("random", 5, 8, num_labels=10)).__name__
         'RandomQueries'
     """

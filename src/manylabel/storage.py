@@ -28,7 +28,7 @@ def replacing(path: str | Path, *, overwrite: bool = False) -> Iterator[Path]:
     Raises:
         OutputExistsError: The file is there and `overwrite` is false.
 
-    Example:
+    Examples:
         >>> folder = Path(tempfile.mkdtemp())
         >>> with replacing(folder / "a.txt") as temporary:
         ...     _ = temporary.write_text("done")
@@ -61,7 +61,7 @@ def replacing_folder(path: str | Path, *, overwrite: bool = False) -> Iterator[P
     Raises:
         OutputExistsError: Something is there and `overwrite` is false. An empty folder is nothing.
 
-    Example:
+    Examples:
         >>> target = Path(tempfile.mkdtemp()) / "model"
         >>> with replacing_folder(target) as temporary:
         ...     _ = write_text(temporary / "a.txt", "done")
@@ -95,7 +95,7 @@ def write_text(path: str | Path, text: str, *, overwrite: bool = False) -> Path:
     Returns:
         The path, for the caller to name.
 
-    Example:
+    Examples:
         >>> write_text(Path(tempfile.mkdtemp()) / "a.txt", "done").read_text(encoding="utf-8")
         'done'
     """
@@ -114,7 +114,7 @@ def refuse_existing(path: str | Path, *, overwrite: bool = False) -> None:
     Raises:
         OutputExistsError: The file is there and `overwrite` is false.
 
-    Example:
+    Examples:
         >>> refuse_existing(Path(tempfile.mkdtemp()))
         Traceback (most recent call last):
         manylabel.errors.OutputExistsError: ... exists already; choose another name ...

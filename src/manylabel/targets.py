@@ -30,7 +30,7 @@ class Targets:
         unknown: Boolean matrix ``[N, L]``, disjoint from `present`.
         absent: Boolean matrix ``[N, L]``, disjoint from `present`; instead of `unknown`, never beside it.
 
-    Example:
+    Examples:
         >>> targets = Targets.from_lists([[0, 2], [1]], num_labels=3, unknown=[[], [0]])
         >>> values, known = targets.dense()
         >>> values.tolist()
@@ -150,7 +150,7 @@ class Targets:
 def boolean_matrix(rows: ArrayLike, columns: ArrayLike, *, shape: tuple[int, int]) -> csr_array:
     """Return a sparse boolean matrix that is true at the given places; a place may be given twice.
 
-    Example:
+    Examples:
         >>> boolean_matrix([0, 0, 1], [2, 2, 0], shape=(2, 3)).toarray().astype(int).tolist()
         [[0, 0, 1], [1, 0, 0]]
     """

@@ -30,7 +30,7 @@ class LabelSpace:
     Raises:
         LabelError: A name is empty, stands twice, or a display name or description is of no label.
 
-    Example:
+    Examples:
         >>> labels = LabelSpace(["cat", "dog"])
         >>> labels.index("dog"), len(labels), "cow" in labels
         (1, 2, False)
@@ -97,7 +97,7 @@ class LabelSpace:
     def subset(self, names: Sequence[str]) -> LabelSpace:
         """Return a space of some of these labels, in the order given.
 
-        Example:
+        Examples:
             >>> LabelSpace(["cat", "dog", "cow"]).subset(["cow", "cat"]).names
             ('cow', 'cat')
         """
@@ -228,7 +228,7 @@ class InputSpec:
             the short side to size / `crop_fraction` and cuts out the centre, as ImageNet models do.
         crop_fraction: The share of the short side that ``"crop"`` keeps.
 
-    Example:
+    Examples:
         >>> InputSpec(size=(448, 448)).resize
         'squash'
     """
@@ -265,7 +265,7 @@ class Predictions:
         labels: The labels, in the order of the columns.
         names: What each picture is called.
 
-    Example:
+    Examples:
         >>> predictions = Predictions(torch.tensor([[0.9, 0.2]]), LabelSpace(["cat", "dog"]), names=["a.jpg"])
         >>> predictions.above(0.5)
         [[Tag(label='cat', score=0.9)]]

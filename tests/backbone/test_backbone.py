@@ -54,6 +54,15 @@ def test_says_which_multiples_a_patch_model_wants() -> None:
         backbone(torch.zeros(1, 3, 64, 70))
 
 
+def test_takes_every_multiple_that_the_model_takes() -> None:
+    backbone = Backbone("tresnet_m", pretrained=False, stages=(0,)).eval()
+    assert backbone(torch.zeros(1, 3, 68, 72))[0].shape[2:] == (17, 18)
+
+
+def test_has_only_the_final_stage_where_the_others_are_no_maps() -> None:
+    assert Backbone("hrnet_w18_small", pretrained=False).num_stages == 1
+
+
 def test_rejects_an_image_size_below_one() -> None:
     with pytest.raises(ConfigError, match="image_size must be at least 1"):
         Backbone("resnet10t", pretrained=False, image_size=0)

@@ -83,6 +83,14 @@ def test_a_path_bytes_array_image_or_list_of_them_give_the_same_scores(tmp_path,
     torch.testing.assert_close(many.scores, scores[0].expand(3, -1))
 
 
+def test_the_whole_picture_counts_not_only_its_centre(picture):
+    edge = np.asarray(picture).copy()
+    edge[:, :8] = 0
+    model = make()
+    assert not torch.equal(model.predict(edge).scores, model.predict(picture).scores)
+    assert model.input_spec.resize == "squash"
+
+
 def test_nothing_to_predict_is_no_prediction():
     assert make().predict([]).scores.shape == (0, 3)
 

@@ -51,7 +51,7 @@ class Backbone(nn.Module):
         ConfigError: There is no such model, stage or size, or the hub cannot be reached.
         ModelFormatError: The file of weights does not fit the model.
 
-    Example:
+    Examples:
         >>> backbone = Backbone("resnet10t", pretrained=False, stages=(0, -1)).eval()
         >>> [tuple(stage.shape) for stage in backbone(torch.zeros(2, 3, 64, 96))]
         [(2, 64, 16, 24), (2, 512, 2, 3)]
@@ -75,11 +75,11 @@ class Backbone(nn.Module):
         self.name = name
         self.pretrained = pretrained
         self.frozen = frozen
-        self.weights = None if weights is None else Path(weights)
+        self.weights = None if weights is None else str(weights)
         self.image_size = image_size
         self._blueprint = examine(timm_name(name), image_size)
         self.select(stages)
-        self.model = build_model(name, self._blueprint.options, pretrained=pretrained, weights=self.weights)
+        self.model = build_model(name, self._blueprint.options, pretrained=pretrained, weights=weights)
         self.input_spec = _input_spec(self.model, self._blueprint.size)
         for key, parameter in self.model.named_parameters():
             # a parameter without gradient stops distributed training, unless it says so
@@ -95,7 +95,7 @@ class Backbone(nn.Module):
         Raises:
             ConfigError: There is no such stage, or they do not rise.
 
-        Example:
+        Examples:
             >>> backbone = Backbone("resnet10t", pretrained=False)
             >>> backbone.select((1, -1))
             >>> backbone.stages
@@ -139,7 +139,7 @@ class Backbone(nn.Module):
         Returns:
             The copy; this backbone stays as it is.
 
-        Example:
+        Examples:
             >>> backbone = Backbone("resnet10t", pretrained=False).eval()
             >>> images = torch.rand(1, 3, 64, 64)
             >>> torch.allclose(backbone.fuse()(images)[-1], backbone(images)[-1], atol=1e-4)

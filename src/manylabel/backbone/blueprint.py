@@ -61,7 +61,7 @@ def examine(name: str, image_size: int | None = None) -> Blueprint:
     Raises:
         ConfigError: timm has no such model, or it does not give feature maps.
 
-    Example:
+    Examples:
         >>> blueprint = examine("resnet10t")
         >>> blueprint.channels, blueprint.strides
         ((64, 128, 256, 512), (4, 8, 16, 32))
@@ -104,8 +104,8 @@ def _own_size(model: TimmModel, image_size: int | None) -> tuple[int, int]:
 
 
 def _size_step(model: TimmModel, size: tuple[int, int]) -> int:
-    """Try a picture one pixel larger, then one final cell larger."""
-    for step in (1, _features(model)[-1]["reduction"]):
+    """Try a picture one pixel larger, then one cell larger, from the finest stage to the coarsest."""
+    for step in sorted({1, *(feature["reduction"] for feature in _features(model))}):
         try:
             model.forward_features(torch.empty(1, 3, size[0] + step, size[1] + step, device="meta"))
         except SIZE_ERRORS:
@@ -156,12 +156,17 @@ def _final_layout(model: TimmModel, images: Tensor) -> Layout | None:
 
 def _all_maps(model: TimmModel, images: Tensor, entries: Sequence[int], layout: Layout) -> list[Tensor]:
     """Return the maps of all stages, or the final one alone where a model cannot give the others."""
-    if not hasattr(model, "forward_intermediates"):
-        modules = dict(model.named_modules())
-        entries = entries if all(_features(model)[entry].get("module") in modules for entry in entries) else []
-        maps = stage_maps(model, images, [*entries, -1], layout=layout)
-        return maps if all(isinstance(stage, Tensor) and stage.ndim == 4 for stage in maps) else maps[-1:]
-    return stage_maps(model, images, [*entries, -1], layout=layout)
+    if hasattr(model, "forward_intermediates"):
+        return stage_maps(model, images, [*entries, -1], layout=layout)
+    features, modules = _features(model), dict(model.named_modules())
+    if not all(features[entry].get("module") in modules for entry in entries):
+        return stage_maps(model, images, [-1], layout=layout)
+    maps = stage_maps(model, images, [*entries, -1], layout=layout)
+    as_listed = all(
+        isinstance(stage, Tensor) and stage.ndim == 4 and stage.shape[1] == features[entry]["num_chs"]
+        for entry, stage in zip(entries, maps[:-1], strict=True)
+    )
+    return maps if as_listed else maps[-1:]
 
 
 def _unused_parameters(model: TimmModel, maps: Sequence[Tensor]) -> frozenset[str]:

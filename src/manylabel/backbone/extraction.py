@@ -60,7 +60,7 @@ def as_map(final: Tensor, layout: Layout, *, like: Tensor | None) -> Tensor:
     Returns:
         The map.
 
-    Example:
+    Examples:
         >>> import torch
         >>> tokens = torch.zeros(2, 1 + 6, 8)  # one class token, then a grid of 2 x 3
         >>> as_map(tokens, "tokens", like=torch.zeros(2, 8, 2, 3)).shape

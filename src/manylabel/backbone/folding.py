@@ -29,7 +29,7 @@ def fold_batch_norms(model: nn.Module, images: Tensor) -> int:
     Returns:
         How many norms were folded.
 
-    Example:
+    Examples:
         >>> model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU()).eval()
         >>> fold_batch_norms(model, torch.zeros(1, 3, 8, 8)), model[1]
         (1, Identity())

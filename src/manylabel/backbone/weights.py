@@ -32,7 +32,7 @@ def timm_name(name: str) -> str:
     Raises:
         ConfigError: There is no such offline model.
 
-    Example:
+    Examples:
         >>> timm_name("offline:efficientnet_lite0"), timm_name("resnet50")
         ('tf_efficientnet_lite0', 'resnet50')
     """
@@ -43,7 +43,7 @@ def timm_name(name: str) -> str:
     return OFFLINE_MODELS[name]
 
 
-def build_model(name: str, options: Mapping[str, Any], *, pretrained: bool, weights: Path | None) -> TimmModel:
+def build_model(name: str, options: Mapping[str, Any], *, pretrained: bool, weights: str | Path | None) -> TimmModel:
     """Build a timm model without its classifier and give it its weights.
 
     Args:
@@ -70,7 +70,7 @@ def build_model(name: str, options: Mapping[str, Any], *, pretrained: bool, weig
             f"weights=FILE, or one of {', '.join(OFFLINE_MODELS)}, or pretrained=False for an untrained model"
         ) from error
     if weights is not None:
-        load_weights(model, weights)
+        load_weights(model, Path(weights))
     elif pretrained and name in OFFLINE_MODELS:
         complete = _offline_tensors(name)
         model.load_state_dict({key: complete[key] for key in model.state_dict()})
@@ -118,7 +118,7 @@ def imagenet_classifier(name: str) -> nn.Linear:
         ConfigError: There is no such offline model.
         MissingExtraError: The package with the weights is not installed.
 
-    Example:
+    Examples:
         >>> imagenet_classifier("offline:efficientnet_lite0")
         Linear(in_features=1280, out_features=1000, bias=True)
     """

@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal, TypeAlias
@@ -44,12 +44,13 @@ class Classifier(nn.Module):
         labels: The labels, in the order of the logits.
         single_label: Whether every picture has exactly one label, so that scores are a softmax.
         thresholds: From which score on a label counts as present, one per label; 0.5 for all when left out.
-        input_spec: How pictures are prepared; the backbone's own when left out.
+        input_spec: How pictures are prepared; the backbone's own when left out, but the whole picture instead of a
+            cut-out of its centre: a small thing at the edge counts as much as any other.
 
     Raises:
         ConfigError: The settings do not fit each other.
 
-    Example:
+    Examples:
         >>> from manylabel import heads
         >>> model = Classifier.create(
         ...     "resnet10t", head=heads.LinearHead, labels=["cat", "dog"], pretrained=False, image_size=64
@@ -74,7 +75,7 @@ class Classifier(nn.Module):
         self.labels = labels if isinstance(labels, LabelSpace) else LabelSpace(labels)
         self.single_label = single_label
         self.thresholds = None if thresholds is None else tuple(map(float, thresholds))
-        self.input_spec = input_spec or backbone.input_spec
+        self.input_spec = input_spec or replace(backbone.input_spec, resize="squash", crop_fraction=1.0)
         if self.thresholds is not None and len(self.thresholds) != len(self.labels):
             raise ConfigError(f"give one threshold for each of {len(self.labels)} labels, got {len(self.thresholds)}")
 
@@ -106,7 +107,7 @@ class Classifier(nn.Module):
         Returns:
             The classifier, its head untrained.
 
-        Example:
+        Examples:
             >>> from manylabel import heads
             >>> model = Classifier.create("resnet10t", head=heads.MLDecoder, labels=["cat", "dog"], pretrained=False)
             >>> model.head.in_channels
@@ -185,7 +186,7 @@ class Classifier(nn.Module):
     def fuse(self) -> Classifier:
         """Return a copy for inference: batch-norm folded into the convolutions, what is constant computed once.
 
-        Example:
+        Examples:
             >>> from manylabel import heads
             >>> model = Classifier.create("resnet10t", head=heads.LinearHead, labels=["cat", "dog"], pretrained=False)
             >>> images = torch.rand(1, 3, 64, 64)

@@ -23,7 +23,7 @@ def settings_of(module: nn.Module) -> dict[str, Any]:
     Raises:
         ConfigError: The module does not keep an argument under its own name.
 
-    Example:
+    Examples:
         >>> from manylabel.heads import LinearHead
         >>> settings_of(LinearHead(8, 2))["num_labels"]
         2
@@ -42,7 +42,7 @@ def settings_of(module: nn.Module) -> dict[str, Any]:
 def stages_of(head: Callable[..., nn.Module], settings: Mapping[str, Any]) -> tuple[int, ...]:
     """Return the backbone stages that a head will want: its setting ``stages``, or the final one alone.
 
-    Example:
+    Examples:
         >>> from manylabel.heads import LinearHead
         >>> stages_of(LinearHead, {}), stages_of(LinearHead, {"stages": [0, -1]})
         ((-1,), (0, -1))

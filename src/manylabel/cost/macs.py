@@ -44,7 +44,7 @@ def count_macs(model: nn.Module, *inputs: object) -> int:
     Returns:
         MACs of the whole batch given.
 
-    Example:
+    Examples:
         >>> count_macs(nn.Linear(10, 5), torch.zeros(2, 10))
         100
     """
@@ -64,7 +64,7 @@ def count_parameters(model: nn.Module, *, trainable_only: bool = False) -> int:
         model: Any model.
         trainable_only: Whether to leave out frozen ones.
 
-    Example:
+    Examples:
         >>> count_parameters(nn.Linear(10, 5))
         55
     """
@@ -74,7 +74,7 @@ def count_parameters(model: nn.Module, *, trainable_only: bool = False) -> int:
 def count_cost(model: nn.Module, *inputs: object) -> Cost:
     """Count MACs and parameters at once; see `count_macs`.
 
-    Example:
+    Examples:
         >>> count_cost(nn.Linear(10, 5), torch.zeros(1, 10))
         Cost(macs=50, parameters=55, trainable=55)
     """

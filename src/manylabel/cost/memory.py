@@ -23,7 +23,7 @@ def peak_memory(call: Callable[[], object]) -> int:
     Returns:
         Bytes.
 
-    Example:
+    Examples:
         >>> import torch
         >>> numbers = torch.zeros(1000)
         >>> peak_memory(lambda: (numbers + 1).exp().sum())  # two of 4,000 bytes at once

@@ -30,7 +30,7 @@ def median_seconds(
     Raises:
         ConfigError: There is nothing to time.
 
-    Example:
+    Examples:
         >>> seconds = median_seconds({"short": lambda: sum(range(10)), "long": lambda: sum(range(100_000))}, rounds=3)
         >>> seconds["short"] < seconds["long"]
         True

@@ -22,7 +22,7 @@ def largest_shares(rows: ArrayLike, columns: ArrayLike, shares: ArrayLike, *, pr
     Returns:
         A matrix ``[N, L]`` of float32 in 0..1, or nothing when there are objects but the share of none is known.
 
-    Example:
+    Examples:
         >>> present = csr_array(np.array([[True, False], [True, True]]))
         >>> largest_shares([0, 0, 1], [0, 0, 1], [0.25, 0.5, 0.125], present=present).toarray().tolist()
         [[0.5, 0.0], [0.0, 0.125]]

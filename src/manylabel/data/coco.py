@@ -57,7 +57,7 @@ def coco(
     Raises:
         DataError: A folder, file or split is missing or cannot be understood.
 
-    Example:
+    Examples:
         >>> coco("src")
         Traceback (most recent call last):
         manylabel.errors.DataError: src is not MS-COCO: no file annotations/instances_*.json; in it there is: ...

@@ -33,7 +33,7 @@ class PictureDataset:
         areas: ``[N, L]``, the share of the picture that the largest object of a label covers, where the data tell.
         single_label: Whether every picture has exactly one label by construction, so that softmax applies.
 
-    Example:
+    Examples:
         >>> from manylabel.data.sources import Files
         >>> dataset = PictureDataset(
         ...     Files("photos", ["a.jpg", "b.jpg"]),

@@ -52,7 +52,7 @@ def decode(source: Path | bytes, *, name: str | None = None, at_least: tuple[int
     Raises:
         PictureError: The picture cannot be read; the reason is in words, whatever the decoder raised.
 
-    Example:
+    Examples:
         >>> stream = BytesIO()
         >>> Image.new("CMYK", (640, 480)).save(stream, "JPEG")
         >>> decode(stream.getvalue()).size, decode(stream.getvalue(), at_least=(100, 100)).size
@@ -83,7 +83,7 @@ def picture_size(source: Path | bytes, *, name: str | None = None) -> tuple[int,
     Raises:
         PictureError: The header cannot be read.
 
-    Example:
+    Examples:
         >>> stream = BytesIO()
         >>> Image.new("L", (640, 480)).save(stream, "PNG")
         >>> picture_size(stream.getvalue())

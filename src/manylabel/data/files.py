@@ -31,7 +31,7 @@ def files(paths: str | Path | Sequence[str | Path]) -> PictureDataset:
         DataError: Nothing is there, or a folder holds no pictures. One missing picture in a list of several is kept:
             whoever opens it reports it.
 
-    Example:
+    Examples:
         >>> from tempfile import mkdtemp
         >>> root = Path(mkdtemp())
         >>> (root / "a.jpg").touch()

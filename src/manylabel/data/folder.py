@@ -33,7 +33,7 @@ def folder(path: str | Path, *, split: str | None = None) -> PictureDataset:
     Raises:
         DataError: The folder or split is missing, holds no pictures, or a picture lies outside the labels' folders.
 
-    Example:
+    Examples:
         >>> from tempfile import mkdtemp
         >>> root = Path(mkdtemp())
         >>> for name in ("cat/a.jpg", "dog/b.jpg", "dog/old/c.jpg"):

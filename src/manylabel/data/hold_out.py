@@ -36,7 +36,7 @@ def hold_out(
     Raises:
         ConfigError: `part` without `val_fraction`, or a number out of range.
 
-    Example:
+    Examples:
         >>> from manylabel.data.sources import Files
         >>> from manylabel.targets import Targets
         >>> from manylabel.types import LabelSpace

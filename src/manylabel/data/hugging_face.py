@@ -41,7 +41,7 @@ def hugging_face(
         DataError: The dataset, split or column is missing, or is of another kind.
         MissingExtraError: The package ``datasets`` is not installed.
 
-    Example:
+    Examples:
         >>> import datasets, io, tempfile
         >>> from PIL import Image
         >>> buffer = io.BytesIO()

@@ -24,7 +24,7 @@ def read_label_list(labels: Sequence[str] | str | Path, *, folder: str | Path = 
     Raises:
         DataError: No label is in the list, or the text looks like a file that is not there.
 
-    Example:
+    Examples:
         >>> read_label_list("cat|traffic light")
         ['cat', 'traffic light']
         >>> read_label_list(["dog", "cat"])

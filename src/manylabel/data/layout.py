@@ -22,7 +22,7 @@ def existing(path: str | Path) -> Path:
     Raises:
         DataError: Nothing is there; the message lists what lies beside it.
 
-    Example:
+    Examples:
         >>> existing("src/manylabel/dta")
         Traceback (most recent call last):
         manylabel.errors.DataError: src/manylabel/dta does not exist; did you mean 'data'? There is: ...
@@ -39,7 +39,7 @@ def existing(path: str | Path) -> Path:
 def subfolders(folder: Path) -> list[str]:
     """Return the names of the folders in a folder, sorted, hidden ones left out.
 
-    Example:
+    Examples:
         >>> from tempfile import mkdtemp
         >>> root = Path(mkdtemp())
         >>> for name in ("dog", "cat", ".cache"):
@@ -63,7 +63,7 @@ def picture_names(folder: Path) -> list[str]:
     Raises:
         DataError: A name is not valid Unicode, so that no report could show it.
 
-    Example:
+    Examples:
         >>> from tempfile import mkdtemp
         >>> root = Path(mkdtemp())
         >>> for name in ("b.jpg", "a.PNG", "notes.txt"):
@@ -96,7 +96,7 @@ def picture_folder(images: str | Path, *, beside: Path) -> Path:
     Raises:
         DataError: There is no such folder; the message lists those there are.
 
-    Example:
+    Examples:
         >>> picture_folder("manylabel", beside=Path("src")).as_posix()
         'src/manylabel'
     """
@@ -113,7 +113,7 @@ def are_on_disk(root: str | Path, names: pl.Series) -> NDArray[np.bool_]:
     Returns:
         One truth value for each name.
 
-    Example:
+    Examples:
         >>> import tempfile
         >>> folder = Path(tempfile.mkdtemp())
         >>> (folder / "a.jpg").touch()

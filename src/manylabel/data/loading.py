@@ -56,7 +56,7 @@ class DecodedPictures(Dataset[Sample | BadPicture]):
         transform: Makes a tensor of an RGB picture. If it has `at_least` (height, width), JPEG files that are much
             larger are decoded at reduced scale.
 
-    Example:
+    Examples:
         >>> from manylabel import LabelSpace
         >>> from manylabel.data import Files, eval_transform
         >>> from manylabel.targets import Targets
@@ -105,7 +105,7 @@ class DecodedPictures(Dataset[Sample | BadPicture]):
 def collate(samples: Sequence[Sample | BadPicture]) -> Batch:
     """Put samples into one batch; bad pictures are listed beside it.
 
-    Example:
+    Examples:
         >>> sample = Sample(7, torch.zeros(3, 2, 2), targets=torch.ones(1), known=torch.tensor([True]))
         >>> batch = collate([sample, BadPicture(8, "b.jpg", "it is empty")])
         >>> batch.images.shape, batch.indices.tolist(), len(batch.bad)
@@ -157,7 +157,7 @@ class PictureLoader(DataLoader[Any]):
         BadPicturesError: While iterating, with ``on_bad="stop_above_share"``.
         DataError: While iterating: a worker died.
 
-    Example:
+    Examples:
         >>> from manylabel import LabelSpace
         >>> from manylabel.data import Files, eval_transform
         >>> from manylabel.targets import Targets

@@ -24,7 +24,7 @@ class EpochSampler(Sampler[int]):
         num_samples: How many it draws.
         seed: Fixes all draws.
 
-    Example:
+    Examples:
         >>> sampler = EpochSampler(lambda generator: generator.permutation(5), num_samples=5, seed=1)
         >>> first = list(sampler)
         >>> sampler.set_epoch(1)
@@ -59,7 +59,7 @@ def every_picture(num_pictures: int, *, shuffle: bool, seed: int = 0) -> EpochSa
         shuffle: Whether their order is random, another one each epoch.
         seed: Fixes the order.
 
-    Example:
+    Examples:
         >>> list(every_picture(3, shuffle=False))
         [0, 1, 2]
     """
@@ -88,7 +88,7 @@ def class_aware_sampler(
     Raises:
         ConfigError: There is no picture, or a setting is out of range.
 
-    Example:
+    Examples:
         >>> targets = Targets.from_lists([[0]] * 99 + [[1]], num_labels=2)
         >>> drawn = list(class_aware_sampler(targets, num_samples=1000))
         >>> 450 < drawn.count(99) < 550
@@ -145,7 +145,7 @@ class SeededBatches(Sampler[list[Draw]]):
         drop_last: Whether to leave out a last batch that is not full.
         seed: Fixes all seeds.
 
-    Example:
+    Examples:
         >>> batches = SeededBatches(every_picture(3, shuffle=False), batch_size=2)
         >>> [[draw.index for draw in batch] for batch in batches]
         [[0, 1], [2]]

@@ -45,7 +45,7 @@ class Files:
         root: The folder that the names are relative to.
         names: File names relative to `root`, or absolute ones.
 
-    Example:
+    Examples:
         >>> files = Files(Path("photos"), ["a.jpg", "b.jpg"])
         >>> files[1].as_posix(), files.name(1), len(files.take([1]))
         ('photos/b.jpg', 'b.jpg', 1)
@@ -84,7 +84,7 @@ class LazyBytes:
         identity: What the pictures follow from, together with their positions, where that can be said in words; else
             only their content tells whether two sources give the same.
 
-    Example:
+    Examples:
         >>> pictures = LazyBytes(["a", "b"], load=lambda position: bytes([position]))
         >>> pictures.take([1])[0]
         b'\x01'
@@ -120,7 +120,7 @@ class JoinedSource:
     Args:
         parts: The sources.
 
-    Example:
+    Examples:
         >>> joined = JoinedSource([Files("train", ["a.jpg"]), Files("val", ["b.jpg"])])
         >>> [joined[index].as_posix() for index in range(len(joined))]
         ['train/a.jpg', 'val/b.jpg']

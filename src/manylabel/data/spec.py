@@ -57,7 +57,7 @@ def load(spec: str) -> PictureDataset:
         SpecError: The format, an option or a value is not known; the message lists those that are.
         DataError: The data set cannot be read.
 
-    Example:
+    Examples:
         >>> load("vok:photos")
         Traceback (most recent call last):
         manylabel.errors.SpecError: no format 'vok' (in 'vok:photos'); did you mean 'voc'? There is: ...

@@ -53,7 +53,7 @@ def split_dataset(
     Returns:
         The pictures to train on, as split ``train``, and those to validate on, as split ``val``.
 
-    Example:
+    Examples:
         >>> from manylabel.data.sources import Files
         >>> from manylabel.types import LabelSpace
         >>> names = [f"{number}.jpg" for number in range(10)]
@@ -84,7 +84,7 @@ def stratified_split(
     Raises:
         ConfigError: One of the parts would be empty.
 
-    Example:
+    Examples:
         >>> targets = Targets.from_lists([[0], [0, 1]] * 10, num_labels=2)
         >>> train, val = stratified_split(targets, val_fraction=0.2)
         >>> len(train), len(val), targets[val].positives.tolist()
@@ -118,7 +118,7 @@ def stratified_folds(
     Raises:
         ConfigError: There are fewer than two folds, or fewer pictures than folds.
 
-    Example:
+    Examples:
         >>> targets = Targets.from_lists([[0], [0, 1], []] * 4, num_labels=2)
         >>> [targets[val].positives.tolist() for train, val in stratified_folds(targets, num_folds=4)]
         [[2, 1], [2, 1], [2, 1], [2, 1]]

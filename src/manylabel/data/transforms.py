@@ -29,7 +29,7 @@ class PictureTransform:
         steps: What happens to the picture, in order.
         at_least: Height and width below which the steps need no detail; `decode` takes it from here.
 
-    Example:
+    Examples:
         >>> transform = eval_transform(InputSpec(size=(2, 3), interpolation="bilinear"))
         >>> transform.at_least, transform(Image.new("RGB", (640, 480))).shape
         ((2, 3), torch.Size([3, 2, 3]))
@@ -68,7 +68,7 @@ def eval_transform(spec: InputSpec) -> PictureTransform:
     Returns:
         A transform from a picture to ``[3, H, W]``.
 
-    Example:
+    Examples:
         >>> eval_transform(InputSpec(size=(224, 224), resize="crop", crop_fraction=0.875)).at_least
         (256, 256)
     """
@@ -103,7 +103,7 @@ def train_transform(
     Returns:
         A transform from a picture to ``[3, H, W]``.
 
-    Example:
+    Examples:
         >>> transform = train_transform(InputSpec(size=(64, 64)))
         >>> picture = Image.new("RGB", (640, 480))
         >>> _ = torch.manual_seed(0)
@@ -142,7 +142,7 @@ def views_transform(
     Returns:
         A transform from a picture to ``[V, 3, H, W]``; V is `crops`, twice that for 1 or 5 with `flip`.
 
-    Example:
+    Examples:
         >>> transform = views_transform(InputSpec(size=(224, 224)), crops=5)
         >>> transform.at_least, transform(Image.new("RGB", (640, 480))).shape
         ((256, 256), torch.Size([10, 3, 224, 224]))
@@ -169,7 +169,7 @@ class Cover(nn.Module):
         size: Height and width to cover.
         interpolation: How to resize.
 
-    Example:
+    Examples:
         >>> Cover((256, 256))(torch.zeros(3, 480, 640, dtype=torch.uint8)).shape
         torch.Size([3, 256, 341])
     """
@@ -207,7 +207,7 @@ class Cutout(nn.Module):
     Args:
         share: Side of the hole as a share of the image's side.
 
-    Example:
+    Examples:
         >>> image = torch.zeros(3, 100, 100, dtype=torch.uint8)
         >>> holes = torch.stack([Cutout(0.5)(image) for _ in range(20)])
         >>> 25 * 25 <= (holes > 0).any(1).sum((1, 2)).max() <= 50 * 50
@@ -244,7 +244,7 @@ class Views(nn.Module):
         size: Height and width of each crop; None leaves the image whole.
         flip: Whether each view also comes mirrored.
 
-    Example:
+    Examples:
         >>> Views((2, 2), flip=True)(torch.zeros(3, 4, 4)).shape
         torch.Size([10, 3, 2, 2])
     """

@@ -55,7 +55,7 @@ def voc(
     Raises:
         DataError: A folder, split or annotation is missing or cannot be understood.
 
-    Example:
+    Examples:
         >>> voc("src")
         Traceback (most recent call last):
         manylabel.errors.DataError: src is not PASCAL VOC: no folders ImageSets/Main and Annotations; in it ...

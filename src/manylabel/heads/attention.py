@@ -17,7 +17,7 @@ __all__ = ["MultiHeadAttention", "feed_forward", "to_tokens"]
 def to_tokens(feature: Tensor) -> Tensor:
     """Return the places of a feature map ``[B, C, H, W]`` as tokens ``[B, T, C]``, row by row.
 
-    Example:
+    Examples:
         >>> import torch
         >>> to_tokens(torch.zeros(2, 8, 3, 5)).shape
         torch.Size([2, 15, 8])
@@ -28,7 +28,7 @@ def to_tokens(feature: Tensor) -> Tensor:
 def feed_forward(width: int, hidden: int, *, dropout: float, activation: nn.Module) -> nn.Sequential:
     """Return the feed-forward block of a transformer layer, without its residual and norm.
 
-    Example:
+    Examples:
         >>> import torch
         >>> feed_forward(8, 32, dropout=0.1, activation=nn.ReLU())(torch.zeros(2, 5, 8)).shape
         torch.Size([2, 5, 8])
@@ -50,7 +50,7 @@ class MultiHeadAttention(nn.Module):
     Raises:
         ConfigError: The heads cannot share the width evenly.
 
-    Example:
+    Examples:
         >>> import torch
         >>> attention = MultiHeadAttention(8, 2)
         >>> queries, tokens = torch.zeros(1, 3, 8), torch.zeros(4, 6, 8)

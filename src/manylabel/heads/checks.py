@@ -10,7 +10,7 @@ __all__ = ["check_choice", "check_divides", "check_fraction", "check_positive"]
 def check_positive(name: str, value: int) -> None:
     """Raise unless a setting is a whole number of at least 1.
 
-    Example:
+    Examples:
         >>> check_positive("num_heads", 0)
         Traceback (most recent call last):
         manylabel.errors.ConfigError: num_heads must be a whole number of at least 1, got 0
@@ -22,7 +22,7 @@ def check_positive(name: str, value: int) -> None:
 def check_fraction(name: str, value: float) -> None:
     """Raise unless a setting lies in [0, 1).
 
-    Example:
+    Examples:
         >>> check_fraction("dropout", 1.5)
         Traceback (most recent call last):
         manylabel.errors.ConfigError: dropout must be at least 0 and below 1, got 1.5
@@ -34,7 +34,7 @@ def check_fraction(name: str, value: float) -> None:
 def check_divides(width: int, num_heads: int) -> None:
     """Raise unless the attention heads can share the width evenly.
 
-    Example:
+    Examples:
         >>> check_divides(768, 5)
         Traceback (most recent call last):
         manylabel.errors.ConfigError: width (768) must be a multiple of num_heads, got num_heads=5; try 4 or 6
@@ -52,7 +52,7 @@ def check_divides(width: int, num_heads: int) -> None:
 def check_choice(name: str, value: str, choices: Iterable[str]) -> None:
     """Raise unless a setting is one of the names there are.
 
-    Example:
+    Examples:
         >>> check_choice("queries", "texts", ["random", "text"])
         Traceback (most recent call last):
         manylabel.errors.ConfigError: no queries 'texts'; did you mean 'text'? There is: random, text

@@ -26,7 +26,7 @@ class GroupProjection(nn.Module):
         width: Channels of a query.
         seed: Seeds the division of labels into groups.
 
-    Example:
+    Examples:
         >>> GroupProjection(10, 4, 8)(torch.zeros(2, 4, 8)).shape
         torch.Size([2, 10])
     """

@@ -50,7 +50,7 @@ class HybridSharingHead(nn.Module):
     Raises:
         ConfigError: A setting is wrong; the message says which and what to do.
 
-    Example:
+    Examples:
         >>> import torch
         >>> head = HybridSharingHead(32, 20, num_shared_experts=4)
         >>> features = [torch.zeros(2, 32, 7, 7)]

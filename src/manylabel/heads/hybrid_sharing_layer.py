@@ -31,7 +31,7 @@ class LabelLinear(nn.Module):
         out_width: Width of the output.
         bias: Whether each has a bias.
 
-    Example:
+    Examples:
         >>> LabelLinear(5, 8, 3)(torch.zeros(2, 5, 8)).shape
         torch.Size([2, 5, 3])
     """
@@ -69,7 +69,7 @@ class HybridSharingLayer(nn.Module):
     Raises:
         ConfigError: A setting is wrong; the message says which and what to do.
 
-    Example:
+    Examples:
         >>> layer = HybridSharingLayer(5, 16, 8, num_shared_experts=3, shared_output=True)
         >>> shared, labels = layer(torch.zeros(2, 5, 16), torch.zeros(2, 5, 16))
         >>> shared.shape, labels.shape

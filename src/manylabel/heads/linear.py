@@ -27,7 +27,7 @@ class LinearHead(nn.Module):
     Raises:
         ConfigError: A setting is wrong; the message says which and what to do.
 
-    Example:
+    Examples:
         >>> import torch
         >>> LinearHead(512, 80, pooling="max")([torch.zeros(2, 512, 7, 7)]).shape
         torch.Size([2, 80])

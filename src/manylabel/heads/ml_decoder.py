@@ -48,7 +48,7 @@ class MLDecoder(nn.Module):
     Raises:
         ConfigError: A setting is wrong; the message says which and what to do.
 
-    Example:
+    Examples:
         >>> head = MLDecoder(32, 80, num_groups=20, width=64)
         >>> features = [torch.zeros(2, 32, 7, 7)]
         >>> head(features).shape, head.attention(features).shape
@@ -147,7 +147,7 @@ class MLDecoder(nn.Module):
         Raises:
             ConfigError: The head is in training mode.
 
-        Example:
+        Examples:
             >>> head = MLDecoder(32, 80, width=64).eval().fold()
             >>> head.is_folded, head.train().is_folded
             (True, False)

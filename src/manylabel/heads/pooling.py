@@ -27,7 +27,7 @@ class Pool(nn.Module):
     Raises:
         ConfigError: There is no such pooling.
 
-    Example:
+    Examples:
         >>> Pool("max")(torch.arange(8.0).reshape(1, 2, 2, 2))
         tensor([[3., 7.]])
     """

@@ -36,7 +36,7 @@ def sine_positions(height: int, width: int, channels: int) -> Tensor:
     Raises:
         ConfigError: `channels` is not a multiple of 4.
 
-    Example:
+    Examples:
         >>> sine_positions(2, 3, 8).shape
         torch.Size([6, 8])
     """
@@ -65,7 +65,7 @@ class QueryTransformer(nn.Module):
     Raises:
         ConfigError: A setting is wrong; the message says which and what to do.
 
-    Example:
+    Examples:
         >>> transformer = QueryTransformer(5, 16, num_heads=2, feedforward=32)
         >>> transformer(torch.zeros(2, 16, 3, 4)).shape
         torch.Size([2, 5, 16])

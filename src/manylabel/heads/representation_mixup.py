@@ -36,7 +36,7 @@ class RepresentationMixupHead(nn.Module):
     Raises:
         ConfigError: A setting is wrong; the message says which and what to do.
 
-    Example:
+    Examples:
         >>> head = RepresentationMixupHead((64, 512), 80)
         >>> features = [torch.zeros(2, 64, 56, 56), torch.zeros(2, 512, 7, 7)]
         >>> head(features).shape, head.alpha(features).shape

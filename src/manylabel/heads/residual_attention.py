@@ -32,7 +32,7 @@ class ResidualAttentionHead(nn.Module):
     Raises:
         ConfigError: A setting is wrong; the message says which and what to do.
 
-    Example:
+    Examples:
         >>> head = ResidualAttentionHead(512, 80, temperatures=(1, None))
         >>> features = [torch.zeros(2, 512, 7, 7)]
         >>> head(features).shape, head.attention(features).shape

@@ -40,7 +40,7 @@ class TokenEncoderHead(nn.Module):
     Raises:
         ConfigError: A setting is wrong; the message says which and what to do.
 
-    Example:
+    Examples:
         >>> head = TokenEncoderHead(32, 80, width=64)
         >>> features = [torch.zeros(2, 32, 7, 7)]
         >>> head(features).shape, head.attention(features).shape

@@ -35,7 +35,7 @@ class TransformerDecoderHead(nn.Module):
     Raises:
         ConfigError: A setting is wrong; the message says which and what to do.
 
-    Example:
+    Examples:
         >>> head = TransformerDecoderHead(32, 80)
         >>> features = [torch.zeros(2, 32, 7, 7)]
         >>> head(features).shape, head.attention(features).shape

@@ -37,7 +37,7 @@ class AsymmetricLoss(MultiLabelLoss):
     Raises:
         ConfigError: A setting is wrong.
 
-    Example:
+    Examples:
         >>> import torch
         >>> loss = AsymmetricLoss(gamma_negative=4, gamma_positive=0, clip=0.05)
         >>> logits, targets = torch.tensor([[2.0, -4.0]]), torch.tensor([[1.0, 0.0]])

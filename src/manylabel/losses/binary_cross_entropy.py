@@ -22,7 +22,7 @@ class BinaryCrossEntropy(MultiLabelLoss):
     Raises:
         ConfigError: A setting is wrong.
 
-    Example:
+    Examples:
         >>> import torch
         >>> loss = BinaryCrossEntropy()
         >>> logits, targets = torch.tensor([[0.0, 2.0]]), torch.tensor([[1.0, 0.0]])

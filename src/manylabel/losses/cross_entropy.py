@@ -25,7 +25,7 @@ class CrossEntropy(nn.Module):
     Raises:
         ConfigError: The reduction is wrong.
 
-    Example:
+    Examples:
         >>> import torch
         >>> loss = CrossEntropy()
         >>> logits, targets = torch.zeros(2, 4), torch.tensor([[0.0, 1.0, 0.0, 0.0], [0.0, 0.0, 0.0, 1.0]])

@@ -28,7 +28,7 @@ class FocalLoss(MultiLabelLoss):
     Raises:
         ConfigError: A setting is wrong.
 
-    Example:
+    Examples:
         >>> import torch
         >>> loss = FocalLoss(gamma=2)
         >>> logits, targets = torch.tensor([[0.0, 2.0]]), torch.tensor([[1.0, 0.0]])

@@ -87,7 +87,7 @@ class MultiLabelLoss(nn.Module, ABC):
 def full_precision(logits: Tensor) -> Tensor:
     """Return logits in float32, or float64 if they are in it already.
 
-    Example:
+    Examples:
         >>> full_precision(torch.zeros(1, dtype=torch.float16)).dtype
         torch.float32
     """
@@ -100,7 +100,7 @@ def check_shapes(logits: Tensor, targets: Tensor, known: Tensor | None, weights:
     Raises:
         ConfigError: The logits are not ``[B, L]``, or something else does not fit them.
 
-    Example:
+    Examples:
         >>> check_shapes(torch.zeros(2, 3), torch.zeros(2), None, None)
         Traceback (most recent call last):
         manylabel.errors.ConfigError: targets must have the shape of the logits, [2, 3], got [2]

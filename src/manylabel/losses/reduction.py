@@ -17,7 +17,7 @@ def check_reduction(reduction: str) -> None:
     Raises:
         ConfigError: There is no such reduction.
 
-    Example:
+    Examples:
         >>> check_reduction("men")
         Traceback (most recent call last):
         manylabel.errors.ConfigError: reduction='men' is not one; did you mean 'mean'? There is: mean, sum
@@ -37,7 +37,7 @@ def reduce(values: Tensor, counted: Tensor, reduction: Reduction) -> Tensor:
     Returns:
         One number; 0, with a gradient of 0, if nothing counts.
 
-    Example:
+    Examples:
         >>> import torch
         >>> values, counted = torch.tensor([1.0, 3.0, 9.0]), torch.tensor([True, True, False])
         >>> reduce(values, counted, "mean"), reduce(values, ~counted & counted, "mean")

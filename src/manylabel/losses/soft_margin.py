@@ -25,7 +25,7 @@ class MultiLabelSoftMargin(MultiLabelLoss):
     Raises:
         ConfigError: A setting is wrong.
 
-    Example:
+    Examples:
         >>> import torch
         >>> loss = MultiLabelSoftMargin(reduction="sum")
         >>> logits, targets = torch.tensor([[0.0, 2.0]]), torch.tensor([[1.0, 0.0]])

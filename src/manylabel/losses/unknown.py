@@ -32,7 +32,7 @@ def check_unknown(unknown: str, num_likely: int) -> None:
     Raises:
         ConfigError: There is no such way, or the number is not positive.
 
-    Example:
+    Examples:
         >>> check_unknown("positive", 5)
         Traceback (most recent call last):
         manylabel.errors.ConfigError: unknown='positive' is not a way to treat unknown labels; there is: ...
@@ -60,7 +60,7 @@ def resolve_unknown(
     Returns:
         Targets with 0 where nothing is known, in the precision of the logits, and a mask of what counts.
 
-    Example:
+    Examples:
         >>> logits, targets = torch.tensor([[3.0, 1.0, 2.0]]), torch.tensor([[1.0, 0.0, 0.0]])
         >>> known = torch.tensor([[True, False, False]])
         >>> resolve_unknown(logits, targets, known, unknown="selective", num_likely=1)[1]

@@ -25,7 +25,7 @@ def positive_weights(targets: Targets, *, maximum: float = 100.0) -> Tensor:
     Raises:
         ConfigError: `maximum` is not positive.
 
-    Example:
+    Examples:
         >>> positive_weights(Targets.from_lists([[0], [0], [0, 1], []], num_labels=3))
         tensor([0.3333, 3.0000, 1.0000])
     """

@@ -31,7 +31,7 @@ def subset_accuracy(
         known: ``[N, L]``, true where the target is known; pictures of which nothing is known are left out.
         threshold: Predict what reaches it; one number or one for each label.
 
-    Example:
+    Examples:
         >>> import torch
         >>> subset_accuracy(torch.tensor([[0.9, 0.1], [0.9, 0.8]]), torch.tensor([[1, 0], [1, 0]])).item()
         0.5
@@ -52,7 +52,7 @@ def hamming_loss(scores: Tensor, targets: Tensor, known: Tensor | None = None, *
         known: ``[N, L]``, true where the target is known; the rest is left out.
         threshold: Predict what reaches it; one number or one for each label.
 
-    Example:
+    Examples:
         >>> import torch
         >>> hamming_loss(torch.tensor([[0.9, 0.1], [0.9, 0.8]]), torch.tensor([[1, 0], [1, 0]])).item()
         0.25
@@ -72,7 +72,7 @@ def top_one_accuracy(scores: Tensor, targets: Tensor) -> Tensor:
     Raises:
         ConfigError: A picture has no label or more than one.
 
-    Example:
+    Examples:
         >>> import torch
         >>> top_one_accuracy(torch.tensor([[0.9, 0.1], [0.2, 0.8]]), torch.tensor([[1, 0], [1, 0]])).item()
         0.5
@@ -90,7 +90,7 @@ class SubsetAccuracy(AccumulatedMetric):
     Args:
         threshold: Predict what reaches it; one number or one for each label.
 
-    Example:
+    Examples:
         >>> import torch
         >>> metric = SubsetAccuracy(threshold=0.4)
         >>> metric.update(torch.tensor([[0.9, 0.1]]), torch.tensor([[1, 0]]))
@@ -115,7 +115,7 @@ class HammingLoss(AccumulatedMetric):
     Args:
         threshold: Predict what reaches it; one number or one for each label.
 
-    Example:
+    Examples:
         >>> import torch
         >>> metric = HammingLoss()
         >>> metric.update(torch.tensor([[0.9, 0.1]]), torch.tensor([[1, 1]]))
@@ -137,7 +137,7 @@ class HammingLoss(AccumulatedMetric):
 class TopOneAccuracy(AccumulatedMetric):
     """`top_one_accuracy` over everything taken in.
 
-    Example:
+    Examples:
         >>> import torch
         >>> metric = TopOneAccuracy()
         >>> metric.update(torch.tensor([[0.9, 0.1]]), torch.tensor([[0, 1]]))

@@ -40,7 +40,7 @@ def average_precision(
     Raises:
         ConfigError: The shapes differ, a score is NaN, or there is no such interpolation.
 
-    Example:
+    Examples:
         >>> scores = torch.tensor([[0.9, 0.1], [0.8, 0.3], [0.7, 0.2], [0.6, 0.4]])
         >>> targets = torch.tensor([[1, 0], [0, 0], [0, 0], [1, 0]])
         >>> precision = average_precision(scores, targets)
@@ -63,7 +63,7 @@ class MeanAveragePrecision(AccumulatedMetric):
     Args:
         interpolation: See `average_precision`.
 
-    Example:
+    Examples:
         >>> metric = MeanAveragePrecision()
         >>> metric.update(torch.tensor([[0.9, 0.2]]), torch.tensor([[1, 0]]))
         >>> metric.update(torch.tensor([[0.3, 0.1]]), torch.tensor([[0, 1]]))

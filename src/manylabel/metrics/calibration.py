@@ -19,7 +19,7 @@ __all__ = ["Calibration", "CalibrationError", "calibration"]
 class Calibration(NamedTuple):
     """Scores and truth, binned by score.
 
-    Args:
+    Attributes:
         scores: ``[bins]``, the mean score in each bin; 0 where it is empty.
         shares: ``[bins]``, the share of entries in each bin that are present; 0 where it is empty.
         counts: ``[bins]``, the number of entries in each bin.
@@ -51,7 +51,7 @@ def calibration(scores: Tensor, targets: Tensor, known: Tensor | None = None, *,
     Raises:
         ConfigError: A score is not a probability, or there is no bin.
 
-    Example:
+    Examples:
         >>> bins = calibration(torch.tensor([[0.75, 0.25]]), torch.tensor([[1, 0]]), num_bins=2)
         >>> bins.shares.tolist(), bins.error.item()
         ([0.0, 1.0], 0.25)
@@ -80,7 +80,7 @@ class CalibrationError(AccumulatedMetric):
     Args:
         num_bins: How many bins.
 
-    Example:
+    Examples:
         >>> metric = CalibrationError()
         >>> metric.update(torch.tensor([[0.75, 0.25]]), torch.tensor([[1, 0]]))
         >>> metric.compute()

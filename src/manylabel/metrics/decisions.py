@@ -28,7 +28,7 @@ def above_threshold(scores: Tensor, threshold: Threshold = 0.5) -> Tensor:
     Raises:
         ConfigError: The number of thresholds is neither 1 nor that of the labels.
 
-    Example:
+    Examples:
         >>> above_threshold(torch.tensor([[0.5, 0.4]]), [0.5, 0.6]).tolist()
         [[True, False]]
     """
@@ -51,7 +51,7 @@ def top_labels(scores: Tensor, k: int) -> Tensor:
     Raises:
         ConfigError: `k` is below 1.
 
-    Example:
+    Examples:
         >>> top_labels(torch.tensor([[0.5, 0.9, 0.5]]), 2).tolist()
         [[True, True, False]]
     """
@@ -71,7 +71,7 @@ def decide(scores: Tensor, *, threshold: Threshold | None = None, top_k: int | N
     Raises:
         ConfigError: Both are given.
 
-    Example:
+    Examples:
         >>> decide(torch.tensor([[0.4, 0.3]]), top_k=1).tolist(), decide(torch.tensor([[0.4, 0.3]])).tolist()
         ([[True, False]], [[False, False]])
     """

@@ -19,7 +19,7 @@ BLOCK = 4_000_000  # scores that are looked at at once: tens of MB beside what i
 class Judged(NamedTuple):
     """Scores beside the truth, ready to be compared.
 
-    Args:
+    Attributes:
         scores: ``[N, L]``, floating point, without NaN.
         positives: ``[N, L]``, true where a label is known to be present.
         known: ``[N, L]``, true where it is known whether a label is present; nothing when all of it is.
@@ -64,7 +64,7 @@ def check(scores: Tensor, targets: Tensor, known: Tensor | None = None) -> Judge
     Raises:
         ConfigError: The shapes differ, a score is not a number, or a target is neither 0 nor 1.
 
-    Example:
+    Examples:
         >>> scores, targets = torch.tensor([[0.2, 0.8]]), torch.tensor([[1, 1]])
         >>> check(scores, targets, known=torch.tensor([[False, True]])).positives.tolist()
         [[False, True]]

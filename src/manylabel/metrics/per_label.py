@@ -12,11 +12,11 @@ __all__ = ["PerLabel"]
 class PerLabel(NamedTuple):
     """A value for each label that has one.
 
-    Args:
+    Attributes:
         values: ``[L]``, 0 where a label has no value; never NaN.
         defined: ``[L]``, true where it has one; a label without positives has no average precision, for example.
 
-    Example:
+    Examples:
         >>> precision = PerLabel(torch.tensor([0.5, 0.0, 1.0]), torch.tensor([True, False, True]))
         >>> precision.mean().item(), precision.left_out(["cat", "dog", "cow"])
         (0.75, ['dog'])

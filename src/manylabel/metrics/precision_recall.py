@@ -19,7 +19,7 @@ __all__ = ["F1AtK", "PrecisionRecall", "PrecisionRecallF1", "f1_at_k", "precisio
 class PrecisionRecall(NamedTuple):
     """Precision and recall of each label, from which the averages of the papers follow.
 
-    Args:
+    Attributes:
         precision: Of each label; 0 for a label that is never predicted. Labels without positives have none.
         recall: Of each label. Labels without positives have none.
         overall_precision: OP, right predictions among all predictions.
@@ -75,7 +75,7 @@ def precision_recall(
     Raises:
         ConfigError: The shapes differ, a score is NaN, or both `threshold` and `top_k` are given.
 
-    Example:
+    Examples:
         >>> scores = torch.tensor([[0.9, 0.6], [0.8, 0.1]])
         >>> result = precision_recall(scores, torch.tensor([[1, 0], [1, 1]]))
         >>> result.precision.values.tolist(), result.recall.values.tolist()
@@ -106,7 +106,7 @@ def f1_at_k(scores: Tensor, targets: Tensor, known: Tensor | None = None, *, k: 
         known: ``[N, L]``, true where the target is known.
         k: How many labels to predict for each picture.
 
-    Example:
+    Examples:
         >>> f1_at_k(torch.tensor([[0.9, 0.8, 0.1]]), torch.tensor([[1, 0, 0]]), k=2).item()
         0.6666666865348816
     """
@@ -120,7 +120,7 @@ class PrecisionRecallF1(AccumulatedMetric):
         threshold: See `precision_recall`.
         top_k: See `precision_recall`.
 
-    Example:
+    Examples:
         >>> metric = PrecisionRecallF1(top_k=1)
         >>> metric.update(torch.tensor([[0.9, 0.8]]), torch.tensor([[1, 1]]))
         >>> {name: round(value.item(), 2) for name, value in metric.compute().items()}
@@ -151,7 +151,7 @@ class F1AtK(AccumulatedMetric):
     Args:
         k: How many labels to predict for each picture.
 
-    Example:
+    Examples:
         >>> metric = F1AtK(k=1)
         >>> metric.update(torch.tensor([[0.9, 0.8]]), torch.tensor([[1, 0]]))
         >>> metric.compute()

@@ -24,7 +24,7 @@ def ranking_loss(scores: Tensor, targets: Tensor, known: Tensor | None = None) -
         targets: ``[N, L]``, 1 where a label is present, else 0.
         known: ``[N, L]``, true where the target is known; other labels are in no pair.
 
-    Example:
+    Examples:
         >>> ranking_loss(torch.tensor([[0.9, 0.5, 0.7]]), torch.tensor([[1, 1, 0]])).item()
         0.5
     """
@@ -48,7 +48,7 @@ def coverage(scores: Tensor, targets: Tensor, known: Tensor | None = None) -> Te
         targets: ``[N, L]``, 1 where a label is present, else 0.
         known: ``[N, L]``, true where the target is known; other labels are not counted.
 
-    Example:
+    Examples:
         >>> coverage(torch.tensor([[0.9, 0.5, 0.7]]), torch.tensor([[1, 1, 0]])).item()
         3.0
     """
@@ -71,7 +71,7 @@ def one_error(scores: Tensor, targets: Tensor, known: Tensor | None = None) -> T
         targets: ``[N, L]``, 1 where a label is present, else 0.
         known: ``[N, L]``, true where the target is known; other labels are passed over.
 
-    Example:
+    Examples:
         >>> one_error(torch.tensor([[0.9, 0.5], [0.2, 0.7]]), torch.tensor([[1, 0], [1, 0]])).item()
         0.5
     """
@@ -86,7 +86,7 @@ def one_error(scores: Tensor, targets: Tensor, known: Tensor | None = None) -> T
 class RankingLoss(AccumulatedMetric):
     """`ranking_loss` over everything taken in.
 
-    Example:
+    Examples:
         >>> metric = RankingLoss()
         >>> metric.update(torch.tensor([[0.9, 0.5, 0.7]]), torch.tensor([[1, 1, 0]]))
         >>> metric.compute()
@@ -103,7 +103,7 @@ class RankingLoss(AccumulatedMetric):
 class Coverage(AccumulatedMetric):
     """`coverage` over everything taken in.
 
-    Example:
+    Examples:
         >>> metric = Coverage()
         >>> metric.update(torch.tensor([[0.9, 0.5, 0.7]]), torch.tensor([[1, 0, 1]]))
         >>> metric.compute()
@@ -120,7 +120,7 @@ class Coverage(AccumulatedMetric):
 class OneError(AccumulatedMetric):
     """`one_error` over everything taken in.
 
-    Example:
+    Examples:
         >>> metric = OneError()
         >>> metric.update(torch.tensor([[0.9, 0.5, 0.7]]), torch.tensor([[1, 0, 1]]))
         >>> metric.compute()

@@ -16,7 +16,7 @@ __all__ = ["Ranks", "rank_positives"]
 class Ranks(NamedTuple):
     """How far down the ranking each positive stands; equal scores stand equally far down.
 
-    Args:
+    Attributes:
         above: ``[R, P]``, how many known scores of the row are at least that of this positive, itself included.
         positives_above: ``[R, P]``, how many of these are positives.
         real: ``[R, P]``, false where a row has no more positives; those that it has are sorted by rising score.
@@ -38,7 +38,7 @@ def rank_positives(judged: Judged) -> Ranks:
     Returns:
         The ranks; precision at each positive is ``positives_above / above``.
 
-    Example:
+    Examples:
         >>> scores, positives = torch.tensor([[0.9, 0.8, 0.8, 0.1]]), torch.tensor([[True, False, True, False]])
         >>> ranks = rank_positives(Judged(scores, positives, known=None))
         >>> ranks.above.tolist(), ranks.positives_above.tolist()

@@ -48,7 +48,7 @@ class Page:
         subtitle: A line below the title.
         parts: What the page shows, from top to bottom.
 
-    Example:
+    Examples:
         >>> from manylabel.page import Heading, Text
         >>> page = Page("Pets").add(Heading("Cats & dogs"), Text("All of them."))
         >>> "<h2>Cats &amp; dogs</h2>" in page.html()

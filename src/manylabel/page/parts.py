@@ -25,7 +25,7 @@ class Part(Protocol):
 def escape(text: object) -> str:
     """Return a text that is safe inside HTML and its attributes.
 
-    Example:
+    Examples:
         >>> escape('<a> & "b"')
         '&lt;a&gt; &amp; &quot;b&quot;'
     """
@@ -41,7 +41,7 @@ class Heading:
         text: What it says.
         level: 2 for the parts of a page, 3 for the parts of these.
 
-    Example:
+    Examples:
         >>> Heading("Labels").html()
         '<h2>Labels</h2>'
     """
@@ -58,7 +58,7 @@ class Heading:
 class Text:
     """A paragraph.
 
-    Example:
+    Examples:
         >>> Text("1 < 2").html()
         '<p>1 &lt; 2</p>'
     """
@@ -78,7 +78,7 @@ class Note:
         text: What it says.
         kind: How bad it is; each has its own colour and its own word.
 
-    Example:
+    Examples:
         >>> Note("All is well.", kind="good").html()
         '<p class="note good"><b>Good</b> All is well.</p>'
     """
@@ -109,7 +109,7 @@ class Tile:
 class Tiles:
     """Key figures side by side.
 
-    Example:
+    Examples:
         >>> Tiles([Tile("20", "labels")]).html()
         '<div class="tiles"><div><b>20</b><span>labels</span></div></div>'
     """
@@ -142,7 +142,7 @@ class Picture:
             caption: What stands below it.
             height: Height of the thumbnail in pixels; very wide pictures become lower.
 
-        Example:
+        Examples:
             >>> Picture.of(Image.new("RGB", (640, 480)), "a.jpg").html()[:43]
             '<figure><img src="data:image/jpeg;base64,/9'
         """
@@ -167,7 +167,7 @@ class Pictures:
         pictures: The thumbnails.
         title: What they have in common.
 
-    Example:
+    Examples:
         >>> Pictures([Picture(b"", "gone.jpg")], title="Cats").html().count("figcaption")
         2
     """
@@ -185,7 +185,7 @@ class Pictures:
 class Columns:
     """Parts side by side, as many as there is room for.
 
-    Example:
+    Examples:
         >>> Columns([Text("left"), Text("right")]).html()
         '<div class="columns"><p>left</p><p>right</p></div>'
     """
@@ -206,7 +206,7 @@ class Section:
         parts: What folds away.
         is_open: Whether they show at first.
 
-    Example:
+    Examples:
         >>> Section("More", [Text("Yes.")]).html()
         '<details><summary>More</summary><p>Yes.</p></details>'
     """

@@ -33,7 +33,7 @@ class Table:
     Raises:
         ConfigError: A row has more or fewer cells than there are columns.
 
-    Example:
+    Examples:
         >>> table = Table(["label", "pictures"], [["cat", 1200], ["dog", None]])
         >>> '<td class="number" data-value="1200">1,200</td>' in table.html()
         True

@@ -33,7 +33,7 @@ def hybrid_sharing_rows() -> list[TableRow]:
     Returns:
         Two rows per printed number.
 
-    Example:
+    Examples:
         >>> rows = hybrid_sharing_rows()
         >>> [f"{row.ours:.2f}" for row in rows if row.row.startswith("HSQ (n_s=16)") and row.agrees]
         ['8.73', '15.58']

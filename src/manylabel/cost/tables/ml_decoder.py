@@ -23,7 +23,7 @@ def ml_decoder_rows() -> list[TableRow]:
     Returns:
         A row per printed number.
 
-    Example:
+    Examples:
         >>> rows = ml_decoder_rows()
         >>> [row.row for row in rows if not row.agrees]
         ['transformer decoder, 9600 queries', 'ML-Decoder + self-attention, K=400']

@@ -19,7 +19,7 @@ def representation_mixup_rows() -> list[TableRow]:
     Returns:
         A row per backbone.
 
-    Example:
+    Examples:
         >>> [f"{row.ours:.4f}" for row in representation_mixup_rows()]
         ['0.1245', '0.0830', '5.2225', '5.2225']
     """

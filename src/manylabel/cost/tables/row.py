@@ -19,7 +19,7 @@ class TableRow:
         rounding: By which share the two may differ: papers print two or three digits.
         is_bound: Whether the paper only prints that the number is below `paper`.
 
-    Example:
+    Examples:
         >>> row = TableRow("Table 1", "GAP", "GMACs", paper=23.0, ours=22.94)
         >>> f"{row.difference:+.1%}", row.agrees
         ('-0.3%', True)

@@ -36,7 +36,7 @@ def duplicate_groups(digests: NDArray[np.uint64], thumbnails: NDArray[np.uint8])
         digests: ``[N]``, a hash of each file.
         thumbnails: ``[N, S, S]``, grey.
 
-    Example:
+    Examples:
         >>> noise = np.random.default_rng(0).integers(0, 256, (3, 16, 16), dtype=np.uint8)
         >>> duplicate_groups(np.array([7, 8, 7], dtype=np.uint64), noise)
         [array([0, 2])]
@@ -60,7 +60,7 @@ def near_pairs(thumbnails: NDArray[np.uint8]) -> NDArray[np.int64]:
     Args:
         thumbnails: ``[N, S, S]``, grey.
 
-    Example:
+    Examples:
         >>> picture = np.random.default_rng(0).integers(0, 200, (16, 16), dtype=np.uint8)
         >>> near_pairs(np.stack([picture, picture.T, picture + 9])).tolist()
         [[0, 2]]
@@ -78,7 +78,7 @@ def perceptual_hashes(thumbnails: NDArray[np.uint8]) -> NDArray[np.uint64]:
     Args:
         thumbnails: ``[N, S, S]``, grey.
 
-    Example:
+    Examples:
         >>> ramp = np.tile(np.arange(0, 160, 10, dtype=np.uint8), (16, 1))
         >>> dark, light = perceptual_hashes(np.stack([ramp, ramp + 90]))
         >>> bool(dark == light)
@@ -103,7 +103,7 @@ def near_hashes(hashes: NDArray[np.uint64], *, at_most: int = 64) -> NDArray[np.
         at_most: With how many neighbours a hash is compared in each order. Where more than these agree in the same
             two bytes, which takes millions of pictures or very many like ones, a pair may not be found.
 
-    Example:
+    Examples:
         >>> near_hashes(np.array([0b0000, 0b1111_1111_1111, 0b0011], dtype=np.uint64)).tolist()
         [[0, 2]]
     """

@@ -87,7 +87,7 @@ def inspect_pictures(
     Raises:
         ConfigError: `num_workers` is negative.
 
-    Example:
+    Examples:
         >>> from manylabel.data.sources import Files
         >>> inspect_pictures(Files("photos", ["gone.jpg"])).bad
         (BadPicture(index=0, name='gone.jpg', reason='there is no such file'),)

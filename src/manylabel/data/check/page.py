@@ -51,7 +51,7 @@ def check_page(report: CheckReport, dataset: PictureDataset) -> Page:
         report: What `check` found.
         dataset: The data set that it looked at; its pictures are read again for the thumbnails.
 
-    Example:
+    Examples:
         >>> from manylabel.data import check, scenes
         >>> dataset = scenes(8)
         >>> page = check_page(check(dataset), dataset)

@@ -41,7 +41,7 @@ def check(dataset: PictureDataset, *, num_workers: int | None = None, progress: 
     Returns:
         All that was found; `problems` is empty when one can train.
 
-    Example:
+    Examples:
         >>> from manylabel.data.sources import Files
         >>> targets = Targets.from_lists([[0], [0, 1]], num_labels=2)
         >>> report = check(PictureDataset(Files("photos", ["a.jpg", "b.jpg"]), targets, LabelSpace(["cat", "dog"])))

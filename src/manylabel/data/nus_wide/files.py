@@ -28,7 +28,7 @@ class NusWideFiles:
     Args:
         root: The data set's folder.
 
-    Example:
+    Examples:
         >>> NusWideFiles(Path("src")).has("Concepts81.txt")
         False
     """

@@ -69,7 +69,7 @@ def nus_wide(
     Raises:
         DataError: A file is missing or does not fit the others; the message says which.
 
-    Example:
+    Examples:
         >>> nus_wide("src")
         Traceback (most recent call last):
         manylabel.errors.DataError: src is not NUS-WIDE: it has no file Concepts81.txt; ...
@@ -112,7 +112,7 @@ def nus_wide_zero_shot_labels(path: str | Path) -> tuple[list[str], list[str]]:
     Returns:
         The seen labels and the unseen ones, each in the order of their file.
 
-    Example:
+    Examples:
         >>> nus_wide_zero_shot_labels("src")
         Traceback (most recent call last):
         manylabel.errors.DataError: src is not NUS-WIDE: it has no file TagList1k.txt; ...

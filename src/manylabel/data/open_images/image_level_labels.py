@@ -56,7 +56,7 @@ def read_image_level_labels(
     Raises:
         DataError: A column is missing, or a confidence is neither 0 nor 1 and `min_confidence` is not given.
 
-    Example:
+    Examples:
         >>> import tempfile
         >>> file = Path(tempfile.mkdtemp()) / "labels.csv"
         >>> _ = file.write_text("ImageID,LabelName,Confidence\nb,/m/1,1\na,/m/1,0\na,/m/2,1\n")
@@ -105,7 +105,7 @@ def label_names_in(file: str | Path) -> set[str]:
     Args:
         file: A CSV file with a column ``LabelName``.
 
-    Example:
+    Examples:
         >>> import tempfile
         >>> file = Path(tempfile.mkdtemp()) / "labels.csv"
         >>> _ = file.write_text("ImageID,LabelName,Confidence\na,/m/1,1\nb,/m/1,0\n")

@@ -67,7 +67,7 @@ def open_images(
     Raises:
         DataError: A file is missing or holds something else; the message says what is there.
 
-    Example:
+    Examples:
         >>> import tempfile
         >>> folder = Path(tempfile.mkdtemp())
         >>> rows = ["ImageID,Source,LabelName,Confidence", "00a1,verification,/m/1,1", "00a1,verification,/m/2,0"]

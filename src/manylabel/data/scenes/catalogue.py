@@ -109,7 +109,7 @@ THEMES: dict[str, Theme] = {
 def outline(label: str, style: int) -> Image.Image:
     """Return where an object of this style is, as an 8-bit mask of the unit square and a margin around it.
 
-    Example:
+    Examples:
         >>> outline("ball", 0).size, outline("ball", 0).getpixel((80, 80)), outline("ball", 0).getpixel((0, 0))
         ((160, 160), 255, 0)
     """
@@ -124,7 +124,7 @@ def outline(label: str, style: int) -> Image.Image:
 def reach(label: str, style: int) -> NDArray[np.float64]:
     """Return the corners of the tightest convex shape around an outline, ``[2, P]``, from the middle of its square.
 
-    Example:
+    Examples:
         >>> reach("ball", 0).max(axis=1).round(1).tolist()
         [0.5, 0.5]
     """

@@ -58,7 +58,7 @@ def scenes(
     Raises:
         ConfigError: A number is out of range.
 
-    Example:
+    Examples:
         >>> dataset = scenes(10, seed=3)
         >>> len(dataset), len(dataset.labels), len(dataset.split("val"))
         (10, 24, 2)

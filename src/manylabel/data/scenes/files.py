@@ -33,7 +33,7 @@ def write_scenes(
     Raises:
         OutputExistsError: A file is there and `overwrite` is false.
 
-    Example:
+    Examples:
         >>> from tempfile import mkdtemp
         >>> table = write_scenes(mkdtemp(), 2, size=64)
         >>> table.name, sorted(path.name for path in (table.parent / "pictures").iterdir())

@@ -76,7 +76,7 @@ class Scene:
 def arrange(seed: int, index: int) -> Scene:
     """Return the scene with a number; the same for the same seed and number, always.
 
-    Example:
+    Examples:
         >>> arrange(0, 7) == arrange(0, 7), arrange(0, 7) == arrange(1, 7)
         (True, False)
     """

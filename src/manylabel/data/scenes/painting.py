@@ -29,7 +29,7 @@ def paint(scene: Scene, *, size: int, chance: Random) -> Image.Image:
     Returns:
         The picture, in RGB.
 
-    Example:
+    Examples:
         >>> paint(arrange(0, 0), size=64, chance=Random(0)).size
         (64, 64)
     """
@@ -42,7 +42,7 @@ def paint(scene: Scene, *, size: int, chance: Random) -> Image.Image:
 def encode(seed: int, index: int, *, size: int) -> bytes:
     """Return the scene with a number as a JPEG file.
 
-    Example:
+    Examples:
         >>> Image.open(BytesIO(encode(0, 3, size=64))).size
         (64, 64)
     """
@@ -63,7 +63,7 @@ def stamp(placement: Placement, *, size: int, light: Colour = (255, 255, 255)) -
     Returns:
         The patch, in RGBA, and where in the picture its left and its top are.
 
-    Example:
+    Examples:
         >>> patch, left, top = stamp(Placement("ball", 0, (255, 0, 0), 0.5, 0.5, (0.5, 0, 0, 0.5)), size=100)
         >>> patch.size, left, top
         ((50, 50), 25, 25)

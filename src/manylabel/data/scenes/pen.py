@@ -24,7 +24,7 @@ class Pen:
         canvas: What to draw on.
         transform: Takes unit coordinates to pixels: ``x' = a x + b y + c``, ``y' = d x + e y + f``.
 
-    Example:
+    Examples:
         >>> canvas = Image.new("RGBA", (10, 10))
         >>> Pen(canvas, (10, 0, 0, 0, 10, 0)).box(0, 0, 0.5, 1, (255, 0, 0))
         >>> canvas.getpixel((2, 5)), canvas.getpixel((8, 5))
@@ -72,7 +72,7 @@ def arc(
 ) -> tuple[Point, ...]:
     """Return points along an ellipse from one angle to another, in degrees, clockwise from the right.
 
-    Example:
+    Examples:
         >>> [(round(x, 2), round(y, 2)) for x, y in arc(0, 0, 2, 1, 0, 180)][::12]
         [(2.0, 0.0), (0.0, 1.0), (-2.0, 0.0)]
     """
@@ -86,7 +86,7 @@ def arc(
 def spokes(count: int, radius: float, *, start: float = -90, x: float = 0.5, y: float = 0.5) -> list[Point]:
     """Return `count` points evenly around a centre, the first at the angle `start` (straight up when left out).
 
-    Example:
+    Examples:
         >>> [(round(x, 2), round(y, 2)) for x, y in spokes(4, 0.5)]
         [(0.5, 0.0), (1.0, 0.5), (0.5, 1.0), (0.0, 0.5)]
     """
@@ -97,7 +97,7 @@ def spokes(count: int, radius: float, *, start: float = -90, x: float = 0.5, y: 
 def mix(first: Colour, second: Colour, share: float) -> Colour:
     """Return a colour between two, `share` of the way to the second.
 
-    Example:
+    Examples:
         >>> mix((0, 0, 0), (200, 100, 0), 0.5)
         (100, 50, 0)
     """

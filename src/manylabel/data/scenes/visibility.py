@@ -32,7 +32,7 @@ class View:
 def views(placements: Sequence[Placement]) -> list[View]:
     """Return how much of each object is seen when they are painted in this order.
 
-    Example:
+    Examples:
         >>> ball = Placement("ball", 0, (255, 0, 0), 0.5, 0.5, (0.4, 0, 0, 0.4))
         >>> [round(view.visible, 1) for view in views([ball, ball])]
         [0.0, 1.0]
@@ -58,7 +58,7 @@ def present_areas(placements: Sequence[Placement], *, min_visible: float) -> dic
         placements: The objects, in the order in which they are painted.
         min_visible: The share of an object that must be seen for it to count.
 
-    Example:
+    Examples:
         >>> ball = Placement("ball", 0, (255, 0, 0), 0.5, 0.5, (0.4, 0, 0, 0.4))
         >>> {label: round(area, 1) for label, area in present_areas([ball], min_visible=0.3).items()}
         {'ball': 0.1}

@@ -22,7 +22,7 @@ def pick_column(frame: pl.DataFrame, given: str, option: str) -> str:
     Raises:
         DataError: There is no such column; the message lists those there are.
 
-    Example:
+    Examples:
         >>> pick_column(pl.DataFrame({"file": ["a.jpg"]}), "file", "image_column")
         'file'
     """
@@ -41,7 +41,7 @@ def find_image_column(frame: pl.DataFrame, given: str | None = None) -> str:
     Raises:
         DataError: It cannot be told; the message lists the columns and names the option to give.
 
-    Example:
+    Examples:
         >>> find_image_column(pl.DataFrame({"what": ["cat"], "where": ["a.jpg"]}))
         'where'
     """
@@ -67,7 +67,7 @@ def find_split_column(frame: pl.DataFrame, given: str | None = None) -> str | No
         frame: The table.
         given: What the user said.
 
-    Example:
+    Examples:
         >>> find_split_column(pl.DataFrame({"image": ["a.jpg"], "Split": ["train"]}))
         'Split'
     """
@@ -88,7 +88,7 @@ def find_tag_column(frame: pl.DataFrame, given: str | None = None) -> str | None
     Raises:
         DataError: Several columns could be it; the message lists them.
 
-    Example:
+    Examples:
         >>> find_tag_column(pl.DataFrame({"width": ["640"], "tags": ["cat|dog"]}))
         'tags'
         >>> find_tag_column(pl.DataFrame({"cat": ["1"], "dog": ["0"]})) is None

@@ -35,7 +35,7 @@ def read_table(path: str | Path) -> pl.DataFrame:
     Raises:
         DataError: There is no such file, or it cannot be read; the message says where and what to do.
 
-    Example:
+    Examples:
         >>> import tempfile
         >>> file = Path(tempfile.mkdtemp()) / "labels.csv"
         >>> _ = file.write_text("image;tags\na.jpg;cat,dog\n")

@@ -37,7 +37,7 @@ def detect_separator(cells: pl.Series) -> str | None:
     Returns:
         The separator, or nothing where each cell is one tag.
 
-    Example:
+    Examples:
         >>> detect_separator(pl.Series(["cat;dog, small", "cat"]))
         ';'
         >>> detect_separator(pl.Series(["traffic light", "fire hydrant"])) is None
@@ -68,7 +68,7 @@ def read_joined_tags(
     Raises:
         DataError: There is no tag at all.
 
-    Example:
+    Examples:
         >>> targets, space = read_joined_tags(pl.Series(["dog|cat", ""]), np.array([0, 1]), separator=None, labels=None)
         >>> space.names, targets.present.toarray().tolist()
         (('cat', 'dog'), [[True, True], [False, False]])
@@ -94,7 +94,7 @@ def read_joined_tags(
 def are_flags(column: pl.Series) -> bool:
     """Tell whether a column holds nothing but 0, 1, -1, true, false and blanks.
 
-    Example:
+    Examples:
         >>> are_flags(pl.Series(["1", "0.0", None])), are_flags(pl.Series(["cat"]))
         (True, False)
     """
@@ -121,7 +121,7 @@ def read_label_columns(
     Raises:
         DataError: A value is something else; the message names column, row and value.
 
-    Example:
+    Examples:
         >>> frame = pl.DataFrame({"cat": ["1", "0"], "dog": ["", "1"]})
         >>> targets, space = read_label_columns(frame, pl.Series(["a.jpg", "b.jpg"]), np.array([0, 1]))
         >>> targets.unknown.toarray().tolist()

@@ -61,7 +61,7 @@ def table(
     Raises:
         DataError: The table, a column or a value is not as it should be; the message says which and what there is.
 
-    Example:
+    Examples:
         >>> import tempfile
         >>> file = Path(tempfile.mkdtemp()) / "labels.csv"
         >>> _ = file.write_text("image,cat,dog\na.jpg,1,0\nb.jpg,,1\n")
