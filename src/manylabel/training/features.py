@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from manylabel.backbone import Backbone
 from manylabel.data.dataset import PictureDataset
 from manylabel.data.feature_store import (
+    EXPORTS,
     FeatureKind,
     FeatureStore,
     Pooling,
@@ -119,7 +120,7 @@ def cache_features(
         dataset,
         plan.ids,
         engine=engine,
-        exports=root / "onnx",
+        exports=root / EXPORTS,
         batch_size=batch_size,
         num_workers=num_workers,
         max_bad_share=max_bad_share,

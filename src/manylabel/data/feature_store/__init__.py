@@ -2,11 +2,12 @@
 
 from manylabel.data.feature_store.kind import FeatureKind, Pooling
 from manylabel.data.feature_store.picture_ids import picture_ids
-from manylabel.data.feature_store.shelf import StoreInfo, default_root, list_stores, remove_store
+from manylabel.data.feature_store.shelf import EXPORTS, StoreInfo, default_root, list_stores, remove_store
 from manylabel.data.feature_store.store import FeatureStore
 from manylabel.data.feature_store.writer import StoreWriter, check_room
 
 __all__ = [
+    "EXPORTS",
     "FeatureKind",
     "FeatureStore",
     "Pooling",

@@ -12,7 +12,9 @@ from manylabel.data.feature_store.kind import FeatureKind
 from manylabel.data.feature_store.lock import WriterLock
 from manylabel.errors import CacheError, list_choices
 
-__all__ = ["StoreInfo", "default_root", "list_stores", "remove_store"]
+__all__ = ["EXPORTS", "StoreInfo", "default_root", "list_stores", "remove_store"]
+
+EXPORTS = "onnx"  # the folder of exported backbones, beside the stores
 
 
 @dataclass(frozen=True)
@@ -96,9 +98,12 @@ def remove_store(key: str, root: Path | None = None) -> StoreInfo:
     if len(fitting) > 1:
         keys = ", ".join(info.key for info in fitting)
         raise CacheError(f"{key!r} fits {len(fitting)} stores, write more of it: {keys}")
-    with WriterLock(fitting[0].folder / "lock"):
-        (fitting[0].folder / "kind.json").unlink()  # first, so that nothing half removed is taken for a store
-        shutil.rmtree(fitting[0].folder)
+    folder = fitting[0].folder
+    with WriterLock(folder / "lock"):
+        (folder / "journal.jsonl").unlink(missing_ok=True)  # first, so that no half of it is taken for the whole
+        for path in folder.glob("*.[fu]*"):
+            path.unlink()
+        shutil.rmtree(folder)  # last what makes it known, so that a removal that was killed can be repeated
     return fitting[0]
 
 
@@ -106,7 +111,8 @@ def _describe(folder: Path) -> StoreInfo | None:
     """Look at a folder; None if it cannot be understood."""
     try:
         kind = FeatureKind.from_json((folder / "kind.json").read_text(encoding="utf-8"))
-        journal = Journal.parse((folder / "journal.jsonl").read_text(encoding="utf-8", errors="replace"))
+        text = folder / "journal.jsonl"
+        journal = Journal.parse(text.read_text(encoding="utf-8", errors="replace") if text.exists() else "")
         files = [file.stat() for file in folder.iterdir()]
     except (OSError, UnicodeDecodeError):
         return None
