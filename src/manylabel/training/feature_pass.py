@@ -1,0 +1,236 @@
+"""The pass of all pictures through a backbone, from decoding to the writer of a store.
+
+Letters in shape comments: B pictures of a batch, C channels, H and W cells of a map.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from manylabel.backbone import Backbone
+from manylabel.data.dataset import PictureDataset
+from manylabel.data.feature_store import FeatureKind, Pooling, StoreWriter
+from manylabel.data.loading import DecodedPictures, collate, explained_worker_deaths, too_many_bad
+from manylabel.data.sampling import Draw
+from manylabel.errors import ConfigError
+from manylabel.training.engine import Engine, ready
+from manylabel.types import BadPicture, Batch
+
+__all__ = ["FeaturePass", "FeatureProgress", "Meter", "pool"]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class FeatureProgress:
+    """How far the pass is.
+
+    Args:
+        done: Views of pictures that have been through the backbone, those of earlier runs included.
+        total: Views of pictures in all.
+        pictures_per_second: Speed of this run; 0 until it can be told.
+        seconds_left: At this speed; None until it can be told.
+        num_bytes: What all of them take on disk.
+    """
+
+    done: int
+    total: int
+    pictures_per_second: float
+    seconds_left: float | None
+    num_bytes: int
+
+
+class Meter:
+    """Counts pictures and tells the speed.
+
+    The first batch does not count for the speed: it waits until the backbone is exported and the workers have started.
+
+    Args:
+        total: Views of pictures in all.
+        num_bytes: What all of them take on disk.
+        report: Told after every batch.
+
+    Example:
+        >>> meter = Meter(total=8, num_bytes=80, report=lambda progress: print(progress.done, progress.total))
+        >>> meter.count(5)
+        5 8
+    """
+
+    def __init__(self, *, total: int, num_bytes: int, report: Callable[[FeatureProgress], None] | None) -> None:
+        self.total = total
+        self.num_bytes = num_bytes
+        self.report = report
+        self.done = 0
+        self._timed = 0
+        self._start: float | None = None
+
+    def count(self, pictures: int, *, timed: bool = False) -> None:
+        """Add pictures that are done, and report.
+
+        Args:
+            pictures: How many.
+            timed: Whether they were computed just now.
+        """
+        self.done += pictures
+        if timed and self._start is not None:
+            self._timed += pictures
+        if timed and self._start is None:
+            self._start = time.perf_counter()
+        if self.report is None:
+            return
+        speed = 0.0 if self._start is None else self._timed / (time.perf_counter() - self._start)
+        left = (self.total - self.done) / speed if speed else None
+        self.report(FeatureProgress(self.done, self.total, speed, left, self.num_bytes))
+
+
+class FeaturePass:
+    """Passes pictures through a backbone and hands the features to the writer of a store.
+
+    Args:
+        backbone: The frozen backbone.
+        dataset: The pictures.
+        ids: The pictures' numbers, ``[N]``.
+        engine: What runs the backbone.
+        exports: Where exported backbones are kept.
+        batch_size: Pictures per pass through the backbone.
+        num_workers: Processes that decode; chosen from the number of cores when None.
+        max_bad_share: The share of the pictures that may be bad.
+        meter: Told how far it is.
+
+    Raises:
+        ConfigError: A setting is wrong.
+    """
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        dataset: PictureDataset,
+        ids: NDArray[np.uint64],
+        *,
+        engine: Engine,
+        exports: Path,
+        batch_size: int,
+        num_workers: int | None,
+        max_bad_share: float,
+        meter: Meter,
+    ) -> None:
+        if batch_size < 1 or (num_workers or 0) < 0:
+            raise ConfigError(f"batch_size must be at least 1 and num_workers 0, got {batch_size} and {num_workers}")
+        if not 0 <= max_bad_share <= 1:
+            raise ConfigError(f"max_bad_share must be in 0..1, got {max_bad_share}")
+        self.backbone = backbone
+        self.dataset = dataset
+        self.ids = ids
+        self.engine = engine
+        self.exports = exports
+        self.batch_size = batch_size
+        self.num_workers = _workers(next(backbone.parameters()).device) if num_workers is None else num_workers
+        self.max_bad_share = max_bad_share
+        self.meter = meter
+        self._run: Callable[[Tensor], list[Tensor]] | None = None  # made ready when first needed
+
+    def fill(
+        self, writer: StoreWriter, missing: NDArray[np.int64], transform: Callable[[Image.Image], Tensor]
+    ) -> list[BadPicture]:
+        """Compute the features of some pictures and add them to a store.
+
+        Args:
+            writer: Where the features go.
+            missing: Positions of the pictures.
+            transform: Makes the view.
+
+        Returns:
+            The pictures that could not be decoded.
+
+        Raises:
+            BadPicturesError: There are too many of them.
+            ConfigError: The features do not fit into float16.
+            DataError: A process that decodes died.
+        """
+        bad: list[BadPicture] = []
+        loader = self._loader(missing, transform, writer.kind)
+        with explained_worker_deaths(loader):
+            for batch in loader:
+                features = self._features(batch, writer.kind)
+                writer.append(features, ids=self.ids[batch.indices.numpy()], bad=batch.bad)
+                self._account(bad, batch.bad)
+                self.meter.count(len(batch) + len(batch.bad), timed=True)
+        return bad
+
+    def _features(self, batch: Batch, kind: FeatureKind) -> list[NDArray[np.float16]]:
+        """Return float16 maps ``[B, C, H, W]`` per stage."""
+        if not len(batch):
+            return [np.empty((0, *shape), dtype=np.float16) for shape in kind.shapes]
+        if self._run is None:
+            left = self.meter.total - self.meter.done
+            self._run = ready(self.backbone, batch.images, engine=self.engine, exports=self.exports, num_pictures=left)
+        with torch.inference_mode():
+            maps = [stage.half().cpu() for stage in pool(self._run(batch.images), kind.pooling)]
+        if not all(bool(stage.isfinite().all()) for stage in maps):
+            raise ConfigError(f"{kind.backbone} gives features that float16 cannot hold; train it without the cache")
+        return [stage.contiguous().numpy() for stage in maps]
+
+    def _loader(
+        self, positions: NDArray[np.int64], transform: Callable[[Image.Image], Tensor], kind: FeatureKind
+    ) -> DataLoader[Any]:
+        """Return batches of some pictures; the chance in a view is each picture's own, whatever its neighbours."""
+        salt = np.random.SeedSequence([kind.seed, kind.view]).generate_state(1, np.uint64)
+        seeds = (self.ids[positions] ^ salt) >> np.uint64(1)  # torch takes 63 bits
+        draws = [Draw(index, seed) for index, seed in zip(positions.tolist(), seeds.tolist(), strict=True)]
+        workers = min(self.num_workers, len(draws) // self.batch_size)  # none for a handful of pictures
+        return DataLoader(
+            DecodedPictures(self.dataset, transform=transform),
+            batch_sampler=[draws[first : first + self.batch_size] for first in range(0, len(draws), self.batch_size)],
+            collate_fn=collate,
+            num_workers=workers,
+            persistent_workers=workers > 0,
+            generator=torch.Generator(),  # its own: training goes on the same whether features were there or not
+        )
+
+    def _account(self, bad: list[BadPicture], new: Sequence[BadPicture]) -> None:
+        """Name the bad pictures, and stop if there are too many."""
+        for picture in new:
+            logger.warning("bad picture %r: %s", picture.name, picture.reason)
+        bad.extend(new)
+        if new and len(bad) > self.max_bad_share * len(self.dataset):
+            raise too_many_bad(bad, num_pictures=len(self.dataset), max_bad_share=self.max_bad_share)
+
+
+def pool(maps: Sequence[Tensor], pooling: Pooling) -> list[Tensor]:
+    """Reduce maps to one cell, or leave them whole.
+
+    Args:
+        maps: ``[B, C, H, W]`` each.
+        pooling: How.
+
+    Returns:
+        Maps, ``[B, C, 1, 1]`` if pooled.
+
+    Example:
+        >>> pool([torch.tensor([[[[1.0, 3.0]]]])], "average")
+        [tensor([[[[2.]]]])]
+    """
+    if pooling == "average":
+        return [stage.mean((2, 3), keepdim=True) for stage in maps]
+    if pooling == "max":
+        return [stage.amax((2, 3), keepdim=True) for stage in maps]
+    return list(maps)
+
+
+def _workers(device: torch.device) -> int:
+    """Return how many processes decode: on a CPU a few, because the backbone needs the cores."""
+    cores = os.cpu_count() or 1
+    return max(1, cores // 4) if device.type == "cpu" else min(8, cores)
