@@ -276,7 +276,7 @@ def too_many_bad(
         max_bad_share: The share that may be bad.
         at_most: How many to name.
 
-    Example:
+    Examples:
         >>> print(too_many_bad([BadPicture(0, "a.jpg", "it is empty")], num_pictures=2, max_bad_share=0.1))
         1 of 2 pictures cannot be read so far, more than max_bad_share=0.1 allows; mend or remove them, or raise ...:
           'a.jpg': it is empty

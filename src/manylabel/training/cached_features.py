@@ -34,7 +34,7 @@ class CachedFeatures:
         rows: ``[V, N]``, where each picture stands in each store.
         bad: The pictures that were left out because they could not be decoded.
 
-    Example:
+    Examples:
         >>> import tempfile
         >>> from pathlib import Path
         >>> from manylabel import data
@@ -129,7 +129,7 @@ class FeatureLoader(DataLoader[Any]):
     Raises:
         ConfigError: A setting is wrong.
 
-    Example:
+    Examples:
         >>> import tempfile
         >>> from pathlib import Path
         >>> from manylabel import data

@@ -43,7 +43,7 @@ def ready(backbone: Backbone, images: Tensor, *, engine: Engine, exports: Path, 
     Raises:
         MissingExtraError: The engine is ``"onnx"`` and onnxruntime is not installed.
 
-    Example:
+    Examples:
         >>> backbone = Backbone("resnet10t", pretrained=False, frozen=True, stages=(-1,))
         >>> run = ready(backbone, torch.rand(2, 3, 64, 64), engine="auto", exports=Path("exports"), num_pictures=9)
         >>> run(torch.rand(3, 3, 64, 64))[0].shape

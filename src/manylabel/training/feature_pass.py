@@ -63,7 +63,7 @@ class Meter:
         num_bytes: What all of them take on disk.
         report: Told after every batch.
 
-    Example:
+    Examples:
         >>> meter = Meter(total=8, num_bytes=80, report=lambda progress: print(progress.done, progress.total))
         >>> meter.count(5)
         5 8
@@ -219,7 +219,7 @@ def pool(maps: Sequence[Tensor], pooling: Pooling) -> list[Tensor]:
     Returns:
         Maps, ``[B, C, 1, 1]`` if pooled.
 
-    Example:
+    Examples:
         >>> pool([torch.tensor([[[[1.0, 3.0]]]])], "average")
         [tensor([[[[2.]]]])]
     """

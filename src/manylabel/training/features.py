@@ -89,7 +89,7 @@ def cache_features(
         BadPicturesError: Too many pictures cannot be decoded.
         MissingExtraError: The engine is ``"onnx"`` and onnxruntime is not installed.
 
-    Example:
+    Examples:
         >>> import tempfile
         >>> from manylabel import data
         >>> backbone = Backbone("resnet10t", pretrained=False, frozen=True, stages=(0, -1))
@@ -185,7 +185,7 @@ def plan_features(
     Raises:
         ConfigError: A setting is wrong, or the backbone is not frozen.
 
-    Example:
+    Examples:
         >>> from manylabel import data
         >>> backbone = Backbone("resnet10t", pretrained=False, frozen=True, stages=(-1,))
         >>> plan = plan_features(backbone, data.scenes(100), input_spec=InputSpec(size=(224, 224)), views=2)

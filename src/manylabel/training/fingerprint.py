@@ -18,7 +18,7 @@ def fingerprint_weights(backbone: Backbone) -> str:
     Returns:
         Letters and digits.
 
-    Example:
+    Examples:
         >>> backbone = Backbone("resnet10t", pretrained=False)
         >>> before = fingerprint_weights(backbone)
         >>> with torch.no_grad():

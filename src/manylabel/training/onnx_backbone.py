@@ -42,7 +42,7 @@ class OnnxBackbone:
         MissingExtraError: onnxruntime or onnxscript is not installed.
         ConfigError: The backbone cannot be exported.
 
-    Example:
+    Examples:
         >>> import tempfile
         >>> backbone = Backbone("resnet10t", pretrained=False, frozen=True, stages=(-1,))
         >>> fast = OnnxBackbone(backbone, size=(64, 64), folder=Path(tempfile.mkdtemp()))
@@ -75,7 +75,7 @@ class OnnxBackbone:
 def export_path(backbone: Backbone, *, size: tuple[int, int], folder: Path) -> Path:
     """Return where the export of a backbone is or will be.
 
-    Example:
+    Examples:
         >>> backbone = Backbone("resnet10t", pretrained=False, frozen=True)
         >>> export_path(backbone, size=(64, 64), folder=Path("exports")).suffix
         '.onnx'
@@ -87,7 +87,7 @@ def export_path(backbone: Backbone, *, size: tuple[int, int], folder: Path) -> P
 def relative_difference(maps: Sequence[Tensor], expected: Sequence[Tensor]) -> float:
     """Return the largest difference between two sets of maps, as a share of the largest value of each map.
 
-    Example:
+    Examples:
         >>> relative_difference([torch.tensor([1.0, 2.5])], [torch.tensor([1.0, 2.0])])
         0.25
     """

@@ -56,7 +56,7 @@ START = Chunk(rows=0, safe=True)
 class Journal:
     """The chunks of a store, in order.
 
-    Example:
+    Examples:
         >>> journal = Journal((Chunk(rows=4, checksums=(7,)), Chunk(rows=7, checksums=(9,))))
         >>> journal.spans
         [(0, 4), (4, 7)]

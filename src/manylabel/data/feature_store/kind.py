@@ -38,7 +38,7 @@ class FeatureKind:
         view: 0 is the picture as in evaluation, others are augmented.
         seed: Fixes the augmentation; 0 for view 0, which has none.
 
-    Example:
+    Examples:
         >>> kind = FeatureKind(
         ...     dataset="pets", backbone="resnet10t", weights="b2", transform="Resize", stages=(3,),
         ...     shapes=((512, 7, 7),), pooling="none", view=0, seed=0,

@@ -40,7 +40,7 @@ class WriterLock:
     Args:
         path: The lock file.
 
-    Example:
+    Examples:
         >>> import tempfile
         >>> path = Path(tempfile.mkdtemp()) / "lock"
         >>> with WriterLock(path):

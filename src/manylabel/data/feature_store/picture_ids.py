@@ -29,7 +29,7 @@ def picture_ids(source: PictureSource) -> NDArray[np.uint64]:
     Returns:
         ``[N]``.
 
-    Example:
+    Examples:
         >>> drawn = LazyBytes(["a", "b"], load=lambda position: bytes([position]))
         >>> bool((picture_ids(drawn)[[1, 0]] == picture_ids(drawn.take([1, 0]))).all())
         True

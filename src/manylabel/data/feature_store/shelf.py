@@ -48,7 +48,7 @@ class StoreInfo:
 def default_root() -> Path:
     """Return the folder of all stores: in MANYLABEL_CACHE if that is set, else in the platform's folder for caches.
 
-    Example:
+    Examples:
         >>> default_root().name
         'features'
     """
@@ -63,7 +63,7 @@ def list_stores(root: Path | None = None) -> list[StoreInfo]:
     Args:
         root: Where to look; `default_root` when left out.
 
-    Example:
+    Examples:
         >>> list_stores(Path("no such folder"))
         []
     """
@@ -86,7 +86,7 @@ def remove_store(key: str, root: Path | None = None) -> StoreInfo:
         CacheBusyError: A process writes to it.
         CacheError: There is no such store, or more than one.
 
-    Example:
+    Examples:
         >>> remove_store("abc", Path("no such folder"))
         Traceback (most recent call last):
         manylabel.errors.CacheError: no cached features 'abc'; there is nothing to choose from

@@ -60,7 +60,7 @@ class FeatureStore:
     Raises:
         CacheError: The store is damaged, or there is none.
 
-    Example:
+    Examples:
         >>> import tempfile
         >>> from manylabel.data.feature_store import StoreWriter
         >>> kind = FeatureKind(

@@ -42,7 +42,7 @@ class StoreWriter:
         CacheBusyError: Another process writes.
         CacheError: The disk is full, or the folder cannot be written to.
 
-    Example:
+    Examples:
         >>> import tempfile
         >>> from manylabel.data.feature_store import FeatureStore
         >>> kind = FeatureKind(
@@ -178,7 +178,7 @@ def check_room(folder: Path, *, num_bytes: int) -> None:
     Raises:
         CacheError: There is not enough room.
 
-    Example:
+    Examples:
         >>> check_room(Path("."), num_bytes=10**18)
         Traceback (most recent call last):
         manylabel.errors.CacheError: the features take 1,000,000,000.0 GB, but the disk of . has ... GB free; ...

@@ -4,6 +4,7 @@ Letters in shape comments: N pictures, L labels.
 """
 
 from functools import partial
+from importlib.metadata import version
 from random import Random
 from typing import Literal
 
@@ -11,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from manylabel import __version__
 from manylabel.data.dataset import PictureDataset
 from manylabel.data.scenes.catalogue import KINDS
 from manylabel.data.scenes.layout import arrange
@@ -76,7 +76,7 @@ def scenes(
     pictures = LazyBytes(
         [f"scene-{index:05}.jpg" for index in range(n)],
         load=partial(_load, seed=seed, size=size),
-        identity=f"scenes of manylabel {__version__}, seed={seed}, size={size}",
+        identity=f"scenes of manylabel {version('manylabel')}, seed={seed}, size={size}",
     )
     dataset = PictureDataset(
         pictures=pictures,
