@@ -7,6 +7,7 @@ from manylabel.data.check import CheckReport, check
 from manylabel.data.coco import coco
 from manylabel.data.dataset import PictureDataset
 from manylabel.data.decode import decode, picture_size
+from manylabel.data.feature_store import FeatureStore, list_stores, remove_store
 from manylabel.data.files import files
 from manylabel.data.folder import folder
 from manylabel.data.hold_out import hold_out
@@ -30,6 +31,7 @@ __all__ = [
     "CheckReport",
     "DecodedPictures",
     "EpochSampler",
+    "FeatureStore",
     "Files",
     "JoinedSource",
     "LazyBytes",
@@ -47,11 +49,13 @@ __all__ = [
     "folder",
     "hold_out",
     "hugging_face",
+    "list_stores",
     "load",
     "nus_wide",
     "nus_wide_zero_shot_labels",
     "open_images",
     "picture_size",
+    "remove_store",
     "scenes",
     "split_dataset",
     "stratified_folds",

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,73 +25,12 @@ from manylabel.data.loading import DecodedPictures, collate, explained_worker_de
 from manylabel.data.sampling import Draw
 from manylabel.errors import ConfigError
 from manylabel.training.engine import Engine, ready
+from manylabel.training.feature_progress import Meter
 from manylabel.types import BadPicture, Batch
 
-__all__ = ["FeaturePass", "FeatureProgress", "Meter", "pool"]
+__all__ = ["FeaturePass", "pool"]
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class FeatureProgress:
-    """How far the pass is.
-
-    Args:
-        done: Views of pictures that have been through the backbone, those of earlier runs included.
-        total: Views of pictures in all.
-        pictures_per_second: Speed of this run; 0 until it can be told.
-        seconds_left: At this speed; None until it can be told.
-        num_bytes: What all of them take on disk.
-    """
-
-    done: int
-    total: int
-    pictures_per_second: float
-    seconds_left: float | None
-    num_bytes: int
-
-
-class Meter:
-    """Counts pictures and tells the speed.
-
-    The first batch does not count for the speed: it waits until the backbone is exported and the workers have started.
-
-    Args:
-        total: Views of pictures in all.
-        num_bytes: What all of them take on disk.
-        report: Told after every batch.
-
-    Examples:
-        >>> meter = Meter(total=8, num_bytes=80, report=lambda progress: print(progress.done, progress.total))
-        >>> meter.count(5)
-        5 8
-    """
-
-    def __init__(self, *, total: int, num_bytes: int, report: Callable[[FeatureProgress], None] | None) -> None:
-        self.total = total
-        self.num_bytes = num_bytes
-        self.report = report
-        self.done = 0
-        self._timed = 0
-        self._start: float | None = None
-
-    def count(self, pictures: int, *, timed: bool = False) -> None:
-        """Add pictures that are done, and report.
-
-        Args:
-            pictures: How many.
-            timed: Whether they were computed just now.
-        """
-        self.done += pictures
-        if timed and self._start is not None:
-            self._timed += pictures
-        if timed and self._start is None:
-            self._start = time.perf_counter()
-        if self.report is None:
-            return
-        speed = 0.0 if self._start is None else self._timed / (time.perf_counter() - self._start)
-        left = (self.total - self.done) / speed if speed else None
-        self.report(FeatureProgress(self.done, self.total, speed, left, self.num_bytes))
 
 
 class FeaturePass:

@@ -32,7 +32,8 @@ from manylabel.data.transforms import PictureTransform, eval_transform, train_tr
 from manylabel.errors import CacheBusyError, CacheError, ConfigError, DataError, list_choices
 from manylabel.training.cached_features import CachedFeatures
 from manylabel.training.engine import Engine
-from manylabel.training.feature_pass import FeaturePass, FeatureProgress, Meter, pool
+from manylabel.training.feature_pass import FeaturePass, pool
+from manylabel.training.feature_progress import FeatureProgress, Meter
 from manylabel.training.fingerprint import fingerprint_weights
 from manylabel.types import BadPicture, InputSpec
 

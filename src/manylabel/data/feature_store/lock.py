@@ -21,10 +21,11 @@ STALE_AFTER = 3600.0  # seconds without a sign of life; the longest that any bat
 
 @dataclass(frozen=True)
 class Holder:
-    """Who holds a lock: a process on a machine, and a token that no other holder ever has."""
+    """Who holds a lock: a process on a machine, when it was started, and a token that no other holder ever has."""
 
     process: int
     machine: str
+    started: str
     token: str
 
     def __str__(self) -> str:
@@ -52,7 +53,7 @@ class WriterLock:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._me = Holder(os.getpid(), socket.gethostname(), uuid4().hex)
+        self._me = Holder(os.getpid(), socket.gethostname(), _start_of(os.getpid()) or "", uuid4().hex)
 
     def acquire(self) -> Holder | None:
         """Try to take the lock.
@@ -76,8 +77,8 @@ class WriterLock:
         except FileNotFoundError:
             return None
         except (ValueError, TypeError):  # made but not written yet; or damaged, and then it grows old
-            return Holder(0, "unknown", "") if age < 60 else None
-        gone = holder.machine == self._me.machine and not _is_running(holder.process)
+            return Holder(0, "unknown", "", "") if age < 60 else None
+        gone = holder.machine == self._me.machine and _start_of(holder.process) != holder.started
         return None if gone or age > STALE_AFTER else holder
 
     def renew(self) -> None:
@@ -123,14 +124,18 @@ class WriterLock:
         return True
 
 
-def _is_running(process: int) -> bool:
-    """Tell whether a process of this machine is there; where that cannot be asked, assume so."""
+def _start_of(process: int) -> str | None:
+    """Return when a process of this machine was started, None if it is gone, nothing where that cannot be told.
+
+    Its number alone does not do: a container that is started again has the same name and the same small numbers.
+    """
     if os.name != "posix":
-        return True
+        return ""
     try:
         os.kill(process, 0)
+        fields = Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
+        return None
+    except OSError:  # somebody else's process, or no Linux
+        return ""
+    return None if fields[0] == "Z" else fields[19]  # a zombie is gone, too; start in ticks, the 22nd of all fields
