@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.logging import RichHandler
 
 from manylabel import __version__
-from manylabel.cli import benchmark, data, listing
+from manylabel.cli import benchmark, data, evaluate, listing
 from manylabel.errors import ManyLabelError
 
 __all__ = ["app", "main"]
@@ -27,6 +27,8 @@ app = typer.Typer(
 app.add_typer(data.app, name="data")
 app.add_typer(benchmark.app, name="benchmark")
 app.command("list")(listing.show)
+app.command()(evaluate.evaluate)
+app.command()(evaluate.compare)
 
 
 def _print_version(asked: bool) -> None:
