@@ -209,7 +209,7 @@ def _show_evaluation(result: Evaluation) -> None:
 
 
 def _show_comparison(result: Comparison) -> None:
-    """Print all measures of both models, and the labels that changed beyond doubt."""
+    """Print all measures of both models, and the labels that clearly changed."""
     from manylabel.evaluation import MEASURES
     from manylabel.evaluation.pages.words import interval, number, plural, some
 
@@ -233,11 +233,11 @@ def _show_comparison(result: Comparison) -> None:
             key=lambda label: -abs(label.difference.value),
         )
         names = [f"{label.display_name} {number(label.difference.value, signed=True)}" for label in changed]
-        console.print(f"{plural(len(names), 'label')} {verdict} beyond doubt: {some(names) or 'none'}", markup=False)
+        console.print(f"{plural(len(names), 'label')} clearly {verdict}: {some(names) or 'none'}", markup=False)
     pairs = result.pairs
     console.print(
         f"Pairs of labels that improved together: {pairs.improved:,} of {pairs.pairs:,} ({100 * pairs.share:.0f} %), "
-        f"{pairs.surely_improved:,} beyond doubt",
+        f"{pairs.clearly_improved:,} of them clearly",
         markup=False,
     )
     for note in result.notes:

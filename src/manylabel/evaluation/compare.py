@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from manylabel.errors import ConfigError, LabelError
 from manylabel.evaluation.bootstrap import bootstrap
-from manylabel.evaluation.estimate import FEWEST_DRAWS, Estimate, centre, estimate, estimates
+from manylabel.evaluation.estimate import FEWEST_DRAWS, Estimate, estimate, estimates
 from manylabel.evaluation.measures import MEASURES, measure
 from manylabel.evaluation.picture_results import picture_losses
 from manylabel.evaluation.scores import ScoredPictures
@@ -35,7 +35,7 @@ class MeasureChange:
         first: Of the first model.
         second: Of the second.
         difference: Second minus first, with its interval.
-        p_value: Twice the share of draws on the other side of 0, at least 2 / (draws + 1); none without draws.
+        p_value: Twice the share of draws on the other side of 0, at least 2 / (draws + 1); nothing without draws.
         verdict: Whether the second is better; unclear where the interval holds 0.
     """
 
@@ -68,13 +68,13 @@ class PairsImproved:
     Args:
         pairs: All pairs of labels that have an average precision.
         improved: Pairs of which both have a higher average precision with the second model.
-        surely_improved: Pairs of which both are better beyond doubt: their intervals lie above 0.
+        clearly_improved: Pairs of which both are clearly better: their intervals lie above 0.
         worsened: Pairs of which both have a lower average precision.
     """
 
     pairs: int
     improved: int
-    surely_improved: int
+    clearly_improved: int
     worsened: int
 
     @property
@@ -224,15 +224,14 @@ def _take(scored: ScoredPictures, indices: NDArray[np.int64]) -> ScoredPictures:
 
 def _measure_change(name: str, first: float, second: float, draws: NDArray[np.float64]) -> MeasureChange:
     bound = 1.0 if MEASURES[name].is_share else np.inf
-    difference = estimate(second - first, draws, bounds=(-bound, bound))
+    difference = estimate(second - first, draws, bounds=(-bound, bound), centred=False)
     sign = 1 if MEASURES[name].higher_is_better else -1
-    return MeasureChange(first, second, difference, _p_value(second - first, draws), _verdict(difference, sign))
+    return MeasureChange(first, second, difference, _p_value(draws), _verdict(difference, sign))
 
 
-def _p_value(value: float, draws: NDArray[np.float64]) -> float | None:
-    """Return twice the share of draws beyond 0, as seen from the value; a value of 0 says nothing against 0."""
-    usable = centre(np.array([value]), draws[None])[0]
-    usable = usable[~np.isnan(usable)]
+def _p_value(draws: NDArray[np.float64]) -> float | None:
+    """Return twice the share of draws on the rarer side of 0; draws of just 0 are on both."""
+    usable = draws[~np.isnan(draws)]
     if len(usable) < FEWEST_DRAWS:
         return None
     smaller = min(int((usable <= 0).sum()), int((usable >= 0).sum()))
@@ -249,7 +248,7 @@ def _label_changes(
     first: ScoredPictures, second: ScoredPictures, draws: NDArray[np.float64]
 ) -> tuple[LabelChange, ...]:
     before, after = (average_precision(*scored.judged) for scored in (first, second))
-    differences = estimates((after.values - before.values).double().numpy(), draws, bounds=(-1, 1))
+    differences = estimates((after.values - before.values).double().numpy(), draws, bounds=(-1, 1), centred=False)
     columns = zip(
         first.labels,
         first.judged.positives.sum(dim=0).tolist(),
@@ -272,7 +271,7 @@ def _pairs(labels: tuple[LabelChange, ...]) -> PairsImproved:
     return PairsImproved(
         pairs=pairs_of(len(labels)),
         improved=pairs_of(sum(label.difference.value > 0 for label in labels)),
-        surely_improved=pairs_of(sum(label.verdict == "better" for label in labels)),
+        clearly_improved=pairs_of(sum(label.verdict == "better" for label in labels)),
         worsened=pairs_of(sum(label.difference.value < 0 for label in labels)),
     )
 

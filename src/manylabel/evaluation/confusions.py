@@ -35,8 +35,8 @@ class Confusion:
 def find_confusions(scored: ScoredPictures, *, at_most: int = 20) -> tuple[Confusion, ...]:
     """Find the pairs of labels of which one is often missed while the other is invented.
 
-    They are sorted by how many pictures more this happens in than chance would have it, so that a label that is
-    invented everywhere does not fill the list.
+    A pair counts if this happens in at least two pictures. Pairs are sorted by how many pictures more it happens in
+    than chance would have it, so that a label that is invented everywhere does not fill the list.
 
     Args:
         scored: The scores beside the truth.
@@ -57,7 +57,8 @@ def find_confusions(scored: ScoredPictures, *, at_most: int = 20) -> tuple[Confu
     inventions = np.asarray(invented.sum(axis=0))[columns]
     usual = (inventions - counts) / np.maximum(len(scored) - misses, 1)
     excess = counts - misses * usual
-    order = np.lexsort((columns, rows, -excess))  # of equal ones, the first label first
+    matters = np.flatnonzero((counts > 1) & (excess > 0))
+    order = matters[np.lexsort((columns[matters], rows[matters], -excess[matters]))]  # of equals, the first label first
     return tuple(
         Confusion(
             missed=scored.labels[rows[pair]],
@@ -67,5 +68,4 @@ def find_confusions(scored: ScoredPictures, *, at_most: int = 20) -> tuple[Confu
             usual_share=float(usual[pair]),
         )
         for pair in order[:at_most]
-        if excess[pair] > 0
     )

@@ -3,7 +3,8 @@
 The interval is that of the bootstrap: the pictures are drawn again and again, with replacement, and 95 % of the values
 so obtained lie inside. One thing is mended: a drawn set holds copies, and copies of a rare label's few pictures flatter
 its average precision. The draws are therefore moved so that their mean is the value itself. What the interval means is
-thus how much the value would vary over other sets of as many pictures of the same kind.
+thus how much the value would vary over other sets of as many pictures of the same kind. Differences of two models are
+left as they are: what flatters the one flatters the other.
 
 Letters in shape comments: D draws.
 """
@@ -13,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["FEWEST_DRAWS", "Estimate", "centre", "estimate", "estimates"]
+__all__ = ["FEWEST_DRAWS", "Estimate", "estimate", "estimates"]
 
 FEWEST_DRAWS = 20
 """With fewer usable draws there is no interval."""
@@ -39,36 +40,42 @@ class Estimate(NamedTuple):
         return self._asdict()
 
 
-def estimate(value: float, draws: ArrayLike, *, bounds: tuple[float, float] = (0, 1)) -> Estimate:
+def estimate(value: float, draws: ArrayLike, *, bounds: tuple[float, float] = (0, 1), centred: bool = True) -> Estimate:
     """Make an estimate of a value and what the bootstrap gave for it.
 
     Args:
         value: The value on the pictures themselves.
         draws: ``[D]``, the values on the drawn pictures; NaN where a draw had none.
         bounds: What the value cannot leave.
+        centred: Whether to move the draws so that their mean is the value.
 
     Example:
         >>> estimate(0.5, np.linspace(0.5, 0.7, 201))
         Estimate(value=0.5, low=0.405, high=0.595)
     """
-    return estimates([value], np.asarray(draws)[None], bounds=bounds)[0]
+    return estimates([value], np.asarray(draws)[None], bounds=bounds, centred=centred)[0]
 
 
-def estimates(values: ArrayLike, draws: ArrayLike, *, bounds: tuple[float, float] = (0, 1)) -> list[Estimate]:
+def estimates(
+    values: ArrayLike, draws: ArrayLike, *, bounds: tuple[float, float] = (0, 1), centred: bool = True
+) -> list[Estimate]:
     """Make an estimate of each of several values; see `estimate`.
 
     Args:
         values: One for each estimate.
         draws: ``[values, D]``.
         bounds: What the values cannot leave.
+        centred: Whether to move the draws so that their mean is the value.
 
     Example:
         >>> estimates([0.25, 0.75], np.zeros((2, 0)))
         [Estimate(value=0.25, low=None, high=None), Estimate(value=0.75, low=None, high=None)]
     """
-    centred = centre(np.asarray(values, dtype=np.float64), np.asarray(draws, dtype=np.float64))
-    low, high = (_quantile(centred, share).clip(*bounds) for share in (0.025, 0.975))
-    has_interval = (~np.isnan(centred)).sum(axis=1) >= FEWEST_DRAWS
+    drawn = np.asarray(draws, dtype=np.float64)
+    if centred:
+        drawn = _centre(np.asarray(values, dtype=np.float64), drawn)
+    low, high = (_quantile(drawn, share).clip(*bounds) for share in (0.025, 0.975))
+    has_interval = (~np.isnan(drawn)).sum(axis=1) >= FEWEST_DRAWS
     rows = zip(np.asarray(values).tolist(), low.tolist(), high.tolist(), has_interval.tolist(), strict=True)
     return [
         Estimate(value, round(below, 6), round(above, 6)) if enough else Estimate(value)
@@ -76,13 +83,8 @@ def estimates(values: ArrayLike, draws: ArrayLike, *, bounds: tuple[float, float
     ]
 
 
-def centre(values: NDArray[np.float64], draws: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Move the draws ``[values, D]`` so that their mean is the value; the module's text says why.
-
-    Example:
-        >>> centre(np.array([1.0]), np.array([[2.0, 4.0]]))
-        array([[0., 2.]])
-    """
+def _centre(values: NDArray[np.float64], draws: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Move the draws ``[values, D]`` so that their mean is the value."""
     usable = ~np.isnan(draws)
     means = np.where(usable, draws, 0).sum(axis=1) / usable.sum(axis=1).clip(min=1)
     return np.asarray(draws - (means - values)[:, None])

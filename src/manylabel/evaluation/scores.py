@@ -118,7 +118,7 @@ class ScoredPictures:
             names: What each picture is called; numbered when left out.
             model: What to call the model in reports.
         """
-        values = torch.as_tensor(scores, dtype=torch.float32)
+        values = torch.as_tensor(scores, dtype=torch.float32).contiguous()
         truth = torch.as_tensor(targets).bool()
         return cls(
             names=tuple(names if names is not None else (f"picture {number}" for number in range(len(values)))),
@@ -147,7 +147,7 @@ class ScoredPictures:
         targets, known = part.targets.dense()
         return cls(
             names=tuple(part.pictures.name(position) for position in range(len(part))),
-            scores=scores,
+            scores=scores.contiguous(),
             targets=torch.from_numpy(targets).bool(),
             known=torch.from_numpy(known),
             labels=dataset.labels,

@@ -7,8 +7,23 @@ from manylabel.evaluation.compare import Comparison, PictureChange
 from manylabel.evaluation.measures import MEASURES
 from manylabel.evaluation.pages.album import thumbnail
 from manylabel.evaluation.pages.plots import draw_changes
-from manylabel.evaluation.pages.words import interval, number, plural, some
-from manylabel.page import Cell, Heading, Note, Page, Part, Picture, Pictures, Section, Share, Table, Text, Tile, Tiles
+from manylabel.evaluation.pages.words import interval, number, plural, shown, some
+from manylabel.page import (
+    Cell,
+    Columns,
+    Heading,
+    Note,
+    Page,
+    Part,
+    Picture,
+    Pictures,
+    Section,
+    Share,
+    Table,
+    Text,
+    Tile,
+    Tiles,
+)
 
 __all__ = ["compare_page"]
 
@@ -54,11 +69,11 @@ def _key_figures(comparison: Comparison) -> Tiles:
             Tile(
                 number(change.difference.value, signed=True), "change of mAP", interval(change.difference, signed=True)
             ),
-            Tile(f"{better} : {worse}", "labels better : worse", f"beyond doubt, of {len(comparison.labels):,}"),
+            Tile(f"{better} : {worse}", "labels better : worse", f"clearly, of {len(comparison.labels):,}"),
             Tile(
                 f"{100 * pairs.share:.0f} %",
                 "pairs of labels improved",
-                f"{pairs.improved:,} of {pairs.pairs:,}, {pairs.surely_improved:,} beyond doubt",
+                f"{pairs.improved:,} of {pairs.pairs:,}, {pairs.clearly_improved:,} of them clearly",
             ),
         ]
     )
@@ -75,7 +90,7 @@ def _verdict(comparison: Comparison) -> Note:
             kind="note",
         )
     kind, name = ("good", comparison.second) if change.verdict == "better" else ("warning", comparison.first)
-    text = f"{name} has the higher mAP beyond doubt (p = {change.p_value:.3f})."
+    text = f"{name} has clearly the higher mAP: the interval of the change leaves out 0 (p = {change.p_value:.3f})."
     return Note(text, kind="good" if kind == "good" else "warning")
 
 
@@ -84,11 +99,11 @@ def _measures(comparison: Comparison) -> Iterator[Part]:
     rows: list[list[Cell]] = [
         [
             MEASURES[name].title,
-            float(number(change.first, measure=name)),
-            float(number(change.second, measure=name)),
+            shown(change.first, measure=name),
+            shown(change.second, measure=name),
             number(change.difference.value, measure=name, signed=True),
             interval(change.difference, measure=name, signed=True),
-            None if change.p_value is None else round(change.p_value, 3),
+            "" if change.p_value is None else f"{change.p_value:.3f}",
             change.verdict,
         ]
         for name, change in comparison.measures.items()
@@ -106,7 +121,7 @@ def _labels(comparison: Comparison) -> Iterator[Part]:
             "look better or worse even if nothing had changed."
         )
     if comparison.labels:
-        yield draw_changes(comparison.labels)
+        yield Columns([draw_changes(comparison.labels)])
     if comparison.left_out:
         yield Note(f"Labels without a picture are left out: {some(comparison.left_out)}.", kind="warning")
     ranked = sorted(comparison.labels, key=lambda label: label.difference.value)

@@ -9,7 +9,7 @@ from manylabel.evaluation.label_results import LabelResult
 from manylabel.evaluation.measures import MEASURES
 from manylabel.evaluation.pages.album import thumbnail
 from manylabel.evaluation.pages.plots import draw_calibration, draw_curves, draw_groups, draw_labels
-from manylabel.evaluation.pages.words import describe_tags, interval, number, plural, some
+from manylabel.evaluation.pages.words import describe_tags, interval, number, plural, shown, some, with_interval
 from manylabel.evaluation.picture_results import PictureResult
 from manylabel.page import Cell, Columns, Heading, Note, Page, Part, Pictures, Section, Share, Table, Text, Tile, Tiles
 
@@ -17,6 +17,7 @@ __all__ = ["evaluation_page"]
 
 _FEW_POSITIVES = 20  # with fewer, the average precision of a label is mostly luck
 _MOST_ROWS = 2_000
+_DECISIONS = ("CP", "CR", "CF1", "OP", "OR", "OF1")
 _KEY_FIGURES = ("top_1", "mAP", "CF1", "OF1", "one_error", "calibration_error")
 
 
@@ -89,50 +90,56 @@ def _measures(evaluation: Evaluation) -> Iterator[Part]:
     rows: list[list[Cell]] = [
         [
             MEASURES[name].title,
-            float(number(value.value, measure=name)),
+            shown(value.value, measure=name),
             interval(value, measure=name),
             "higher" if MEASURES[name].higher_is_better else "lower",
             MEASURES[name].meaning,
         ]
         for name, value in evaluation.measures.items()
+        if name.removesuffix("@3") not in _DECISIONS
     ]
-    yield Table(["measure", "value", "95 % interval", "better", "what it says"], rows, caption="Shares in per cent.")
+    yield Table(["measure", "value", "95 % interval", "better", "what it says"], rows)
+    decisions: list[list[Cell]] = [
+        [what, *(with_interval(evaluation.measures[f"{name}{suffix}"]) for name in _DECISIONS)]
+        for what, suffix in (("thresholds", ""), ("top 3", "@3"))
+    ]
+    caption = (
+        "Precision (P), recall (R) and F1 in per cent with 95 % intervals: means over labels (C) and over all labels "
+        "together (O), of what reaches its threshold, and of the three highest scores of each picture."
+    )
+    yield Table(["predicted by", *_DECISIONS], decisions, caption=caption)
 
 
 def _labels(evaluation: Evaluation) -> Iterator[Part]:
     rated = [label for label in evaluation.labels if label.positives]
     yield Heading("Labels")
     if rated:
-        yield draw_labels(rated)
-        yield Columns([draw_curves(rated), draw_calibration(evaluation.calibration)])
+        curves = Columns([draw_curves(rated), draw_calibration(evaluation.calibration)])
+        yield Columns([draw_labels(rated), curves])
     ranked = sorted(rated, key=lambda label: label.value)
     ranked += [label for label in evaluation.labels if not label.positives]
     caption = "Every label, the worst first."
     if len(ranked) > _MOST_ROWS:
         caption = f"The {_MOST_ROWS:,} worst of {len(ranked):,} labels."
-    columns = ["label", "pictures", "average precision", "95 % interval", "threshold", "precision", "recall", "F1"]
-    yield Table(columns, [_row(label) for label in ranked[:_MOST_ROWS]], caption=caption)
+    columns = ["label", "pictures", "average precision", "95 % interval", "precision", "recall", "F1"]
+    rows = [_row(label) for label in ranked[:_MOST_ROWS]]
+    if evaluation.has_thresholds:
+        columns.append("threshold")
+        rows = [[*row, round(label.threshold, 3)] for row, label in zip(rows, ranked, strict=False)]
+    yield Table(columns, rows, caption=caption)
 
 
 def _row(label: LabelResult) -> list[Cell]:
     if label.average_precision is None:
-        return [label.display_name, 0, None, "", label.threshold, None, None, None]
-    average = label.average_precision
-    decisions = (Share(value) for value in (label.precision, label.recall, label.f1))
-    return [
-        label.display_name,
-        label.positives,
-        Share(average.value),
-        interval(average),
-        round(label.threshold, 3),
-        *decisions,
-    ]
+        return [label.display_name, 0, None, "", None, None, None]
+    decisions = [Share(value) for value in (label.precision, label.recall, label.f1)]
+    return [label.display_name, label.positives, Share(label.value), interval(label.average_precision), *decisions]
 
 
 def _confusions(evaluation: Evaluation, dataset: PictureDataset) -> Iterator[Part]:
     yield Heading("Confusions that matter")
     if not evaluation.confusions:
-        yield Text("No label is missed more often where another one is invented.")
+        yield Text("In no two pictures was the same label missed while the same other one was invented.")
         return
     yield Text(
         "Pictures in which a label that is there was missed while one that is not was predicted, sorted by how many "
@@ -175,30 +182,21 @@ def _groups(evaluation: Evaluation) -> Iterator[Part]:
 
 
 def _count_table(evaluation: Evaluation) -> Table:
-    rows: list[list[Cell]] = []
-    for group in evaluation.by_count:
-        values = (group.precision, group.recall, group.f1, group.ranking_loss)
-        numbers: list[Cell] = [text for value in values for text in (Share(value.value), interval(value))]
-        rows.append([group.name, group.pictures, *numbers])
-    names = ("precision", "recall", "F1", "ranking loss")
-    columns = ["pictures with", "pictures", *(head for name in names for head in (name, "95 % interval"))]
-    return Table(columns, rows, caption="By the number of labels in a picture, over all labels together.")
+    rows: list[list[Cell]] = [
+        [group.name, group.pictures, *map(with_interval, (group.precision, group.recall, group.f1, group.ranking_loss))]
+        for group in evaluation.by_count
+    ]
+    columns = ["pictures with", "pictures", "precision", "recall", "F1", "ranking loss"]
+    return Table(columns, rows, caption="By the number of labels in a picture; per cent, with 95 % intervals.")
 
 
 def _size_table(evaluation: Evaluation) -> Table:
     rows: list[list[Cell]] = [
-        [
-            group.name,
-            group.positives,
-            Share(group.recall.value),
-            interval(group.recall),
-            Share(group.mean_average_precision.value),
-            interval(group.mean_average_precision),
-        ]
+        [group.name, group.positives, *map(with_interval, (group.recall, group.mean_average_precision))]
         for group in evaluation.by_size
     ]
-    columns = ["size", "picture x label", "recall", "95 % interval", "mAP", "95 % interval"]
-    return Table(columns, rows, caption="By size; the mAP of a size leaves out positives of other sizes.")
+    caption = "By size; per cent, with 95 % intervals. The mAP of a size leaves out positives of other sizes."
+    return Table(["size", "picture x label", "recall", "mAP"], rows, caption=caption)
 
 
 def _pictures(evaluation: Evaluation, dataset: PictureDataset) -> Iterator[Part]:
@@ -228,5 +226,7 @@ def _explanation(evaluation: Evaluation) -> Section:
         "moved so that their mean is the measured value. The interval says how much a value would vary over other sets "
         "of as many pictures of the same kind. It says nothing about pictures of another kind, nor about training the "
         "model again.",
+        "Where not one mistake was seen, the interval has no width: drawing the same pictures again cannot show "
+        "mistakes that are not among them.",
     )
     return Section("About the intervals", [Text(sentence) for sentence in sentences])

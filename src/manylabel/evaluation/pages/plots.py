@@ -28,7 +28,7 @@ Row = TypeVar("Row")
 def draw_labels(labels: Sequence[LabelResult]) -> Figure:
     """Draw the average precision of each label with its interval, the best on top; of many, those at both ends."""
     shown, remark = _both_ends(sorted(labels, key=lambda label: -label.value))
-    drawing, axes = new_figure(width=7.6, height=0.8 + 0.235 * len(shown))
+    drawing, axes = new_figure(width=5.2, height=0.8 + 0.235 * len(shown))
     values = [label.average_precision or Estimate(0) for label in shown]
     _rows(axes, [label.display_name for label in shown], values, [ACCENT] * len(shown))
     axes.set(xlim=(0, 102), xlabel="average precision, in per cent, with its 95 % interval")
@@ -40,7 +40,7 @@ def draw_changes(labels: Sequence[LabelChange]) -> Figure:
     ranked = sorted(labels, key=lambda label: -label.difference.value)
     shown, remark = _both_ends(ranked)
     colours = {"better": _GREEN, "worse": _VERMILION, "unclear": INK}
-    drawing, axes = new_figure(width=7.6, height=0.8 + 0.235 * len(shown))
+    drawing, axes = new_figure(width=5.2, height=0.8 + 0.235 * len(shown))
     _rows(
         axes,
         [label.display_name for label in shown],
@@ -49,13 +49,13 @@ def draw_changes(labels: Sequence[LabelChange]) -> Figure:
     )
     axes.axvline(0, color=INK, linewidth=0.8)
     axes.set_xlabel("change of the average precision, in per cent points, with its 95 % interval")
-    caption = f"Filled: better (green) or worse (orange) beyond doubt. Hollow: the interval holds 0.{remark}"
+    caption = f"Filled: clearly better (green) or worse (orange). Hollow: the interval holds 0.{remark}"
     return Figure(drawing, caption)
 
 
 def draw_groups(names: Sequence[str], values: Sequence[Estimate], *, what: str, caption: str) -> Figure:
     """Draw a value of some groups with its interval."""
-    drawing, axes = new_figure(width=3.8, height=0.9 + 0.32 * len(names))
+    drawing, axes = new_figure(width=5.0, height=0.9 + 0.32 * len(names))
     _rows(axes, names, values, [ACCENT] * len(names))
     axes.set(xlim=(0, 102), xlabel=what)
     return Figure(drawing, caption)
@@ -64,7 +64,7 @@ def draw_groups(names: Sequence[str], values: Sequence[Estimate], *, what: str, 
 def draw_curves(labels: Sequence[LabelResult]) -> Figure:
     """Draw the precision-recall curves, with the best label, the one in the middle and the worst marked."""
     rated = sorted(labels, key=lambda label: -label.value)
-    drawing, axes = new_figure(width=3.8, height=3.4)
+    drawing, axes = new_figure(width=5.0, height=3.6)
     for label in rated[:: max(1, len(rated) // _MOST_CURVES)]:
         axes.plot(*_points(label), color=INK, alpha=0.16, linewidth=0.8)
     marked = {0: (_GREEN, "-"), len(rated) // 2: (ACCENT, "--"), len(rated) - 1: (_VERMILION, "-.")}
@@ -78,7 +78,7 @@ def draw_curves(labels: Sequence[LabelResult]) -> Figure:
 def draw_calibration(bins: Sequence[CalibrationBin]) -> Figure:
     """Draw how often scores are right; the larger a dot, the more answers have such a score."""
     counts = np.array([entry.count for entry in bins], dtype=np.float64)
-    drawing, axes = new_figure(width=3.8, height=3.4)
+    drawing, axes = new_figure(width=5.0, height=3.6)
     axes.plot([0, 100], [0, 100], color=INK, linewidth=0.8, linestyle=":")
     scores, shares = ([100 * getattr(entry, what) for entry in bins] for what in ("score", "share"))
     axes.plot(scores, shares, color=ACCENT, linewidth=1)

@@ -4,9 +4,10 @@ from collections.abc import Iterable, Sequence
 
 from manylabel.evaluation.estimate import Estimate
 from manylabel.evaluation.measures import MEASURES
+from manylabel.page import Cell, Share
 from manylabel.types import LabelSpace, Tag
 
-__all__ = ["describe_tags", "interval", "number", "plural", "some"]
+__all__ = ["describe_tags", "interval", "number", "plural", "shown", "some", "with_interval"]
 
 
 def number(value: float, *, measure: str = "mAP", signed: bool = False) -> str:
@@ -31,6 +32,28 @@ def interval(estimate: Estimate, *, measure: str = "mAP", signed: bool = False) 
         return ""
     low, high = (number(bound, measure=measure, signed=signed) for bound in (estimate.low, estimate.high))
     return f"{low} to {high}"
+
+
+def with_interval(estimate: Estimate) -> str:
+    r"""Return a share in per cent with its interval, as one word that does not break.
+
+    Example:
+        >>> ascii(with_interval(Estimate(0.5, 0.4, 0.6)))
+        "'50.0\\xa0(40.0\\u201360.0)'"
+    """
+    if estimate.low is None or estimate.high is None:
+        return number(estimate.value)
+    return f"{number(estimate.value)}\u00a0({number(estimate.low)}\u2013{number(estimate.high)})"
+
+
+def shown(value: float, *, measure: str) -> Cell:
+    """Return the cell of a table for a value of a measure.
+
+    Example:
+        >>> shown(0.5, measure="mAP"), shown(3.254, measure="coverage")
+        (Share(value=0.5), 3.25)
+    """
+    return Share(value) if MEASURES[measure].is_share else round(value, 2)
 
 
 def plural(count: int, thing: str) -> str:
