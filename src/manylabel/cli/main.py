@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.logging import RichHandler
 
 from manylabel import __version__
-from manylabel.cli import benchmark, cache, data, listing
+from manylabel.cli import benchmark, cache, data, evaluate, listing
 from manylabel.errors import ManyLabelError
 
 __all__ = ["app", "main"]
@@ -28,6 +28,8 @@ app.add_typer(data.app, name="data")
 app.add_typer(benchmark.app, name="benchmark")
 app.add_typer(cache.app, name="cache")
 app.command("list")(listing.show)
+app.command()(evaluate.evaluate)
+app.command()(evaluate.compare)
 
 
 def _print_version(asked: bool) -> None:

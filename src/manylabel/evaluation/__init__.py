@@ -1,1 +1,39 @@
-"""Numbers with intervals, comparisons and the page that shows them."""
+"""Numbers with intervals, comparisons and the pages that show them."""
+
+from manylabel.evaluation.bootstrap import Draws, bootstrap
+from manylabel.evaluation.compare import Comparison, compare
+from manylabel.evaluation.confusions import Confusion, find_confusions
+from manylabel.evaluation.estimate import Estimate
+from manylabel.evaluation.evaluate import Evaluation, evaluate
+from manylabel.evaluation.groups import SIZE_LIMITS, by_label_count, by_object_size
+from manylabel.evaluation.label_results import LabelResult
+from manylabel.evaluation.measures import MEASURES, Measure, measure
+from manylabel.evaluation.pages import compare_page, evaluation_page
+from manylabel.evaluation.score_files import SCORE_ENDINGS, read_scores, save_scores
+from manylabel.evaluation.scores import ScoredPictures, score
+
+__all__ = [
+    "MEASURES",
+    "SCORE_ENDINGS",
+    "SIZE_LIMITS",
+    "Comparison",
+    "Confusion",
+    "Draws",
+    "Estimate",
+    "Evaluation",
+    "LabelResult",
+    "Measure",
+    "ScoredPictures",
+    "bootstrap",
+    "by_label_count",
+    "by_object_size",
+    "compare",
+    "compare_page",
+    "evaluate",
+    "evaluation_page",
+    "find_confusions",
+    "measure",
+    "read_scores",
+    "save_scores",
+    "score",
+]

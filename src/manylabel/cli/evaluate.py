@@ -1,0 +1,252 @@
+"""`manylabel evaluate` and `manylabel compare`: how good a model is, and whether another one is better."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from manylabel.storage import refuse_existing, write_text
+
+if TYPE_CHECKING:  # these need torch, for which --help must not wait
+    from manylabel.data import PictureDataset
+    from manylabel.evaluation import Comparison, Evaluation, ScoredPictures
+
+__all__ = ["compare", "evaluate"]
+
+_MOST_LABELS = 10
+
+Data = Annotated[str, typer.Option("--data", metavar="SPEC", help="The data set, such as voc:VOC2012,split=val.")]
+Json = Annotated[str | None, typer.Option("--json", metavar="FILE", help="Write everything as JSON; - prints it.")]
+Html = Annotated[str | None, typer.Option("--html", metavar="FILE", help="Write a page with plots and pictures.")]
+Draws = Annotated[int, typer.Option(min=0, help="Draws of the bootstrap; 0 for no intervals.")]
+Seed = Annotated[int, typer.Option(help="Fixes the draws.")]
+BatchSize = Annotated[int, typer.Option(min=1, help="Pictures that go through a model at once.")]
+Workers = Annotated[int, typer.Option(min=0, help="Processes that decode pictures, beside the main one.")]
+Device = Annotated[str | None, typer.Option(help="Where a model runs, such as cuda.")]
+CommonLabels = Annotated[bool, typer.Option("--common-labels", help="Judge only labels that model and data share.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace files that are there.")]
+
+
+def evaluate(
+    model: Annotated[
+        str, typer.Argument(help="A model's folder or name on the hub, or a file of scores (.csv, .npz, .parquet).")
+    ],
+    data: Data,
+    as_json: Json = None,
+    html: Html = None,
+    scores: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Write the scores (.csv, .npz, .parquet) to compare them later.")
+    ] = None,
+    draws: Draws = 1000,
+    seed: Seed = 0,
+    batch_size: BatchSize = 32,
+    workers: Workers = 0,
+    device: Device = None,
+    common_labels: CommonLabels = False,
+    overwrite: Overwrite = False,
+) -> None:
+    """Say how good a model is, with intervals, and where it goes wrong.
+
+    Takes a model, or scores that any other program wrote: a table with the columns picture, label and score, or with
+    one column per label.
+    """
+    files = _refuse_existing([as_json, html, scores], overwrite=overwrite)
+    from manylabel import evaluation
+    from manylabel.data import load
+
+    dataset = load(data)
+    with _progress_bar() as progress:
+        scoring = _Scoring(dataset, batch_size, workers, device, common_labels, progress)
+        scored = scoring.run(model, name=_name(model))
+    result = evaluation.evaluate(scored, draws=draws, seed=seed)
+    if scores is not None:
+        evaluation.save_scores(scored, scores, overwrite=overwrite)
+    if html is not None:
+        evaluation.evaluation_page(result, dataset).write(html, overwrite=overwrite)
+    if as_json is not None:
+        _write_json(result.to_dict(), as_json, overwrite=overwrite)
+    if as_json != "-":
+        _show_evaluation(result)
+        typer.echo("".join(f"Wrote {path}\n" for path in files), nl=False)
+
+
+def compare(
+    first: Annotated[str, typer.Argument(help="A model, or a file of scores, as for evaluate.")],
+    second: Annotated[str, typer.Argument(help="What to compare with it.")],
+    data: Data,
+    as_json: Json = None,
+    html: Html = None,
+    draws: Draws = 1000,
+    seed: Seed = 0,
+    batch_size: BatchSize = 32,
+    workers: Workers = 0,
+    device: Device = None,
+    common_labels: CommonLabels = False,
+    overwrite: Overwrite = False,
+) -> None:
+    """Say whether a second model is better than a first, and on which labels.
+
+    Both are judged on the same pictures, so that much smaller differences can be told from chance.
+    """
+    files = _refuse_existing([as_json, html], overwrite=overwrite)
+    from manylabel import evaluation
+    from manylabel.data import load
+
+    dataset = load(data)
+    with _progress_bar() as progress:
+        scoring = _Scoring(dataset, batch_size, workers, device, common_labels, progress)
+        names = _two_names(first, second)
+        models = [scoring.run(source, name=name) for source, name in zip((first, second), names, strict=True)]
+    result = evaluation.compare(*models, draws=draws, seed=seed)
+    if html is not None:
+        evaluation.compare_page(result, dataset).write(html, overwrite=overwrite)
+    if as_json is not None:
+        _write_json(result.to_dict(), as_json, overwrite=overwrite)
+    if as_json != "-":
+        _show_comparison(result)
+        typer.echo("".join(f"Wrote {path}\n" for path in files), nl=False)
+
+
+class _Scoring(NamedTuple):
+    """How scores are made of models and files."""
+
+    dataset: PictureDataset
+    batch_size: int
+    workers: int
+    device: str | None
+    common_labels: bool
+    progress: Callable[[int, int], None]
+
+    def run(self, source: str, *, name: str) -> ScoredPictures:
+        """Read scores from a file, or let a model make them."""
+        from manylabel import evaluation
+
+        if Path(source).suffix.lower() in evaluation.SCORE_ENDINGS:
+            return evaluation.read_scores(source, self.dataset, name=name, common_labels=self.common_labels)
+        from manylabel.classifier import Classifier
+
+        return evaluation.score(
+            Classifier.from_pretrained(source),
+            self.dataset,
+            name=name,
+            batch_size=self.batch_size,
+            num_workers=self.workers,
+            device=self.device,
+            common_labels=self.common_labels,
+            progress=self.progress,
+        )
+
+
+def _name(source: str) -> str:
+    """Return the last part of a path, which is what tells models apart."""
+    return Path(source).name or source
+
+
+def _two_names(first: str, second: str) -> tuple[str, str]:
+    """Return the last parts of two paths, or the whole paths where these are the same."""
+    names = _name(first), _name(second)
+    return names if names[0] != names[1] else (first, second)
+
+
+def _refuse_existing(paths: Sequence[str | None], *, overwrite: bool) -> list[str]:
+    """Return the files to write; refuse those that are there, before the work and not after it."""
+    files = [path for path in paths if path is not None and path != "-"]
+    for path in files:
+        refuse_existing(path, overwrite=overwrite)
+    return files
+
+
+@contextmanager
+def _progress_bar() -> Iterator[Callable[[int, int], None]]:
+    """Give what moves a bar on the standard error, so that the standard output stays clean."""
+    columns = (TextColumn("scoring pictures"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def _write_json(values: dict[str, Any], path: str, *, overwrite: bool) -> None:
+    text = json.dumps(values, indent=2)
+    if path == "-":
+        typer.echo(text)
+    else:
+        write_text(path, text, overwrite=overwrite)
+
+
+def _show_evaluation(result: Evaluation) -> None:
+    """Print all measures, the labels at both ends and the notes."""
+    from manylabel.evaluation import MEASURES
+    from manylabel.evaluation.pages.words import interval, number, plural, some
+
+    console = Console(highlight=False)
+    judged = f"{plural(result.num_pictures, 'picture')} of {result.dataset}, {plural(len(result.labels), 'label')}"
+    console.print(f"[bold]{escape(result.model)}[/]  {escape(judged)}")
+    table = _table("measure", "value", "95 % interval", "better")
+    for name, value in result.measures.items():
+        better = "higher" if MEASURES[name].higher_is_better else "lower"
+        cells = number(value.value, measure=name), interval(value, measure=name), better
+        table.add_row(MEASURES[name].title, *cells)
+    console.print(table)
+    ranked = sorted((label for label in result.labels if label.positives), key=lambda label: label.value)
+    worst = [f"{label.display_name} {number(label.value)}" for label in ranked[:_MOST_LABELS]]
+    console.print(f"Worst labels by average precision: {', '.join(worst)}", markup=False)
+    if result.left_out:
+        console.print(f"Left out, because no picture has them: {some(result.left_out)}", markup=False)
+    if result.bad:
+        names = some([picture.name for picture in result.bad], at_most=5)
+        console.print(f"{plural(len(result.bad), 'picture')} could not be judged: {names}", markup=False)
+    for note in result.notes:
+        console.print(note, markup=False)
+
+
+def _show_comparison(result: Comparison) -> None:
+    """Print all measures of both models, and the labels that clearly changed."""
+    from manylabel.evaluation import MEASURES
+    from manylabel.evaluation.pages.words import interval, number, plural, some
+
+    console = Console(highlight=False)
+    console.print(f"{plural(result.num_pictures, 'picture')} of {result.dataset}", markup=False)
+    table = _table("measure", result.first, result.second, "change", "95 % interval", "p", "verdict")
+    for name, change in result.measures.items():
+        table.add_row(
+            MEASURES[name].title,
+            number(change.first, measure=name),
+            number(change.second, measure=name),
+            number(change.difference.value, measure=name, signed=True),
+            interval(change.difference, measure=name, signed=True),
+            "" if change.p_value is None else f"{change.p_value:.3f}",
+            change.verdict,
+        )
+    console.print(table)
+    for verdict in ("better", "worse"):
+        changed = sorted(
+            (label for label in result.labels if label.verdict == verdict),
+            key=lambda label: -abs(label.difference.value),
+        )
+        names = [f"{label.display_name} {number(label.difference.value, signed=True)}" for label in changed]
+        console.print(f"{plural(len(names), 'label')} clearly {verdict}: {some(names) or 'none'}", markup=False)
+    pairs = result.pairs
+    console.print(
+        f"Pairs of labels that improved together: {pairs.improved:,} of {pairs.pairs:,} ({100 * pairs.share:.0f} %), "
+        f"{pairs.clearly_improved:,} of them clearly",
+        markup=False,
+    )
+    for note in result.notes:
+        console.print(note, markup=False)
+
+
+def _table(*columns: str) -> Table:
+    """Return an empty table; all columns but the first hold numbers."""
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for position, column in enumerate(columns):
+        table.add_column(escape(column), justify="right" if position else "left")
+    return table

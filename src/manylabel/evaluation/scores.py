@@ -1,0 +1,296 @@
+"""Scores beside the truth: what a model says of the pictures of a data set, ready to be judged.
+
+Letters in shape comments: N pictures, L labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import csr_array
+from torch import Tensor
+
+from manylabel.classifier import Classifier
+from manylabel.data import PictureDataset, PictureLoader, eval_transform
+from manylabel.errors import ConfigError, DataError, LabelError, list_choices
+from manylabel.metrics.inputs import Judged, check
+from manylabel.types import BadPicture, LabelSpace
+
+__all__ = ["LabelMatch", "ScoredPictures", "match_labels", "score"]
+
+Progress = Callable[[int, int], None]
+"""Called with how many pictures are done, and how many there are."""
+
+
+@dataclass(frozen=True, eq=False)
+class ScoredPictures:
+    """What a model says of some pictures, beside what is true.
+
+    Args:
+        names: What each picture is called.
+        scores: ``[N, L]``, probabilities, never logits.
+        targets: ``[N, L]``, true where a label is present.
+        known: ``[N, L]``, true where it is known whether a label is present.
+        labels: The labels, in the order of the columns.
+        indices: ``[N]``, the pictures' positions in their data set.
+        areas: ``[N, L]``, the share of the picture that the largest object of a label covers, where the data tell.
+        thresholds: From which score on a label counts as predicted, one per label; 0.5 for all when left out.
+        single_label: Whether every picture has exactly one label.
+        model: What to call the model in reports.
+        dataset: What to call the data set in reports.
+        bad: Pictures of the data set that are not among these, and why.
+        notes: What a reader of a report should know, such as labels that were left out.
+
+    Raises:
+        ConfigError: The shapes differ, or the scores are no probabilities.
+
+    Examples:
+        >>> scored = ScoredPictures.from_arrays([[0.9, 0.2]], [[1, 0]], labels=["cat", "dog"])
+        >>> scored.names, len(scored), scored.predicted.tolist()
+        (('picture 0',), 1, [[True, False]])
+    """
+
+    names: tuple[str, ...]
+    scores: Tensor
+    targets: Tensor
+    known: Tensor
+    labels: LabelSpace
+    indices: NDArray[np.int64]
+    areas: csr_array | None = None
+    thresholds: tuple[float, ...] | None = None
+    single_label: bool = False
+    model: str = "model"
+    dataset: str = "pictures"
+    bad: tuple[BadPicture, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        expected = (len(self.names), len(self.labels))
+        if self.scores.shape != expected:
+            raise ConfigError(f"scores must be [pictures, labels] = {list(expected)}, got {list(self.scores.shape)}")
+        check(self.scores, self.targets, self.known)
+        if self.scores.numel() and not (self.scores.min() >= 0 and self.scores.max() <= 1):
+            low, high = self.scores.min().item(), self.scores.max().item()
+            raise ConfigError(
+                f"scores must be probabilities in 0..1, got {low:.4g} to {high:.4g}; "
+                "if these are logits, apply sigmoid (or softmax, for one label per picture) first"
+            )
+        if self.thresholds is not None and len(self.thresholds) != len(self.labels):
+            raise ConfigError(f"give one threshold for each of {len(self.labels)} labels, got {len(self.thresholds)}")
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @property
+    def judged(self) -> Judged:
+        """Scores and truth as the metrics want them; nothing is said to be unknown where all is known."""
+        return check(self.scores, self.targets, None if self.known.all() else self.known)
+
+    @cached_property
+    def predicted(self) -> Tensor:
+        """True where a score reaches its threshold, ``[N, L]``."""
+        limits = 0.5 if self.thresholds is None else self.thresholds
+        return self.scores >= torch.as_tensor(limits, dtype=self.scores.dtype)
+
+    @classmethod
+    def from_arrays(
+        cls,
+        scores: ArrayLike | Tensor,
+        targets: ArrayLike | Tensor,
+        *,
+        labels: LabelSpace | Sequence[str],
+        known: ArrayLike | Tensor | None = None,
+        names: Sequence[str] | None = None,
+        model: str = "model",
+    ) -> ScoredPictures:
+        """Put scores from anywhere beside the truth.
+
+        Args:
+            scores: ``[N, L]``, probabilities.
+            targets: ``[N, L]``, 1 where a label is present, else 0.
+            labels: The labels, in the order of the columns.
+            known: ``[N, L]``, true where the target is known; everything is when left out.
+            names: What each picture is called; numbered when left out.
+            model: What to call the model in reports.
+        """
+        values = torch.as_tensor(scores, dtype=torch.float32).contiguous()
+        truth = torch.as_tensor(targets).bool()
+        return cls(
+            names=tuple(names if names is not None else (f"picture {number}" for number in range(len(values)))),
+            scores=values,
+            targets=truth,
+            known=torch.ones_like(truth) if known is None else torch.as_tensor(known).bool(),
+            labels=labels if isinstance(labels, LabelSpace) else LabelSpace(labels),
+            indices=np.arange(len(values)),
+            model=model,
+        )
+
+    @classmethod
+    def from_dataset(
+        cls,
+        dataset: PictureDataset,
+        indices: NDArray[np.int64],
+        scores: Tensor,
+        *,
+        thresholds: tuple[float, ...] | None,
+        model: str,
+        bad: Sequence[BadPicture],
+        notes: Sequence[str],
+    ) -> ScoredPictures:
+        """Put scores of some pictures of a data set, with the same labels, beside what the data set says of them."""
+        part = dataset.subset(indices)
+        targets, known = part.targets.dense()
+        return cls(
+            names=tuple(part.pictures.name(position) for position in range(len(part))),
+            scores=scores.contiguous(),
+            targets=torch.from_numpy(targets).bool(),
+            known=torch.from_numpy(known),
+            labels=dataset.labels,
+            indices=indices,
+            areas=part.areas,
+            thresholds=thresholds,
+            single_label=dataset.single_label,
+            model=model,
+            dataset=dataset.name,
+            bad=tuple(bad),
+            notes=tuple(notes),
+        )
+
+
+@dataclass(frozen=True)
+class LabelMatch:
+    """Which labels of a data set are judged, and where a model has them.
+
+    Args:
+        names: The labels that are judged, in the data set's order.
+        columns: Where the model has them.
+        notes: Which labels are not judged, in words.
+    """
+
+    names: tuple[str, ...]
+    columns: tuple[int, ...]
+    notes: tuple[str, ...]
+
+
+def match_labels(offered: Sequence[str], wanted: LabelSpace, *, model: str, common_labels: bool = False) -> LabelMatch:
+    """Find the labels of a data set among those of a model.
+
+    Args:
+        offered: The labels that the model has.
+        wanted: The labels of the data set.
+        model: What to call the model in messages.
+        common_labels: Whether to judge only the labels that both have; otherwise all of the data set are needed.
+
+    Raises:
+        LabelError: A label of the data set is not offered, or with `common_labels`, none is.
+
+    Examples:
+        >>> match_labels(["dog", "cat", "cow"], LabelSpace(["cat", "dog"]), model="tagger").columns
+        (1, 0)
+    """
+    places = {name: column for column, name in enumerate(offered)}
+    names = tuple(name for name in wanted if name in places)
+    missing = [name for name in wanted if name not in places]
+    if missing and not (common_labels and names):
+        raise LabelError(
+            f"{model} lacks {len(missing)} of the data set's {len(wanted)} labels, such as {missing[0]!r}; "
+            f"{list_choices(missing[0], offered)}; to judge only the labels that both have, ask for common labels "
+            "(--common-labels)"
+        )
+    notes = []
+    if missing:
+        notes.append(f"The model lacks {_listed(missing)} of the data set; not judged.")
+    if len(names) < len(places):
+        extra = [name for name in offered if name not in wanted]
+        notes.append(f"The data set lacks {_listed(extra)} of the model; not judged.")
+    return LabelMatch(names, tuple(places[name] for name in names), tuple(notes))
+
+
+@torch.inference_mode()
+def score(
+    model: Classifier,
+    dataset: PictureDataset,
+    *,
+    name: str | None = None,
+    batch_size: int = 32,
+    num_workers: int = 0,
+    device: str | torch.device | None = None,
+    common_labels: bool = False,
+    max_bad_share: float = 0.01,
+    progress: Progress | None = None,
+) -> ScoredPictures:
+    """Let a model say what is in the pictures of a data set.
+
+    Args:
+        model: The classifier, trained or not.
+        dataset: The pictures, and what is true of them.
+        name: What to call the model in reports; its head and backbone when left out.
+        batch_size: How many pictures go through the model at once.
+        num_workers: Processes that decode pictures, beside the main one.
+        device: Where the model is moved to and runs; where it is when left out.
+        common_labels: Whether to judge only the labels that both have; otherwise all of the data set are needed.
+        max_bad_share: The share of pictures that may be unreadable; they are left out and listed.
+        progress: Called after each batch with the number of pictures done, and of all.
+
+    Returns:
+        The scores beside the truth, in the data set's order of pictures and labels.
+
+    Raises:
+        LabelError: The model lacks a label of the data set.
+        BadPicturesError: Too many pictures cannot be read.
+
+    Examples:
+        >>> from manylabel import heads
+        >>> from manylabel.data import scenes
+        >>> dataset = scenes(4)
+        >>> model = Classifier.create("resnet10t", head=heads.LinearHead, labels=dataset.labels, pretrained=False)
+        >>> len(score(model, dataset))
+        4
+    """
+    name = name or f"{type(model.head).__name__} on {model.backbone.name}"
+    match = match_labels(model.labels.names, dataset.labels, model=name, common_labels=common_labels)
+    if len(match.names) < len(dataset.labels):
+        dataset = dataset.select_labels(match.names)
+    device = next(model.parameters()).device if device is None else device
+    model.to(device)
+    loader = PictureLoader(
+        dataset,
+        transform=eval_transform(model.input_spec),
+        batch_size=batch_size,
+        num_workers=num_workers,
+        max_bad_share=max_bad_share,
+    )
+    scores, indices = [torch.empty(0, len(match.names))], [torch.empty(0, dtype=torch.int64)]
+    was_training = model.training
+    model.eval()
+    try:
+        for batch in loader:
+            logits = model(batch.images.to(device))
+            scores.append(model.scores(logits)[:, match.columns].float().cpu())
+            indices.append(batch.indices)
+            if progress is not None:
+                progress(int(batch.indices[-1]) + 1, len(dataset))
+    finally:
+        model.train(was_training)
+    if len(scores) == 1:
+        raise DataError(f"{dataset.name} has no picture that can be read; run: manylabel data check SPEC")
+    return ScoredPictures.from_dataset(
+        dataset,
+        torch.cat(indices).numpy(),
+        torch.cat(scores).clone(),  # what inference mode made could not be used outside of it in every way
+        thresholds=None if model.thresholds is None else tuple(model.thresholds[column] for column in match.columns),
+        model=name,
+        bad=loader.bad,
+        notes=match.notes,
+    )
+
+
+def _listed(names: Sequence[str], *, at_most: int = 5) -> str:
+    """Return how many labels these are, and the first few."""
+    more = ", ..." if len(names) > at_most else ""
+    return f"{len(names)} label{'' if len(names) == 1 else 's'} ({', '.join(names[:at_most])}{more})"
