@@ -175,7 +175,7 @@ class Classifier(nn.Module):
         for position, picture in enumerate(pictures, start):
             name = str(picture) if isinstance(picture, str | Path) else f"picture {position}"
             try:
-                images.append(transform(_to_image(picture, name, at_least=self.input_spec.size)))
+                images.append(transform(_to_image(picture, name, at_least=transform.at_least)))
                 names.append(name)
             except PictureError as error:
                 if not skip_bad:

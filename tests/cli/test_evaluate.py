@@ -1,0 +1,104 @@
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from manylabel import heads
+from manylabel.classifier import Classifier
+from manylabel.cli.main import app
+from manylabel.data import scenes
+from manylabel.errors import DataError, OutputExistsError
+
+SPEC = "scenes:12"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with a model, its scores would be those of no one, and two files of scores."""
+    folder = tmp_path_factory.mktemp("models")
+    dataset = scenes(12)
+    model = Classifier.create(
+        "resnet10t", head=heads.LinearHead, labels=dataset.labels, pretrained=False, image_size=64
+    )
+    model.save(folder / "tagger")
+    targets, _ = dataset.targets.dense()
+    noise = np.random.default_rng(0).random(targets.shape)
+    names = np.array([dataset.pictures.name(index) for index in range(12)])
+    for name, weight in (("weak", 0.1), ("strong", 0.6)):
+        scores = weight * targets + (1 - weight) * noise
+        np.savez(folder / f"{name}.npz", scores=scores, pictures=names, labels=np.array(dataset.labels.names))
+    return folder
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, list(map(str, arguments)), env={"COLUMNS": "160"}, catch_exceptions=False)
+
+
+def test_a_model_is_judged_and_its_scores_give_the_same_again(folder, tmp_path):
+    outputs = {kind: tmp_path / f"out.{kind}" for kind in ("json", "html", "csv")}
+    result = run(
+        *("evaluate", folder / "tagger", "--data", SPEC, "--draws", "30", "--json", outputs["json"]),
+        *("--html", outputs["html"], "--scores", outputs["csv"]),
+    )
+    assert result.exit_code == 0
+    assert result.stdout.startswith("tagger  12 pictures of scenes")
+    assert "Worst labels by average precision: " in result.output
+    assert all(f"Wrote {path}" in result.output for path in outputs.values())
+    assert "<title>Evaluation of tagger</title>" in outputs["html"].read_text(encoding="utf-8")
+    from_model = json.loads(outputs["json"].read_text(encoding="utf-8"))
+    again = json.loads(run("evaluate", outputs["csv"], "--data", SPEC, "--draws", "30", "--json", "-").stdout)
+    assert again["measures"] == from_model["measures"]
+    assert again["model"] == "out.csv"
+
+
+def test_two_files_of_scores_are_compared(folder, tmp_path):
+    page = tmp_path / "page.html"
+    result = run(
+        *("compare", folder / "weak.npz", folder / "strong.npz", "--data", SPEC, "--draws", "50", "--html", page),
+    )
+    assert result.exit_code == 0
+    first = next(line for line in result.output.splitlines() if line.startswith("mAP "))
+    assert first.split()[-1] == "better"
+    assert "clearly better: " in result.output
+    assert "Pairs of labels that improved together: " in result.output
+    assert "<title>strong.npz against weak.npz</title>" in page.read_text(encoding="utf-8")
+
+
+def test_a_model_is_compared_with_a_file(folder):
+    result = run("compare", folder / "tagger", folder / "strong.npz", "--data", SPEC, "--draws", "0", "--json", "-")
+    assert json.loads(result.stdout)["first"] == "tagger"
+
+
+def test_models_of_the_same_name_are_told_apart_by_their_folders(folder, tmp_path):
+    other = tmp_path / "strong.npz"
+    other.write_bytes((folder / "strong.npz").read_bytes())
+    result = run("compare", folder / "strong.npz", other, "--data", SPEC, "--draws", "0", "--json", "-")
+    assert json.loads(result.stdout)["second"] == str(other)
+
+
+def test_nothing_is_overwritten_unless_asked(folder, tmp_path):
+    output = tmp_path / "out.json"
+    output.write_text("mine", encoding="utf-8")
+    command = ["evaluate", folder / "weak.npz", "--data", SPEC, "--draws", "0", "--json", output]
+    with pytest.raises(OutputExistsError):
+        run(*command)
+    assert output.read_text(encoding="utf-8") == "mine"
+    assert run(*command, "--overwrite").exit_code == 0
+    assert "measures" in json.loads(output.read_text(encoding="utf-8"))
+
+
+def test_scores_of_other_pictures_are_one_sentence(folder):
+    with pytest.raises(DataError, match="no scores for 28 of the 40 pictures of scenes"):
+        run("evaluate", folder / "weak.npz", "--data", "scenes:40")
+
+
+def test_help_does_not_wait_for_torch():
+    code = (
+        "import sys\nfrom typer.testing import CliRunner\nfrom manylabel.cli.main import app\n"
+        "for name in ('evaluate', 'compare'):\n    assert CliRunner().invoke(app, [name, '--help']).exit_code == 0\n"
+        "sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,169 @@
+import numpy as np
+import polars as pl
+import pytest
+import torch
+
+from manylabel.data import Files, PictureDataset
+from manylabel.errors import ConfigError, DataError, LabelError, OutputExistsError
+from manylabel.evaluation import ScoredPictures, read_scores, save_scores
+from manylabel.targets import Targets
+from manylabel.types import LabelSpace
+
+NAMES = ("in/a.jpg", "in/b.jpg", "in/c.jpg")
+
+
+@pytest.fixture
+def dataset():
+    targets = Targets.from_lists([[0], [0, 1], []], num_labels=2, unknown=[[], [], [1]])
+    return PictureDataset(Files("photos", NAMES), targets, LabelSpace(["cat", "dog"]), name="pets")
+
+
+@pytest.fixture
+def scored():
+    scores = torch.tensor([[0.1, 1 / 3], [0.5, 0.7], [0.0, 1.0]])
+    return ScoredPictures.from_arrays(scores, torch.zeros(3, 2), labels=["cat", "dog"], names=NAMES)
+
+
+def write(path, text):
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("ending", ["csv", "npz", "parquet"])
+def test_what_was_saved_is_read_again_to_the_last_bit(tmp_path, dataset, scored, ending):
+    found = read_scores(save_scores(scored, tmp_path / f"scores.{ending}"), dataset)
+    assert (found.scores == scored.scores).all()
+    assert found.names == NAMES
+    assert found.model == f"scores.{ending}"
+
+
+def test_the_truth_comes_from_the_data_set(tmp_path, dataset, scored):
+    found = read_scores(save_scores(scored, tmp_path / "scores.npz"), dataset)
+    assert found.targets.int().tolist() == [[1, 0], [1, 1], [0, 0]]
+    assert found.known.int().tolist() == [[1, 1], [1, 1], [1, 0]]
+    assert found.dataset == "pets"
+
+
+def test_npz_keeps_thresholds(tmp_path, dataset, scored):
+    from dataclasses import replace
+
+    save_scores(replace(scored, thresholds=(0.25, 0.75)), tmp_path / "scores.npz")
+    assert read_scores(tmp_path / "scores.npz", dataset).thresholds == (0.25, 0.75)
+
+
+def test_a_long_table_in_any_order_is_read(tmp_path, dataset):
+    rows = [f"{name},{label},{score}" for name, label, score in reversed([
+        ("in/a.jpg", "cat", 0.1), ("in/a.jpg", "dog", 0.2), ("in/b.jpg", "cat", 0.3),
+        ("in/b.jpg", "dog", 0.4), ("in/c.jpg", "cat", 0.5), ("in/c.jpg", "dog", 0.6),
+    ])]  # fmt: skip
+    found = read_scores(write(tmp_path / "scores.csv", "\n".join(["picture,label,score", *rows])), dataset)
+    torch.testing.assert_close(found.scores, torch.tensor([[0.1, 0.2], [0.3, 0.4], [0.5, 0.6]]))
+
+
+def test_a_wide_table_with_labels_in_another_order_and_more_of_them_is_read(tmp_path, dataset):
+    frame = pl.DataFrame({"image": NAMES, "cow": [0.9] * 3, "dog": [0.2, 0.4, 0.6], "cat": [0.1, 0.3, 0.5]})
+    frame.write_parquet(tmp_path / "scores.parquet")
+    found = read_scores(tmp_path / "scores.parquet", dataset)
+    torch.testing.assert_close(found.scores, torch.tensor([[0.1, 0.2], [0.3, 0.4], [0.5, 0.6]]))
+    assert found.notes == ("The data set lacks 1 label (cow) of the model; not judged.",)
+
+
+@pytest.mark.parametrize(
+    "names", [("a.jpg", "b.jpg", "c.jpg"), ("a", "b", "c"), (r"D:\x\a.png", r"D:\x\b.png", r"D:\x\c.png")]
+)
+def test_pictures_are_found_by_their_file_name_too(tmp_path, dataset, names):
+    pl.DataFrame({"picture": names, "cat": [0.1, 0.3, 0.5], "dog": [0.0] * 3}).write_csv(tmp_path / "scores.csv")
+    torch.testing.assert_close(
+        read_scores(tmp_path / "scores.csv", dataset).scores[:, 0], torch.tensor([0.1, 0.3, 0.5])
+    )
+
+
+def test_file_names_that_could_be_of_two_pictures_match_none(tmp_path):
+    targets = Targets.from_lists([[0], []], num_labels=1)
+    dataset = PictureDataset(Files("photos", ["x/a.jpg", "y/a.jpg"]), targets, LabelSpace(["cat"]))
+    with pytest.raises(DataError, match="no scores for 2 of the 2 pictures"):
+        read_scores(write(tmp_path / "scores.csv", "picture,cat\na.jpg,0.5\nb.jpg,0.5"), dataset)
+
+
+def test_missing_pictures_are_an_error_that_shows_both_names(tmp_path, dataset):
+    path = write(tmp_path / "scores.csv", "picture,cat,dog\nin/a.jpg,0.1,0.2\nin/b.jpg,0.1,0.2")
+    with pytest.raises(DataError, match=r"no scores for 1 of the 3 pictures of pets, such as 'in/c.jpg'; .*'in/a.jpg'"):
+        read_scores(path, dataset)
+
+
+def test_a_few_missing_pictures_are_left_out_and_listed(tmp_path, dataset):
+    path = write(tmp_path / "scores.csv", "picture,cat,dog\nin/a.jpg,0.1,0.2\nin/c.jpg,0.3,0.4")
+    found = read_scores(path, dataset, max_missing_share=0.5)
+    assert found.names == ("in/a.jpg", "in/c.jpg")
+    assert found.indices.tolist() == [0, 2]
+    assert [(picture.index, picture.name) for picture in found.bad] == [(1, "in/b.jpg")]
+
+
+def test_a_missing_label_is_an_error_unless_common_labels_are_asked_for(tmp_path, dataset):
+    path = write(tmp_path / "scores.csv", "picture,cat,dgo\n" + "".join(f"{name},0.1,0.2\n" for name in NAMES))
+    with pytest.raises(LabelError, match=r"lacks 1 of the data set's 2 labels, such as 'dog'; did you mean 'dgo'"):
+        read_scores(path, dataset)
+    found = read_scores(path, dataset, common_labels=True)
+    assert found.labels.names == ("cat",)
+    assert found.targets.shape == (3, 1)
+    assert len(found.notes) == 2
+
+
+def test_no_label_in_common_is_an_error(tmp_path, dataset):
+    path = write(tmp_path / "scores.csv", "picture,cow\n" + "".join(f"{name},0.1\n" for name in NAMES))
+    with pytest.raises(LabelError, match="lacks 2 of the data set's 2 labels"):
+        read_scores(path, dataset, common_labels=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "picture,cat,dog\nin/a.jpg,3.5,-2\nin/b.jpg,0,0\nin/c.jpg,0,0",
+            "got -2 to 3.5; if these are logits, apply sigmoid",
+        ),
+        ("picture,cat,dog\nin/a.jpg,x,0\nin/b.jpg,0,0\nin/c.jpg,0,0", "such as 0.25, got 'x' in column 'cat'"),
+        (
+            "picture,cat,dog\nin/a.jpg,,0\nin/b.jpg,0,0\nin/c.jpg,0,0",
+            "lacks 1 of 6 scores, such as .*'in/a.jpg' and label 'cat'",
+        ),
+        ("picture,cat,dog\nin/a.jpg,0,0\nin/a.jpg,0,0", "'in/a.jpg' stands twice"),
+        ("picture,label,score\na,cat,0\na,dog,0\na,cat,1", "two scores for picture 'a' and label 'cat'"),
+    ],
+    ids=["logits", "text", "gap", "doubled picture", "doubled pair"],
+)
+def test_bad_scores_are_errors_that_say_where(tmp_path, dataset, text, message):
+    with pytest.raises((ConfigError, DataError), match=message):
+        read_scores(write(tmp_path / "scores.csv", text), dataset)
+
+
+def test_an_npz_file_that_is_not_one_is_an_error(tmp_path, dataset):
+    np.savez(tmp_path / "other.npz", logits=np.zeros((3, 2)))
+    with pytest.raises(DataError, match="no array 'scores'; there is: logits"):
+        read_scores(tmp_path / "other.npz", dataset)
+    np.savez(tmp_path / "shape.npz", scores=np.zeros((2, 2)), pictures=np.array(NAMES), labels=np.array(["cat", "dog"]))
+    with pytest.raises(DataError, match=r"\[pictures, labels\] = \[3, 2\], got \[2, 2\]"):
+        read_scores(tmp_path / "shape.npz", dataset)
+    np.savez(
+        tmp_path / "objects.npz",
+        scores=np.zeros((3, 2)),
+        pictures=np.array(NAMES, dtype=object),
+        labels=np.array(["a", "b"]),
+    )
+    with pytest.raises(DataError, match="names must be arrays of text"):
+        read_scores(tmp_path / "objects.npz", dataset)
+    write(tmp_path / "text.npz", "hello")
+    with pytest.raises(DataError, match="cannot read"):
+        read_scores(tmp_path / "text.npz", dataset)
+
+
+def test_saving_refuses_other_endings_overwriting_and_a_label_called_picture(tmp_path, scored):
+    with pytest.raises(DataError, match=r"cannot write scores to scores.xlsx; there is: .csv, .npz, .parquet"):
+        save_scores(scored, tmp_path / "scores.xlsx")
+    save_scores(scored, tmp_path / "scores.csv")
+    with pytest.raises(OutputExistsError):
+        save_scores(scored, tmp_path / "scores.csv")
+    odd = ScoredPictures.from_arrays([[0.5]], [[1]], labels=["picture"])
+    with pytest.raises(DataError, match=r"write .npz instead"):
+        save_scores(odd, tmp_path / "odd.csv")
+    save_scores(odd, tmp_path / "odd.npz")

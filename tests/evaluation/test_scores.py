@@ -1,0 +1,107 @@
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from manylabel import heads
+from manylabel.classifier import Classifier
+from manylabel.data import Files, PictureDataset, scenes
+from manylabel.errors import BadPicturesError, ConfigError, LabelError
+from manylabel.evaluation import ScoredPictures, evaluate, score
+from manylabel.targets import Targets
+from manylabel.types import LabelSpace
+
+
+@pytest.fixture(scope="module")
+def dataset():
+    return scenes(5)
+
+
+def classifier(labels, **settings):
+    torch.manual_seed(0)
+    return Classifier.create(
+        "resnet10t", head=heads.LinearHead, labels=labels, pretrained=False, image_size=64, **settings
+    )
+
+
+def test_scores_are_what_the_model_predicts(dataset):
+    model = classifier(dataset.labels).train()
+    seen = []
+    scored = score(model, dataset, batch_size=2, progress=lambda done, total: seen.append((done, total)))
+    pictures = [dataset.pictures[index] for index in range(5)]
+    torch.testing.assert_close(scored.scores, model.predict(pictures).scores)
+    assert scored.targets.equal(torch.from_numpy(dataset.targets.dense()[0]).bool())
+    assert scored.names == tuple(dataset.pictures.name(index) for index in range(5))
+    assert scored.model == "LinearHead on resnet10t"
+    assert seen == [(2, 5), (4, 5), (5, 5)]
+    assert model.training
+
+
+def test_labels_are_put_into_the_order_of_the_data_set(dataset):
+    names = list(reversed(dataset.labels.names))
+    model = classifier(["unheard-of", *names])
+    model.thresholds = tuple(np.linspace(0.1, 0.9, len(model.labels)))
+    scored = score(model, dataset)
+    predicted = model.predict([dataset.pictures[index] for index in range(5)])
+    torch.testing.assert_close(scored.scores, predicted.scores[:, 1:].flip(1))
+    assert scored.thresholds == tuple(reversed(model.thresholds[1:]))
+    assert "unheard-of" in scored.notes[0]
+
+
+def test_a_label_that_the_model_lacks_is_an_error_unless_common_labels_are_asked_for(dataset):
+    model = classifier(dataset.labels.names[:3])
+    with pytest.raises(LabelError, match="--common-labels"):
+        score(model, dataset)
+    assert score(model, dataset, common_labels=True).labels.names == dataset.labels.names[:3]
+
+
+def test_softmax_is_used_for_single_label_models(dataset):
+    scored = score(classifier(dataset.labels, single_label=True), dataset)
+    torch.testing.assert_close(scored.scores.sum(dim=1), torch.ones(5))
+
+
+def test_a_picture_that_cannot_be_read_is_left_out_and_listed(tmp_path, dataset):
+    for index in (0, 1):
+        (tmp_path / f"{index}.png").write_bytes(dataset.pictures[index])
+    (tmp_path / "bad.png").write_bytes(b"no picture")
+    pictures = Files(tmp_path, ["0.png", "bad.png", "1.png"])
+    mixed = PictureDataset(pictures, Targets.from_lists([[0], [1], [1]], num_labels=2), LabelSpace(["cat", "dog"]))
+    model = classifier(["cat", "dog"])
+    with pytest.raises(BadPicturesError):
+        score(model, mixed)
+    scored = score(model, mixed, max_bad_share=0.5)
+    assert scored.names == ("0.png", "1.png")
+    assert scored.indices.tolist() == [0, 2]
+    assert scored.targets.int().tolist() == [[1, 0], [0, 1]]
+    assert [picture.name for picture in evaluate(scored, draws=0).bad] == ["bad.png"]
+
+
+def test_a_model_on_another_device_type_of_head_is_scored(dataset):
+    class Constant(nn.Module):
+        stages = (-1,)
+
+        def __init__(self, in_channels, num_labels):
+            super().__init__()
+            self.in_channels, self.num_labels = in_channels, num_labels
+            self.bias = nn.Parameter(torch.zeros(num_labels))
+
+        def forward(self, features):
+            return self.bias.expand(len(features[-1]), -1)
+
+    labels = dataset.labels
+    model = Classifier.create("resnet10t", head=Constant, labels=labels, pretrained=False, image_size=64)
+    assert (score(model, dataset, device="cpu").scores == 0.5).all()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"scores": [[1.5, 0.2]]}, "in 0..1, got 0.2 to 1.5; if these are logits"),
+        ({"scores": [[0.5]]}, r"\[pictures, labels\] = \[1, 2\], got \[1, 1\]"),
+        ({"scores": [[float("nan"), 0.5]]}, "NaN"),
+        ({"targets": [[1]]}, "targets must have the shape"),
+    ],
+)
+def test_rejects_what_is_no_score_or_does_not_fit(settings, message):
+    with pytest.raises(ConfigError, match=message):
+        ScoredPictures.from_arrays(**{"scores": [[0.5, 0.2]], "targets": [[1, 0]], "labels": ["a", "b"]} | settings)
