@@ -1,7 +1,42 @@
-"""What all tests share."""
+"""What several test files share: settings of property tests, and a browser, where there is one."""
 
+import os
+import shutil
+
+import pytest
 from hypothesis import settings
 
 # Machines differ and CI is busy: no test fails because it was slow, and every run tries the same examples.
 settings.register_profile("manylabel", deadline=None, derandomize=True)
 settings.load_profile("manylabel")
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory):
+    """Chromium, driven by selenium, without a network; it logs what it requests and what goes wrong."""
+    chromium, driver = shutil.which("chromium") or shutil.which("chromium-browser"), shutil.which("chromedriver")
+    if not (chromium and driver):
+        missing = "Chromium and chromedriver are not both installed, so the pages were not tried in a browser"
+        if os.environ.get("MANYLABEL_REQUIRE_BROWSER") == "1":
+            pytest.fail(missing)
+        pytest.skip(missing)
+    from selenium import webdriver
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = chromium
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    for flag in (
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-quic",
+        "--no-first-run",
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-sync",
+        f"--user-data-dir={tmp_path_factory.mktemp('chromium')}",
+    ):
+        options.add_argument(flag)
+    window = webdriver.Chrome(options=options, service=webdriver.ChromeService(executable_path=driver))
+    yield window
+    window.quit()

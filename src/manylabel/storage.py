@@ -9,7 +9,7 @@ from pathlib import Path
 
 from manylabel.errors import OutputExistsError
 
-__all__ = ["replacing", "replacing_folder", "write_text"]
+__all__ = ["refuse_existing", "replacing", "replacing_folder", "write_text"]
 
 
 @contextmanager
@@ -104,11 +104,29 @@ def write_text(path: str | Path, text: str, *, overwrite: bool = False) -> Path:
     return Path(path)
 
 
+def refuse_existing(path: str | Path, *, overwrite: bool = False) -> None:
+    """Refuse to overwrite a file or folder, before the work whose result goes there.
+
+    Args:
+        path: Where something is to be written.
+        overwrite: Whether what is there may be replaced; then nothing is refused.
+
+    Raises:
+        OutputExistsError: The file is there and `overwrite` is false.
+
+    Example:
+        >>> refuse_existing(Path(tempfile.mkdtemp()))
+        Traceback (most recent call last):
+        manylabel.errors.OutputExistsError: ... exists already; choose another name ...
+    """
+    if Path(path).exists() and not overwrite:
+        raise OutputExistsError(f"{path} exists already; choose another name or ask to overwrite it (--overwrite)")
+
+
 def _ready(path: str | Path, *, overwrite: bool) -> Path:
     """Refuse what would be overwritten and make the parent folders."""
     path = Path(path)
-    if path.exists() and not overwrite:
-        raise OutputExistsError(f"{path} exists already; choose another name or ask to overwrite it (--overwrite)")
+    refuse_existing(path, overwrite=overwrite)
     path.parent.mkdir(parents=True, exist_ok=True)
     return path
 

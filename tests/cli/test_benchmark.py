@@ -13,8 +13,9 @@ def test_prints_paper_and_ours_side_by_side() -> None:
     line = next(line for line in result.output.splitlines() if "K=400" in line and "self-attention" in line)
     assert "12.4" in line
     assert "8.8265" in line
-    assert "does not follow from the text" in line
-    assert "2 of 10 numbers differ" in result.output
+    assert line.rstrip().endswith("2)")
+    assert "2) does not follow from the text" in result.output
+    assert "2 of 10 numbers do not follow" in result.output
 
 
 def test_prints_json_for_programs() -> None:

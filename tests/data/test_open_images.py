@@ -1,12 +1,13 @@
 """The reader of Open Images, on folders of its official form."""
 
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from conformance.reader_suite import Example, SplitReaderSuite, draw
-from manylabel.data import image_level_labels, open_images
+from manylabel.data import open_images
 from manylabel.errors import ConfigError, DataError
 
 HEADER = "ImageID,Source,LabelName,Confidence"
@@ -71,7 +72,7 @@ class TestOpenImagesWithoutLists(SplitReaderSuite):
 
 
 def test_agrees_with_a_slow_reference_over_many_blocks(tmp_path, monkeypatch):
-    monkeypatch.setattr(image_level_labels, "BLOCK_BYTES", 64)
+    monkeypatch.setattr(import_module("manylabel.data.open_images.image_level_labels"), "BLOCK_BYTES", 64)
     generator = np.random.default_rng(0)
     said: dict[tuple[str, str], set[int]] = {}
     rows = []

@@ -39,25 +39,32 @@ def tables(
     if as_json:
         typer.echo(json.dumps([_to_dict(name, row) for name, rows in counted.items() for row in rows], indent=2))
         return
+    console = Console(highlight=False)
+    notes = list(dict.fromkeys(row.note for rows in counted.values() for row in rows if row.note))
     for name, rows in counted.items():
-        Console().print(_to_table(name, rows))
+        console.print(_to_table(name, rows, notes))
+    for number, note in enumerate(notes, 1):
+        console.print(f"{number}) {note}")
     count = sum(not row.agrees for rows in counted.values() for row in rows)
-    typer.echo(f"{count} of {sum(map(len, counted.values()))} numbers differ from the paper by 1 % or more (marked *).")
+    console.print(
+        f"{count} of {sum(map(len, counted.values()))} numbers do not follow from the paper's text (marked *)."
+    )
 
 
 def _to_dict(paper: str, row: TableRow) -> dict[str, object]:
     return {"of": paper, **asdict(row), "agrees": row.agrees}
 
 
-def _to_table(paper: str, rows: list[TableRow]) -> Table:
-    table = Table(title=paper, title_justify="left", header_style="bold")
+def _to_table(paper: str, rows: list[TableRow], notes: list[str]) -> Table:
+    """Lay rows out under each other; their notes are told by number."""
+    table = Table(title=paper, title_justify="left", title_style="bold", header_style="bold", box=None)
     for column in ("table", "row", "quantity"):
         table.add_column(column)
-    for column in ("paper", "ours", "difference"):
+    for column in ("paper", "ours", "difference", "note"):
         table.add_column(column, justify="right", no_wrap=True)
-    table.add_column("note")
     for row in rows:
-        mark = "" if row.agrees else "*"
-        numbers = (f"{row.paper:g}", f"{row.ours:.5g}", f"{row.difference:+.1%}{mark}")
-        table.add_row(row.table, row.row, row.quantity, *numbers, row.note)
+        bound, mark = "<" if row.is_bound else "", "" if row.agrees else "*"
+        numbers = (f"{bound}{row.paper:g}", f"{row.ours:.5g}", "" if row.is_bound else f"{row.difference:+.1%}{mark}")
+        note = f"{notes.index(row.note) + 1})" if row.note else ""
+        table.add_row(row.table, row.row, row.quantity, *numbers, note)
     return table

@@ -3,6 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from manylabel.data.check import CheckReport, check
 from manylabel.data.coco import coco
 from manylabel.data.dataset import PictureDataset
 from manylabel.data.decode import decode, picture_size
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FORMATS",
+    "CheckReport",
     "DecodedPictures",
     "EpochSampler",
     "Files",
@@ -35,6 +37,7 @@ __all__ = [
     "PictureLoader",
     "PictureSource",
     "PictureTransform",
+    "check",
     "class_aware_sampler",
     "coco",
     "collate",

@@ -5,6 +5,7 @@ Letters in shape comments: B pictures of a batch, L labels, H and W pixels.
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -13,6 +14,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from manylabel.data.dataset import PictureDataset
 from manylabel.data.decode import decode
@@ -215,14 +217,22 @@ class PictureLoader(DataLoader[Any]):
                 self._account(batch.bad)
                 if len(batch):
                     yield batch
-        except RuntimeError as error:
-            if "DataLoader worker (pid" not in str(error):
+        except Exception as error:
+            self._end_workers()
+            if not isinstance(error, RuntimeError) or "DataLoader worker (pid" not in str(error):
                 raise
             raise DataError(
                 f"a process that decodes pictures was ended from outside ({error}); most often memory ran out: "
                 f"lower num_workers ({self.num_workers}) or batch_size ({self.batches.batch_size}), "
                 "or give a container more shared memory"
             ) from error
+
+    def _end_workers(self) -> None:
+        """End the workers now: torch waits seconds for them later, and raises at odd times if one of them is dead."""
+        iterator, self._iterator = self._iterator, None
+        if isinstance(iterator, _MultiProcessingDataLoaderIter):
+            with suppress(RuntimeError):  # about the dead worker, while the others end
+                iterator._shutdown_workers()
 
     @property
     def bad(self) -> list[BadPicture]:

@@ -88,9 +88,9 @@ def train_transform(
 ) -> PictureTransform:
     """Return the training recipe of the papers: square resize, flip, Cutout, RandAugment, normalise.
 
-    The order is that of the code of ASL and ML-Decoder, where Cutout comes before RandAugment. The strength of
-    RandAugment is left open there; it is that of its own paper here. The flip is ours. Where the model wants its
-    pictures cropped (``spec.resize == "crop"``), the crop is at a random place instead of the centre.
+    Cutout comes before RandAugment, whose strength is torchvision's default (2 operations, magnitude 9). The flip is
+    ours. Where the model wants its pictures cropped (``spec.resize == "crop"``), the crop is at a random place instead
+    of the centre.
 
     Args:
         spec: How the model wants its pictures.

@@ -25,16 +25,16 @@ def to_tokens(feature: Tensor) -> Tensor:
     return feature.flatten(2).transpose(1, 2)
 
 
-def feed_forward(width: int, hidden: int, *, dropout: float, activation: type[nn.Module] = nn.ReLU) -> nn.Sequential:
+def feed_forward(width: int, hidden: int, *, dropout: float, activation: nn.Module) -> nn.Sequential:
     """Return the feed-forward block of a transformer layer, without its residual and norm.
 
     Example:
         >>> import torch
-        >>> feed_forward(8, 32, dropout=0.1)(torch.zeros(2, 5, 8)).shape
+        >>> feed_forward(8, 32, dropout=0.1, activation=nn.ReLU())(torch.zeros(2, 5, 8)).shape
         torch.Size([2, 5, 8])
     """
     return nn.Sequential(
-        nn.Linear(width, hidden), activation(), nn.Dropout(dropout), nn.Linear(hidden, width), nn.Dropout(dropout)
+        nn.Linear(width, hidden), activation, nn.Dropout(dropout), nn.Linear(hidden, width), nn.Dropout(dropout)
     )
 
 

@@ -212,7 +212,7 @@ class _Layer(nn.Module):
         super().__init__()
         self.self_attention = MultiHeadAttention(width, num_heads, dropout=dropout) if self_attention else None
         self.cross_attention = MultiHeadAttention(width, num_heads, dropout=dropout)
-        self.feed_forward = feed_forward(width, feedforward, dropout=dropout)
+        self.feed_forward = feed_forward(width, feedforward, dropout=dropout, activation=nn.ReLU(inplace=True))
         self.norm_query, self.norm_attention, self.norm_output = (nn.LayerNorm(width) for _ in range(3))
         self.dropout = nn.Dropout(dropout)
 

@@ -143,7 +143,7 @@ class _EncoderLayer(nn.Module):
     def __init__(self, width: int, num_heads: int, feedforward: int, dropout: float) -> None:
         super().__init__()
         self.self_attention = MultiHeadAttention(width, num_heads, dropout=dropout)
-        self.feed_forward = feed_forward(width, feedforward, dropout=dropout)
+        self.feed_forward = feed_forward(width, feedforward, dropout=dropout, activation=nn.ReLU(inplace=True))
         self.norm_attention, self.norm_output = nn.LayerNorm(width), nn.LayerNorm(width)
         self.dropout = nn.Dropout(dropout)
 
@@ -161,7 +161,7 @@ class _DecoderLayer(nn.Module):
         self.self_attention = MultiHeadAttention(width, num_heads, dropout=dropout) if self_attention else None
         self.norm_self = nn.LayerNorm(width) if self_attention else None
         self.cross_attention = MultiHeadAttention(width, num_heads, dropout=dropout)
-        self.feed_forward = feed_forward(width, feedforward, dropout=dropout)
+        self.feed_forward = feed_forward(width, feedforward, dropout=dropout, activation=nn.ReLU(inplace=True))
         self.norm_attention, self.norm_output = nn.LayerNorm(width), nn.LayerNorm(width)
         self.dropout = nn.Dropout(dropout)
 

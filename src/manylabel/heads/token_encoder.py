@@ -127,7 +127,7 @@ class _Layer(nn.Module):
         super().__init__()
         self.norm_attention, self.norm_feed_forward = nn.LayerNorm(width), nn.LayerNorm(width)
         self.attention = MultiHeadAttention(width, num_heads, head_width=head_width)
-        self.feed_forward = feed_forward(width, feedforward, dropout=dropout, activation=nn.GELU)
+        self.feed_forward = feed_forward(width, feedforward, dropout=dropout, activation=nn.GELU())
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, tokens: Tensor) -> Tensor:

@@ -16,6 +16,8 @@ class TableRow:
         paper: The number printed.
         ours: The number counted.
         note: What a reader must know to compare the two; always given where they do not agree.
+        rounding: By which share the two may differ: papers print two or three digits.
+        is_bound: Whether the paper only prints that the number is below `paper`.
 
     Example:
         >>> row = TableRow("Table 1", "GAP", "GMACs", paper=23.0, ours=22.94)
@@ -29,6 +31,8 @@ class TableRow:
     paper: float
     ours: float
     note: str = ""
+    rounding: float = 0.01
+    is_bound: bool = False
 
     @property
     def difference(self) -> float:
@@ -37,5 +41,5 @@ class TableRow:
 
     @property
     def agrees(self) -> bool:
-        """Whether both are the same but for rounding: papers print two or three digits, so within 1 %."""
-        return abs(self.difference) < 0.01
+        """Whether both are the same but for rounding, or ours keeps the bound that the paper prints."""
+        return self.ours < self.paper if self.is_bound else abs(self.difference) < self.rounding

@@ -1,0 +1,133 @@
+"""`manylabel data check`: what is in a data set, and what is wrong with it."""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from manylabel.storage import refuse_existing, write_text
+
+if TYPE_CHECKING:  # reports need torch, for which --help must not wait
+    from manylabel.data import CheckReport
+    from manylabel.data.check.report import LabelCount
+
+__all__ = ["check"]
+
+_MOST_ROWS = 40
+
+
+def check(
+    spec: Annotated[str, typer.Argument(help="The data set, such as voc:VOCdevkit/VOC2012,split=train.")],
+    as_json: Annotated[
+        str | None, typer.Option("--json", metavar="FILE", help="Write all that was found as JSON; - prints it.")
+    ] = None,
+    html: Annotated[str | None, typer.Option("--html", metavar="FILE", help="Write a page with pictures.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace files that are there.")] = False,
+    workers: Annotated[
+        int | None, typer.Option(min=0, help="Processes to read pictures in; one per core when left out, 0 for none.")
+    ] = None,
+) -> None:
+    """Say what is in a data set and what is wrong with it.
+
+    Reads every picture and every label: counts, sizes, files that cannot be read, duplicates, leaks between splits,
+    rare labels, labels that always come together.
+
+    The exit code is 1 if something would break training, else 0.
+    """
+    files = [path for path in (as_json, html) if path is not None and path != "-"]
+    for path in files:
+        refuse_existing(path, overwrite=overwrite)  # before the work, not after it
+    from manylabel import data
+
+    dataset = data.load(spec)
+    with _progress_bar() as progress:
+        report = data.check(dataset, num_workers=workers, progress=progress)
+    if html is not None:
+        from manylabel.data.check.page import check_page  # needs matplotlib
+
+        check_page(report, dataset).write(html, overwrite=overwrite)
+    if as_json is not None:
+        _write_json(report, as_json, overwrite=overwrite)
+    if as_json != "-":
+        _show(report)
+        typer.echo("".join(f"Wrote {path}\n" for path in files), nl=False)
+    raise typer.Exit(0 if report.is_sound else 1)
+
+
+@contextmanager
+def _progress_bar() -> Iterator[Callable[[int, int], None]]:
+    """Give what moves a bar on the standard error, so that the standard output stays clean."""
+    columns = (TextColumn("reading pictures"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def _write_json(report: "CheckReport", path: str, *, overwrite: bool) -> None:
+    text = json.dumps(report.to_dict(), indent=2)
+    if path == "-":
+        typer.echo(text)
+    else:
+        write_text(path, text, overwrite=overwrite)
+
+
+def _show(report: "CheckReport") -> None:
+    """Print the key figures, the table of labels and the sentences."""
+    console = Console(highlight=False)
+    console.print(f"[bold]{escape(report.name)}[/]")
+    for line in _key_figures(report):
+        console.print(f"  {line}", markup=False)
+    console.print()
+    console.print(_label_table(report))
+    console.print()
+    for kind, style, sentences in (("problem", "bold red", report.problems), ("warning", "yellow", report.warnings)):
+        for sentence in sentences:
+            console.print(f"[{style}]{kind}[/]  {escape(sentence)}")
+    if report.is_sound:
+        console.print("[green]Nothing was found that would break training.[/]")
+
+
+def _key_figures(report: "CheckReport") -> Iterator[str]:
+    splits = ", ".join(f"{name} {size:,}" for name, size in report.splits.items())
+    yield f"{report.num_pictures:,} pictures" + (f" ({splits})" if splits else "")
+    most = max(len(report.labels_per_picture) - 1, 0)
+    yield f"{len(report.labels):,} labels, {report.mean_labels:.2f} a picture on average, {most} at most"
+    if report.unknown_share:
+        yield f"{report.unknown_share:.2%} of all pictures x labels unknown"
+    if len(report.readable_sizes):
+        (low_height, low_width), (high_height, high_width) = report.readable_sizes.min(0), report.readable_sizes.max(0)
+        yield f"{low_width} to {high_width} pixels wide, {low_height} to {high_height} high"
+    exact = sum(group.is_exact for group in report.duplicates)
+    yield f"{len(report.bad):,} pictures that cannot be read"
+    yield f"{exact:,} groups of exact duplicates, {len(report.duplicates) - exact:,} of near ones"
+
+
+def _label_table(report: "CheckReport") -> Table:
+    """Return the labels with their counts, the most frequent first; of many, those at both ends."""
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("label")
+    for column in ("present", "absent", "unknown", "of all"):
+        table.add_column(column, justify="right")
+    table.add_column("")
+    ranked = sorted(report.labels, key=lambda label: -label.positives)
+    half = _MOST_ROWS // 2
+    head, tail = (ranked, []) if len(ranked) <= _MOST_ROWS else (ranked[:half], ranked[-half:])
+    for label in head:
+        table.add_row(*_row(label, report.num_pictures, most=ranked[0].positives))
+    if tail:
+        table.add_row(f"[dim]... {len(ranked) - _MOST_ROWS:,} more[/]")
+    for label in tail:
+        table.add_row(*_row(label, report.num_pictures, most=ranked[0].positives))
+    return table
+
+
+def _row(label: "LabelCount", num_pictures: int, *, most: int) -> tuple[str, ...]:
+    counts = (f"{count:,}" for count in (label.positives, label.negatives, label.unknown))
+    bar = "\u2588" * round(20 * label.positives / max(most, 1))
+    return escape(label.display_name), *counts, f"{label.positives / max(num_pictures, 1):.1%}", f"[blue]{bar}[/]"

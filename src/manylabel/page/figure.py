@@ -1,0 +1,102 @@
+"""Matplotlib drawings inside a page: as SVG whose ink follows the page from light to dark."""
+
+from __future__ import annotations
+
+import io
+import re
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Drawing
+from matplotlib.text import Text
+
+from manylabel.page.parts import escape
+
+__all__ = ["ACCENT", "INK", "Figure", "new_figure"]
+
+# Stand-ins that no drawing would choose by chance; in the page they become colours of its style sheet.
+INK = "#010203"
+ACCENT = "#2a78c1"
+_FAINT = "#040506"
+_IN_THE_PAGE = {INK: "currentColor", ACCENT: "var(--accent)", _FAINT: "var(--line)"}
+
+_STYLE: dict[Any, Any] = {
+    "axes.axisbelow": True,
+    "axes.edgecolor": _FAINT,
+    "axes.grid": True,
+    "axes.grid.axis": "y",
+    "axes.labelcolor": INK,
+    "axes.spines.left": False,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "font.size": 10,
+    "grid.color": _FAINT,
+    "grid.linewidth": 0.8,
+    "text.color": INK,
+    "text.parse_math": False,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "ytick.left": False,
+}
+
+
+def new_figure(*, width: float = 6.4, height: float = 3.0) -> tuple[Drawing, Axes]:
+    """Return an empty drawing in the style of the page, and its axes.
+
+    Text is shown as it is, never read as a formula; a logarithmic axis therefore wants a plain formatter.
+
+    Args:
+        width: Width in inches.
+        height: Height in inches.
+
+    Example:
+        >>> drawing, axes = new_figure()
+        >>> _ = axes.bar([1, 2, 3], [5, 3, 1], color=ACCENT)
+        >>> "var(--accent)" in Figure(drawing, "Labels per picture").html()
+        True
+    """
+    with mpl.rc_context(_STYLE):
+        drawing = Drawing(figsize=(width, height), layout="constrained")
+        return drawing, drawing.add_subplot()
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A drawing with a caption.
+
+    Args:
+        drawing: What `new_figure` gave, with something drawn on it.
+        caption: What stands below it, and what a screen reader says instead of it.
+    """
+
+    drawing: Drawing
+    caption: str
+
+    def html(self) -> str:
+        """Return the drawing as inline SVG."""
+        svg = _svg(self.drawing, salt=self.caption)
+        head = f'<svg role="img" aria-label="{escape(self.caption)}" '
+        caption = escape(self.caption)
+        return f'<figure class="drawing">{svg.replace("<svg ", head, 1)}<figcaption>{caption}</figcaption></figure>'
+
+
+def _svg(drawing: Drawing, *, salt: str) -> str:
+    """Return a drawing as SVG with text kept as text and the colours of the page."""
+    encoded = io.StringIO()
+    # Ids are made from the salt: two drawings on one page must not share theirs, and the same drawing keeps its own.
+    settings = _STYLE | {"svg.fonttype": "none", "svg.hashsalt": salt}
+    for text in drawing.findobj(Text):
+        text.set_parse_math(False)  # a label such as "$5 bill$" is no formula
+    with mpl.rc_context(settings), warnings.catch_warnings():
+        # Matplotlib lays text out with its own font, the browser then writes it with one that has the letters.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        drawing.savefig(encoded, format="svg", transparent=True, metadata={"Date": None})
+    svg = encoded.getvalue()
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg ") :], flags=re.DOTALL)
+    svg = re.sub(r'<g id="[^"]*"', "<g", svg)  # names of groups, the same in every drawing and used by none
+    for stand_in, colour in _IN_THE_PAGE.items():
+        svg = svg.replace(stand_in, colour)
+    return svg

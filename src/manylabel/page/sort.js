@@ -1,0 +1,32 @@
+"use strict";
+// Sort a table by the column whose head was pressed. Heads are buttons, so Tab, Enter and Space work by themselves.
+const letters = new Intl.Collator(undefined, { numeric: true, sensitivity: "base" });
+
+function compare(a, b) {
+  const [x, y] = [a.dataset.value, b.dataset.value];
+  return x !== undefined && y !== undefined ? Number(x) - Number(y) : letters.compare(a.textContent, b.textContent);
+}
+
+function sortBy(head) {
+  const table = head.closest("table");
+  const column = head.cellIndex;
+  // Numbers start with the largest, text with A; pressing again turns it round.
+  const first = head.classList.contains("number") ? "descending" : "ascending";
+  const second = first === "ascending" ? "descending" : "ascending";
+  const order = head.getAttribute("aria-sort") === first ? second : first;
+  const sign = order === "ascending" ? 1 : -1;
+  const isEmpty = (row) => row.cells[column].textContent === "";
+  const rows = [...table.tBodies[0].rows].sort(
+    (a, b) => isEmpty(a) - isEmpty(b) || sign * compare(a.cells[column], b.cells[column]),
+  );
+  for (const other of head.parentNode.cells) other.removeAttribute("aria-sort");
+  head.setAttribute("aria-sort", order);
+  table.tBodies[0].append(...rows);
+}
+
+for (const button of document.querySelectorAll("th button")) {
+  button.addEventListener("click", () => sortBy(button.closest("th")));
+}
+
+// Paper cannot unfold a section.
+addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((part) => { part.open = true; }));

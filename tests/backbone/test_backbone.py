@@ -1,0 +1,126 @@
+import pytest
+import torch
+
+from manylabel.backbone import Backbone
+from manylabel.errors import ConfigError
+
+
+@pytest.fixture(scope="module")
+def small() -> Backbone:
+    return Backbone("resnet10t", pretrained=False).eval()
+
+
+def test_suggests_the_nearest_name() -> None:
+    with pytest.raises(ConfigError, match="did you mean 'resnet50'"):
+        Backbone("resnet-50")
+
+
+def test_suggests_the_nearest_weights() -> None:
+    with pytest.raises(ConfigError, match="no weights 'a1_in1' for resnet50; did you mean 'a1_in1k'"):
+        Backbone("resnet50.a1_in1")
+
+
+def test_names_the_offline_models_there_are() -> None:
+    with pytest.raises(ConfigError, match="offline:efficientnet_lite0, offline:efficientnet_lite1"):
+        Backbone("offline:resnet50")
+
+
+def test_rejects_a_model_that_gives_no_map() -> None:
+    with pytest.raises(ConfigError, match="pit_s_224 gives no feature map"):
+        Backbone("pit_s_224", pretrained=False)
+
+
+@pytest.mark.parametrize("stages", [(4,), (-5,), ()])
+def test_rejects_stages_that_are_not_there(small: Backbone, stages: tuple[int, ...]) -> None:
+    with pytest.raises(ConfigError, match="has the stages 0 to 3"):
+        small.select(stages)
+
+
+@pytest.mark.parametrize("stages", [(-1, 0), (3, -1)])
+def test_rejects_stages_that_do_not_rise(small: Backbone, stages: tuple[int, ...]) -> None:
+    with pytest.raises(ConfigError, match="must rise"):
+        small.select(stages)
+
+
+def test_says_which_size_a_bound_model_wants() -> None:
+    backbone = Backbone("mixer_s32_224", pretrained=False, image_size=64)
+    with pytest.raises(ConfigError, match=r"built for 64 x 64 pixels, got 96 x 96; .*image_size=96"):
+        backbone(torch.zeros(1, 3, 96, 96))
+
+
+def test_says_which_multiples_a_patch_model_wants() -> None:
+    backbone = Backbone("vit_tiny_patch16_224", pretrained=False)
+    with pytest.raises(ConfigError, match="multiples of 16 pixels each way, got 64 x 70"):
+        backbone(torch.zeros(1, 3, 64, 70))
+
+
+def test_rejects_an_image_size_below_one() -> None:
+    with pytest.raises(ConfigError, match="image_size must be at least 1"):
+        Backbone("resnet10t", pretrained=False, image_size=0)
+
+
+def test_input_spec_is_that_of_the_weights() -> None:
+    spec = Backbone("efficientnet_b0", pretrained=False).input_spec
+    assert (spec.size, spec.mean[0], spec.resize, spec.crop_fraction) == ((224, 224), 0.485, "crop", 0.875)
+    offline = Backbone("offline:efficientnet_lite2", pretrained=False).input_spec
+    assert (offline.size, offline.mean, offline.std) == ((260, 260), (0.5,) * 3, (0.5,) * 3)
+
+
+def test_image_size_changes_the_input_spec_of_a_free_model() -> None:
+    assert Backbone("resnet10t", pretrained=False, image_size=448).input_spec.size == (448, 448)
+
+
+def test_train_mode_does_not_reach_a_frozen_model() -> None:
+    backbone = Backbone("resnet10t", pretrained=False, frozen=True).train()
+    assert not any(module.training for module in backbone.modules())
+    assert not any(parameter.requires_grad for parameter in backbone.parameters())
+
+
+def test_parameters_behind_the_pooling_are_not_trained() -> None:
+    backbone = Backbone("convnext_atto", pretrained=False)
+    frozen = [name for name, parameter in backbone.named_parameters() if not parameter.requires_grad]
+    assert frozen == ["model.head.norm.weight", "model.head.norm.bias"]
+
+
+def test_stops_early_when_no_late_stage_is_asked_for(small: Backbone) -> None:
+    small.select((0,))
+    images = torch.zeros(1, 3, 64, 64)
+    ran = []
+    handle = small.model.layer4.register_forward_hook(lambda *_: ran.append("layer4"))
+    small(images)
+    assert not ran
+    small.select(None)
+    small(images)
+    handle.remove()
+    assert ran == ["layer4"]
+
+
+def test_repr_tells_the_settings() -> None:
+    text = repr(Backbone("resnet10t", pretrained=False, frozen=True, stages=(0, -1)))
+    assert text == (
+        "Backbone('resnet10t', pretrained=False, frozen=True, stages=(0, 3), channels=(64, 512), strides=(4, 32))"
+    )
+
+
+def test_exports_with_a_dynamic_batch(small: Backbone) -> None:
+    small.select((0, -1))
+    batch = torch.export.Dim("batch", min=1, max=64)
+    program = torch.export.export(small, (torch.rand(2, 3, 64, 64),), dynamic_shapes=({0: batch},))
+    images = torch.rand(5, 3, 64, 64)
+    for exported, expected in zip(program.module()(images), small(images), strict=True):
+        torch.testing.assert_close(exported, expected, atol=1e-5, rtol=1e-5)
+
+
+def test_compiles_without_a_graph_break(small: Backbone) -> None:
+    small.select((0, -1))
+    images = torch.rand(2, 3, 64, 64)
+    compiled = torch.compile(small, fullgraph=True, backend="eager")
+    torch.testing.assert_close(compiled(images), small(images), atol=1e-5, rtol=1e-5)
+
+
+def test_fused_copy_leaves_the_original_as_it_was(small: Backbone) -> None:
+    before = {name: value.clone() for name, value in small.state_dict().items()}
+    fused = small.fuse()
+    assert not any(isinstance(module, torch.nn.BatchNorm2d) for module in fused.modules())
+    assert all(torch.equal(value, before[name]) for name, value in small.state_dict().items())
+    assert not fused.train().training

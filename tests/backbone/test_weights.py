@@ -1,0 +1,120 @@
+from pathlib import Path
+
+import huggingface_hub
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import save_file
+from skimage import data
+from torch import Tensor
+
+from manylabel.backbone import OFFLINE_MODELS, Backbone, imagenet_classifier
+from manylabel.errors import ConfigError, ModelFormatError
+from manylabel.types import InputSpec
+
+CATS = {281, 282, 285}  # ImageNet's tabby, tiger cat and Egyptian cat
+HELMETS = {518, 560}  # crash helmet, football helmet
+
+
+@pytest.fixture
+def state() -> dict[str, Tensor]:
+    torch.manual_seed(1)
+    return Backbone("resnet10t", pretrained=False).model.state_dict()
+
+
+def as_classification_models_want_it(picture: np.ndarray, spec: InputSpec) -> Tensor:
+    """Resize the short side, cut out the centre, normalise."""
+    image = Image.fromarray(picture)
+    scale = spec.size[0] / spec.crop_fraction / min(image.size)
+    image = image.resize((round(image.width * scale), round(image.height * scale)), Image.Resampling.BICUBIC)
+    left, top = (image.width - spec.size[1]) // 2, (image.height - spec.size[0]) // 2
+    pixels = np.asarray(image.crop((left, top, left + spec.size[1], top + spec.size[0])), dtype=np.float32) / 255
+    normalised = (pixels - np.array(spec.mean, dtype=np.float32)) / np.array(spec.std, dtype=np.float32)
+    return torch.from_numpy(normalised).permute(2, 0, 1).unsqueeze(0)
+
+
+@pytest.mark.parametrize("name", list(OFFLINE_MODELS))
+def test_offline_weights_see_a_cat_and_an_astronauts_helmet(name: str) -> None:
+    backbone, classifier = Backbone(name, frozen=True, stages=(-1,)), imagenet_classifier(name)
+    tops = []
+    for picture in (data.chelsea(), data.astronaut()):
+        images = as_classification_models_want_it(picture, backbone.input_spec)
+        with torch.no_grad():
+            tops.append(classifier(backbone(images)[-1].mean((2, 3)))[0].topk(5).indices.tolist())
+    assert set(tops[0][:3]) == CATS
+    assert HELMETS & set(tops[1])
+
+
+def test_imagenet_classifier_rejects_other_models() -> None:
+    with pytest.raises(ConfigError, match="no offline model 'resnet50'"):
+        imagenet_classifier("resnet50")
+
+
+def test_offline_model_needs_no_package_when_untrained(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("manylabel.backbone.weights._offline_tensors", lambda name: pytest.fail("read the package"))
+    assert Backbone("offline:efficientnet_lite0", pretrained=False).channels[-1] == 1280
+
+
+def test_says_what_to_do_when_the_hub_cannot_be_reached(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(ConfigError, match=r"hub cannot be reached; connect, or use weights=FILE, or one of offline:"):
+        Backbone("resnet10t.c3_in1k")
+
+
+def test_says_when_there_are_no_pretrained_weights() -> None:
+    with pytest.raises(ConfigError, match="no pretrained weights for coatnet_0_224; say pretrained=False"):
+        Backbone("coatnet_0_224")
+
+
+@pytest.mark.parametrize("ending", ["safetensors", "pth"])
+def test_loads_a_file_and_leaves_its_classifier_out(ending: str, state: dict[str, Tensor], tmp_path: Path) -> None:
+    path = tmp_path / f"weights.{ending}"
+    complete = {**state, "fc.weight": torch.zeros(1000, 512), "fc.bias": torch.zeros(1000)}
+    save_file(complete, path) if ending == "safetensors" else torch.save(complete, path)
+    loaded = Backbone("resnet10t", weights=path).model.state_dict()
+    assert all(torch.equal(loaded[key], value) for key, value in state.items())
+
+
+def test_loads_a_training_checkpoint(state: dict[str, Tensor], tmp_path: Path) -> None:
+    path = tmp_path / "last.ckpt"
+    torch.save({"state_dict": {f"module.{key}": value for key, value in state.items()}, "epoch": 3}, path)
+    loaded = Backbone("resnet10t", weights=str(path)).model.state_dict()
+    assert all(torch.equal(loaded[key], value) for key, value in state.items())
+
+
+def test_names_the_tensors_that_do_not_fit(state: dict[str, Tensor], tmp_path: Path) -> None:
+    path = tmp_path / "weights.pth"
+    del state["bn1.bias"]
+    torch.save({**state, "stem.weight": torch.zeros(1), "bn1.weight": torch.zeros(3)}, path)
+    with pytest.raises(ModelFormatError) as error:
+        Backbone("resnet10t", weights=path)
+    for text in ("1 missing (bn1.bias)", "1 unexpected (stem.weight)", "1 of another shape (bn1.weight)", "resnet10t"):
+        assert text in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["weights.pth", "weights.safetensors"])
+def test_rejects_a_damaged_file(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_bytes(b"not a model")
+    with pytest.raises(ModelFormatError, match="no file of weights that can be read safely"):
+        Backbone("resnet10t", weights=path)
+
+
+def test_never_runs_code_from_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "weights.pth"
+    torch.save(Backbone("resnet10t", pretrained=False).model, path)  # a pickled module, not a state dict
+    with pytest.raises(ModelFormatError, match="read safely"):
+        Backbone("resnet10t", weights=path)
+
+
+def test_rejects_a_file_without_tensors(tmp_path: Path) -> None:
+    torch.save([1, 2], tmp_path / "weights.pth")
+    with pytest.raises(ModelFormatError, match="holds no state dict"):
+        Backbone("resnet10t", weights=tmp_path / "weights.pth")
+
+
+def test_rejects_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(ModelFormatError, match="there is no file of weights"):
+        Backbone("resnet10t", weights=tmp_path / "nothing.pth")

@@ -1,0 +1,109 @@
+"""`manylabel data check`."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+from typer.testing import CliRunner
+
+from manylabel.cli.main import app
+from manylabel.data import write_scenes
+
+
+@pytest.fixture(scope="module")
+def spec(tmp_path_factory):
+    """Twelve scenes in folders of one label each."""
+    folder = tmp_path_factory.mktemp("scenes")
+    write_scenes(folder / "drawn", 12, size=48)
+    for index, picture in enumerate(sorted((folder / "drawn").rglob("*.jpg"))):
+        target = folder / "labels" / ("cat" if index % 2 else "dog") / picture.name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        picture.rename(target)
+    return f"folder:{folder / 'labels'}"
+
+
+@pytest.fixture(scope="module")
+def broken(tmp_path_factory):
+    """Folders of labels in which no file is a picture."""
+    folder = tmp_path_factory.mktemp("broken")
+    for name in ("cat/a.jpg", "dog/b.jpg"):
+        (folder / name).parent.mkdir()
+        (folder / name).write_text("no picture")
+    return f"folder:{folder}"
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, ["data", "check", *map(str, arguments)])
+
+
+def test_prints_a_table_and_the_findings(spec):
+    result = run(spec)
+    assert result.exit_code == 0, result.output
+    for words in ("12 pictures", "2 labels", "cat", "50.0%", "0 pictures that cannot be read", "would break training"):
+        assert words in result.stdout
+
+
+def test_exit_code_1_says_that_training_would_break(broken):
+    result = run(broken)
+    assert result.exit_code == 1
+    assert "problem" in result.stdout
+    assert "2 of 2 pictures cannot be read" in result.stdout
+
+
+def test_prints_nothing_but_json_when_asked(broken):
+    result = run(broken, "--json", "-")
+    values = json.loads(result.stdout)
+    assert result.exit_code == 1
+    assert values["is_sound"] is False
+    assert [picture["name"] for picture in values["bad"]] == ["cat/a.jpg", "dog/b.jpg"]
+
+
+def test_writes_json_and_a_page(spec, tmp_path):
+    result = run(spec, "--json", tmp_path / "check.json", "--html", tmp_path / "check.html")
+    assert result.exit_code == 0, result.output
+    assert json.loads((tmp_path / "check.json").read_text())["num_pictures"] == 12
+    assert "<title>Check of" in (tmp_path / "check.html").read_text(encoding="utf-8")
+    assert f"Wrote {tmp_path / 'check.html'}" in result.stdout
+
+
+def test_refuses_to_overwrite_before_it_starts_to_work(tmp_path):
+    page = tmp_path / "check.html"
+    page.write_text("mine")
+    result = run("folder:no/such/folder", "--html", page)
+    assert "exists already" in str(result.exception)
+    assert page.read_text() == "mine"
+
+
+def test_overwrites_when_asked(spec, tmp_path):
+    page = tmp_path / "check.html"
+    page.write_text("mine")
+    assert run(spec, "--html", page, "--overwrite").exit_code == 0
+    assert "mine" not in page.read_text(encoding="utf-8").splitlines()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has other signals")
+def test_ctrl_c_ends_all_processes_without_a_traceback(tmp_path):
+    folder = tmp_path / "cat"
+    folder.mkdir()
+    write_scenes(tmp_path / "drawn", 1, size=1600)
+    picture = next((tmp_path / "drawn").rglob("*.jpg"))
+    for index in range(2000):
+        os.link(picture, folder / f"{index}.jpg")
+    command = [sys.executable, "-m", "manylabel", "data", "check", f"folder:{tmp_path}", "--workers", "2"]
+    running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    while len(psutil.Process(running.pid).children(recursive=True)) < 4:  # two workers and the two that mind them
+        assert running.poll() is None
+        time.sleep(0.1)
+    time.sleep(1)
+    others = psutil.Process(running.pid).children(recursive=True)
+    os.killpg(running.pid, signal.SIGINT)
+    _, errors = running.communicate(timeout=30)
+    assert running.returncode == 130
+    assert "Traceback" not in errors
+    _, alive = psutil.wait_procs(others, timeout=10)
+    assert alive == []

@@ -1,0 +1,244 @@
+import io
+import os
+import stat
+import struct
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image, ImageFile
+
+from manylabel.data.decode import FORMATS, decode, picture_size
+from manylabel.errors import PictureError
+from picture_files import ODD_NAMES, bad_files, encode, photo, png
+
+GREY = np.array([[0, 1, 127, 254, 255]], np.uint8)
+
+
+def difference(picture, reference):
+    return np.abs(np.asarray(picture).astype(int) - np.asarray(reference).astype(int)).max()
+
+
+def exif(orientation):
+    tags = Image.Exif()
+    tags[0x0112] = orientation
+    return tags
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_decodes_every_format(form):
+    reference = photo()
+    content = encode(reference, form, quality=95) if form in ("JPEG", "WEBP", "AVIF") else encode(reference, form)
+    picture = decode(content)
+    assert picture.mode == "RGB"
+    assert picture_size(content) == (48, 64)
+    assert difference(picture, reference) <= (24 if form == "GIF" else 8)  # GIF has 256 colours
+
+
+def test_decodes_cmyk_jpeg_in_its_true_colours():
+    reference = photo()
+    content = encode(reference.convert("CMYK"), "JPEG", quality=95)
+    assert b"Adobe" in content  # so its values are stored inverted
+    assert difference(decode(content), reference) <= 8
+
+
+@pytest.mark.parametrize("form", ["PNG", "TIFF"])
+def test_scales_16_bit_grey_and_does_not_clip(form):
+    values = np.array([[0, 128, 129, 257, 30_000, 40_000, 65_406, 65_407, 65_535]], np.uint16)
+    picture = decode(encode(Image.fromarray(values), form))
+    expected = [round(value / 65_535 * 255) for value in values[0].tolist()]
+    assert np.asarray(picture)[0].tolist() == [[value] * 3 for value in expected]
+
+
+def test_decodes_16_bit_colour():
+    content = png(2, 1, depth=16, color=2, rows=b"\0" + struct.pack(">6H", 0, 32_896, 65_535, 65_535, 257, 0))
+    assert np.asarray(decode(content)).tolist() == [[[0, 128, 255], [255, 1, 0]]]
+
+
+def test_decodes_one_bit_and_grey():
+    bits = Image.fromarray(np.array([[0, 255, 255]], np.uint8)).convert("1")
+    assert np.asarray(decode(encode(bits, "PNG")))[0, :, 1].tolist() == [0, 255, 255]
+    assert (np.asarray(decode(encode(Image.fromarray(GREY), "PNG"))) == GREY[..., None]).all()
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "LA"])
+def test_lays_transparent_pictures_on_white(mode):
+    rgba = np.dstack([np.tile(GREY, (3, 1))] * 3 + [np.repeat([[0], [100], [255]], 5, axis=1)]).astype(np.uint8)
+    picture = decode(encode(Image.fromarray(rgba).convert(mode), "PNG"))
+    alpha = rgba[..., 3:] / 255
+    assert difference(picture, (rgba[..., :3] * alpha + 255 * (1 - alpha)).round()) <= 1
+
+
+def test_lays_transparent_palettes_and_colours_on_white():
+    palette = Image.new("P", (3, 1))
+    palette.putdata([0, 1, 2])
+    palette.putpalette([255, 0, 0, 0, 255, 0, 0, 0, 255])
+    for transparency, expected in (
+        (b"\xff\x00\x80", [[255, 0, 0], [255, 255, 255], [127, 127, 255]]),
+        (1, [[255, 0, 0], [255, 255, 255], [0, 0, 255]]),
+    ):
+        assert difference(decode(encode(palette, "PNG", transparency=transparency)), [expected]) <= 1
+    plain = palette.convert("RGB")
+    assert (
+        difference(decode(encode(plain, "PNG", transparency=(0, 255, 0))), [[[255, 0, 0], [255] * 3, [0, 0, 255]]]) == 0
+    )
+    assert difference(decode(encode(palette, "PNG")), plain) == 0
+
+
+@pytest.mark.parametrize("form", ["GIF", "WEBP", "PNG"])
+def test_takes_the_first_frame_of_an_animation(form):
+    frames = [Image.new("RGB", (8, 6), colour) for colour in ("red", "lime", "blue")]
+    content = encode(frames[0], form, save_all=True, append_images=frames[1:], duration=50)
+    picture = decode(content)
+    assert picture.size == (8, 6)
+    assert difference(picture, frames[0]) <= 4
+
+
+@pytest.mark.parametrize("form", ["JPEG", "PNG", "WEBP", "TIFF", "AVIF"])
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_puts_pictures_upright(form, orientation):
+    stored = np.asarray(photo())
+    upright = {
+        1: stored,
+        2: stored[:, ::-1],
+        3: stored[::-1, ::-1],
+        4: stored[::-1],
+        5: stored.transpose(1, 0, 2),
+        6: np.rot90(stored, -1),
+        7: stored[::-1, ::-1].transpose(1, 0, 2),
+        8: np.rot90(stored, 1),
+    }[orientation]
+    content = encode(photo(), form, exif=exif(orientation), **({} if form in ("PNG", "TIFF") else {"quality": 95}))
+    assert difference(decode(content), upright) <= 8
+    assert picture_size(content) == upright.shape[:2]
+
+
+@pytest.mark.parametrize("orientation", [1, 6])
+@pytest.mark.parametrize("at_least", [(10, 10), (60, 100), (100, 60), (120, 160), (160, 120), (121, 161), (900, 900)])
+def test_reduced_scale_is_never_smaller_than_asked(orientation, at_least):
+    content = encode(photo(640, 480), "JPEG", exif=exif(orientation), quality=95)
+    full, reduced = decode(content), decode(content, at_least=at_least)
+    factor = full.width // reduced.width
+    assert (reduced.width * factor, reduced.height * factor) == full.size
+    needed = [min(side, limit) for side, limit in zip(full.size[::-1], at_least, strict=True)]
+    assert all(side >= limit for side, limit in zip(reduced.size[::-1], needed, strict=True))
+    next_factor = 2 * factor  # the next smaller scale would be too small, or there is none
+    assert factor == 8 or any(
+        side // next_factor < limit for side, limit in zip(full.size[::-1], at_least, strict=True)
+    )
+    assert difference(reduced, full.resize(reduced.size, Image.Resampling.BOX)) <= 6
+
+
+@pytest.mark.parametrize(("name", "content", "words"), [(name, *value) for name, value in bad_files().items()])
+@pytest.mark.parametrize("at_least", [None, (8, 8)])
+def test_says_why_a_picture_is_bad(tmp_path, name, content, words, at_least):
+    (tmp_path / name).write_bytes(content)
+    for source in (content, tmp_path / name):
+        with pytest.raises(PictureError) as caught:
+            decode(source, name=name, at_least=at_least)
+        assert caught.value.name == name
+        assert words in caught.value.reason
+        assert caught.value.reason.strip()
+
+
+def test_refuses_a_bomb_before_its_pixels_are_allocated(monkeypatch):
+    monkeypatch.setattr(ImageFile.ImageFile, "load_prepare", lambda image: pytest.fail("pixels were allocated"))
+    with pytest.raises(PictureError, match="more than 178,956,970 pixels"):
+        decode(bad_files()["bomb.png"][0])
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", None)  # what others do to Pillow does not disarm us
+    with pytest.raises(PictureError, match="more than 178,956,970 pixels"):
+        picture_size(bad_files()["bomb.png"][0])
+
+
+def test_a_picture_for_which_pillow_only_warns_is_no_bomb():
+    content = png(10_000, 9_000, depth=1, color=0)
+    with pytest.warns(Image.DecompressionBombWarning):
+        Image.open(io.BytesIO(content))
+    assert picture_size(content) == (9_000, 10_000)
+
+
+def test_names_missing_files_and_folders(tmp_path):
+    with pytest.raises(PictureError, match="no such file") as caught:
+        decode(tmp_path / "missing.jpg")
+    assert caught.value.name == str(tmp_path / "missing.jpg")
+    with pytest.raises(PictureError, match="it is a folder"):
+        picture_size(tmp_path)
+    with pytest.raises(PictureError, match="cannot read picture"):
+        decode(tmp_path / ("x" * 5000))
+    with pytest.raises(PictureError, match="null"):
+        decode(tmp_path / "zero\0byte.jpg")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes here")
+def test_does_not_wait_for_a_pipe(tmp_path):
+    os.mkfifo(tmp_path / "pipe.jpg")
+    with pytest.raises(PictureError, match="not a regular file"):
+        decode(tmp_path / "pipe.jpg")
+
+
+def test_names_files_without_read_permission(tmp_path, monkeypatch):
+    path = tmp_path / "secret.jpg"
+    path.write_bytes(encode(photo(), "JPEG"))
+    path.chmod(0)
+    if os.access(path, os.R_OK):  # root may read anything, so what others meet is simulated
+
+        def refuse(self, *arguments):
+            raise PermissionError(13, "Permission denied")
+
+        monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(PictureError, match="no permission"):
+        decode(path)
+    path.chmod(stat.S_IRUSR | stat.S_IWUSR)
+
+
+@pytest.mark.parametrize("name", ODD_NAMES)
+def test_reads_files_of_any_name(tmp_path, name):
+    (tmp_path / name).write_bytes(encode(photo(), "JPEG"))
+    assert decode(tmp_path / name).size == (64, 48)
+    (tmp_path / name).write_bytes(b"?")
+    with pytest.raises(PictureError) as caught:
+        decode(tmp_path / name)
+    assert caught.value.name == str(tmp_path / name)
+
+
+@pytest.mark.parametrize("error", [struct.error("x"), KeyError("x"), RecursionError(), SyntaxError("x"), MemoryError()])
+def test_any_exception_of_a_decoder_becomes_a_picture_error(monkeypatch, error):
+    def fail(self):
+        raise error
+
+    monkeypatch.setattr(ImageFile.ImageFile, "load", fail)
+    with pytest.raises(PictureError) as caught:
+        decode(encode(photo(), "BMP"))
+    assert caught.value.__cause__ is error
+
+
+def test_damaged_content_decodes_or_is_a_picture_error():
+    generator = np.random.default_rng(0)
+    outcomes = set()
+    for form in FORMATS:
+        content = np.frombuffer(encode(photo(16, 12), form), np.uint8)
+        for _ in range(40):
+            damaged = content.copy()
+            damaged[generator.integers(len(damaged), size=4)] = generator.integers(256, size=4)
+            try:
+                outcomes.add(decode(damaged.tobytes(), at_least=(4, 4)).mode)
+            except PictureError:
+                outcomes.add("bad")
+    assert outcomes == {"RGB", "bad"}
+
+
+def test_broken_exif_does_not_spoil_a_picture():
+    content = encode(photo(), "JPEG", exif=exif(6))
+    broken = content.replace(b"Exif\0\0MM\0*\0\0\0\x08\0\x01", b"Exif\0\0MM\0*\0\0\0\x08\xff\xff")
+    assert broken != content
+    assert sorted(decode(broken).size) == [48, 64]
+    assert decode(encode(photo(), "JPEG", exif=exif(9))).size == (64, 48)  # there is no orientation 9
+
+
+def test_leaves_the_warning_filters_as_they_were():
+    before = list(warnings.filters)
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(decode, [encode(photo(), "JPEG")] * 40))
+    assert list(warnings.filters) == before

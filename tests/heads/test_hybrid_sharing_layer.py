@@ -1,0 +1,124 @@
+import pytest
+import torch
+from torch import Tensor, nn
+
+from manylabel.cost import count_parameters
+from manylabel.errors import ConfigError
+from manylabel.heads.hybrid_sharing_layer import HybridSharingLayer
+
+SETTINGS = {
+    "as published": {},
+    "no bias": {"bias": False},
+    "several experts per label": {"num_label_experts": 3},
+    "no shared experts": {"num_shared_experts": 0},
+    "gates with a hidden layer": {"gate_hidden": 6},
+}
+
+
+def expert(layer: HybridSharingLayer, label: int | None, number: int, inputs: Tensor) -> Tensor:
+    """One expert on its own: of a label, or a shared one where label is None."""
+    start, end = number * layer.out_width, (number + 1) * layer.out_width
+    if label is None:
+        linear = layer.shared_experts
+        bias = 0 if linear.bias is None else linear.bias[start:end]
+        return inputs @ linear.weight[start:end].T + bias
+    bias = 0 if layer.label_experts.bias is None else layer.label_experts.bias[label, start:end]
+    return inputs @ layer.label_experts.weight[label, :, start:end] + bias
+
+
+def label_gate(gate: nn.Module, label: int, inputs: Tensor) -> Tensor:
+    """The gate of one label on its own."""
+    for part in gate if isinstance(gate, nn.Sequential) else [gate]:
+        if isinstance(part, nn.ReLU):
+            inputs = inputs.relu()
+        else:
+            inputs = inputs @ part.weight[label] + (0 if part.bias is None else part.bias[label])
+    return inputs.softmax(-1)
+
+
+def algorithm_1(layer: HybridSharingLayer, shared: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Algorithm 1 of the paper, line by line, with its loops."""
+    num_labels = layer.num_labels
+    of_shared: list[Tensor] = []
+    of_label: list[list[Tensor]] = [[] for _ in range(num_labels)]
+    for i in range(num_labels):
+        for j in range(layer.num_label_experts):
+            of_shared.append(expert(layer, i, j, shared))
+            of_label[i].append(expert(layer, i, j, labels[:, i]))
+    for j in range(layer.num_shared_experts):
+        of_shared.append(expert(layer, None, j, shared))
+        for i in range(num_labels):
+            of_label[i].append(expert(layer, None, j, labels[:, i]))
+    weights = layer.shared_gate(shared).softmax(-1)
+    shared_output = (weights.unsqueeze(-1) * torch.stack(of_shared, 2).relu()).sum(2)
+    label_outputs = []
+    for i in range(num_labels):
+        weights = label_gate(layer.label_gate, i, labels[:, i])
+        label_outputs.append((weights.unsqueeze(-1) * torch.stack(of_label[i], 1).relu()).sum(1))
+    return shared_output, torch.stack(label_outputs, 1)
+
+
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=list(SETTINGS))
+def test_equals_algorithm_1_and_its_gradients(settings: dict[str, int]) -> None:
+    torch.manual_seed(0)
+    layer = HybridSharingLayer(5, 12, 8, **{"num_shared_experts": 3, **settings}, shared_output=True)
+    shared, labels = torch.randn(4, 5, 12, requires_grad=True), torch.randn(4, 5, 12, requires_grad=True)
+    inputs = (shared, labels, *layer.parameters())
+    ours, theirs = layer(shared, labels), algorithm_1(layer, shared, labels)
+    for mine, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(mine, other, atol=1e-5, rtol=1e-5)
+    gradients = [torch.autograd.grad(sum(part.square().sum() for part in both), inputs) for both in (ours, theirs)]
+    for mine, other in zip(*gradients, strict=True):
+        torch.testing.assert_close(mine, other, atol=1e-5, rtol=1e-4)
+
+
+def test_logits_of_algorithm_1_do_not_depend_on_the_shared_stream() -> None:
+    torch.manual_seed(0)
+    layers = [HybridSharingLayer(5, 12, 8, shared_output=True), HybridSharingLayer(5, 8, 4, shared_output=True)]
+    start = torch.randn(2, 5, 12)
+    shared, labels = start, start
+    for layer in layers:
+        shared, labels = algorithm_1(layer, shared, labels)
+    gates = [parameter for layer in layers for parameter in layer.shared_gate.parameters()]
+    assert torch.autograd.grad(labels.sum(), gates, allow_unused=True) == (None,) * len(gates)
+
+
+def test_without_the_shared_output_the_labels_get_the_same() -> None:
+    torch.manual_seed(0)
+    whole, part = HybridSharingLayer(5, 12, 8, shared_output=True), HybridSharingLayer(5, 12, 8)
+    part.load_state_dict({key: value for key, value in whole.state_dict().items() if "shared_gate" not in key})
+    inputs = torch.randn(2, 5, 12)
+    shared, labels = part(inputs, inputs)
+    assert shared is None
+    assert torch.equal(labels, whole(inputs, inputs)[1])
+
+
+@pytest.mark.parametrize("channels", [512, 2048])
+def test_fifteen_more_shared_experts_add_what_the_paper_adds(channels: int) -> None:
+    def count(num_shared_experts: int) -> int:
+        settings = {"num_shared_experts": num_shared_experts, "bias": False, "shared_output": True}
+        with torch.device("meta"):
+            layers = [HybridSharingLayer(80, channels, 64, **settings), HybridSharingLayer(80, 64, 16, **settings)]
+        return sum(map(count_parameters, layers))
+
+    assert count(16) - count(1) == 2175 * channels + 93_120
+
+
+def test_gates_are_a_distribution_over_experts() -> None:
+    layer = HybridSharingLayer(5, 12, 8, num_shared_experts=3, num_label_experts=2)
+    weights = layer.gates(torch.randn(4, 5, 12))
+    assert weights.shape == (4, 5, 5)
+    torch.testing.assert_close(weights.sum(2), torch.ones(4, 5))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"num_shared_experts": -1}, "num_shared_experts must be 0 or more, got -1"),
+        ({"num_label_experts": 0}, "num_label_experts must be a whole number of at least 1"),
+        ({"gate_hidden": 0}, "gate_hidden must be a whole number of at least 1"),
+    ],
+)
+def test_rejects_wrong_settings(settings: dict[str, int], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        HybridSharingLayer(5, 12, 8, **settings)

@@ -1,0 +1,128 @@
+"""The classes: batches and processes change nothing."""
+
+import os
+import socket
+
+import pytest
+import torch
+import torch.distributed
+import torch.multiprocessing
+from torchmetrics import MetricCollection
+
+from manylabel.errors import ConfigError
+from manylabel.metrics import (
+    CalibrationError,
+    Coverage,
+    F1AtK,
+    HammingLoss,
+    MeanAveragePrecision,
+    OneError,
+    PrecisionRecallF1,
+    RankingLoss,
+    SubsetAccuracy,
+    TopOneAccuracy,
+    average_precision,
+    calibration,
+    coverage,
+    f1_at_k,
+    hamming_loss,
+    one_error,
+    precision_recall,
+    ranking_loss,
+    subset_accuracy,
+    top_one_accuracy,
+)
+
+PAIRS = {
+    "map": (MeanAveragePrecision(interpolation="all_points"), lambda *case: _voc(*case)),
+    "calibration": (CalibrationError(num_bins=10), lambda *case: calibration(*case, num_bins=10).error),
+    "coverage": (Coverage(), coverage),
+    "f1_at_2": (F1AtK(k=2), lambda *case: f1_at_k(*case, k=2)),
+    "hamming": (HammingLoss(threshold=0.3), lambda *case: hamming_loss(*case, threshold=0.3)),
+    "one_error": (OneError(), one_error),
+    "ranking": (RankingLoss(), ranking_loss),
+    "subset": (SubsetAccuracy(threshold=0.7), lambda *case: subset_accuracy(*case, threshold=0.7)),
+}
+
+
+def _voc(*case):
+    return average_precision(*case, interpolation="all_points").mean()
+
+
+def _metrics():
+    return MetricCollection({name: metric.clone() for name, (metric, _) in PAIRS.items()} | {"f1": PrecisionRecallF1()})
+
+
+def _work(rank, port, case, results):
+    torch.set_num_threads(1)  # the threads of the parent are not in its fork
+    torch.distributed.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
+    metrics = _metrics()
+    part = slice(0, 23) if rank == 0 else slice(23, None)  # unequal parts
+    metrics.update(*(matrix[part] for matrix in case))
+    results.put({name: value.item() for name, value in metrics.compute().items()})
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="new processes would import torch again, for many seconds")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_two_processes_are_one(random_case):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    results = torch.multiprocessing.get_context("fork").SimpleQueue()
+    torch.multiprocessing.start_processes(_work, args=(port, random_case, results), nprocs=2, start_method="fork")
+    alone = _metrics()
+    alone.update(*random_case)
+    expected = {name: value.item() for name, value in alone.compute().items()}
+    assert [results.get(), results.get()] == [pytest.approx(expected), pytest.approx(expected)]
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_batches_are_the_whole(name, random_case):
+    metric, function = PAIRS[name]
+    metric = metric.clone()
+    for start in range(0, 60, 17):
+        metric.update(*(matrix[start : start + 17] for matrix in random_case))
+    assert metric.compute().item() == pytest.approx(function(*random_case).item(), abs=1e-6)
+
+
+def test_some_batches_may_know_everything(random_case):
+    scores, targets, known = random_case
+    metric = MeanAveragePrecision()
+    metric.update(scores[:30], targets[:30])
+    metric.update(scores[30:], targets[30:], known[30:])
+    together = torch.cat([torch.ones_like(known[:30]), known[30:]])
+    assert metric.compute().item() == pytest.approx(average_precision(scores, targets, together).mean().item())
+
+
+def test_precision_and_recall_come_under_the_names_of_the_papers(random_case):
+    metric = PrecisionRecallF1(threshold=0.4)
+    metric.update(*random_case)
+    result = precision_recall(*random_case, threshold=0.4)
+    values = {name: value.item() for name, value in metric.compute().items()}
+    assert list(values) == ["CP", "CR", "CF1", "OP", "OR", "OF1"]
+    assert values["CF1"] == pytest.approx(result.class_f1.item())
+    assert values["OR"] == pytest.approx(result.overall_recall.item())
+
+
+def test_top_one_over_batches():
+    metric = TopOneAccuracy()
+    scores, targets = torch.eye(4), torch.eye(4).flip(0)
+    metric.update(scores[:2], targets[:2])
+    metric.update(scores[2:], scores[2:])
+    assert metric.compute().item() == 0.5
+    assert top_one_accuracy(scores, scores).item() == 1
+
+
+def test_a_collection_keeps_what_it_collects_once(random_case):
+    metrics = _metrics()
+    metrics.update(*random_case)
+    assert len(metrics.compute_groups) == 1
+
+
+def test_reset_forgets(random_case):
+    metric = MeanAveragePrecision()
+    metric.update(*random_case)
+    metric.reset()
+    with pytest.warns(UserWarning, match="called before"), pytest.raises(ConfigError, match="call update"):
+        metric.compute()

@@ -1,0 +1,164 @@
+"""Pages: everything inside one file, everything escaped, tables that sort."""
+
+import base64
+import io
+import json
+import re
+
+import pytest
+from PIL import Image
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+
+from manylabel.errors import ConfigError, OutputExistsError
+from manylabel.page import (
+    ACCENT,
+    Columns,
+    Figure,
+    Heading,
+    Note,
+    Page,
+    Picture,
+    Pictures,
+    Section,
+    Share,
+    Table,
+    Text,
+    Tile,
+    Tiles,
+    new_figure,
+)
+
+NASTY = "<script>alert('x')</script> & \"quotes\""
+
+
+def drawing(name="a"):
+    figure, axes = new_figure()
+    axes.bar([name, "b"], [1, 2], color=ACCENT)
+    return figure
+
+
+def full_page(text="plain"):
+    image = Image.new("RGB", (300, 200), "orange")
+    return Page(f"Title {text}", subtitle=text).add(
+        Heading(text),
+        Tiles([Tile("5", text, text)]),
+        Note(text, kind="warning"),
+        Table([f"label {text}", "pictures", "share"], [[text, 10, Share(0.1)], ["b", 9, None], ["a", 100, Share(1.0)]]),
+        Columns([Figure(drawing(text), f"First {text}"), Figure(drawing(text), f"Second {text}")]),
+        Pictures([Picture.of(image, text), Picture(b"", text)], title=text),
+        Section(text, [Text(text)]),
+    )
+
+
+def test_adding_gives_a_new_page():
+    first = Page("a")
+    second = first.add(Heading("b"))
+    assert first.parts == ()
+    assert second.add(Text("c")).parts == (Heading("b"), Text("c"))
+
+
+def test_everything_is_escaped():
+    html = full_page(NASTY).html()
+    assert "<script>alert" not in html
+    assert html.count("<script>") == 1
+    assert 'aria-label="First &lt;script&gt;' in html
+
+
+def test_nothing_is_requested_from_anywhere():
+    html = full_page().html()
+    assert "default-src 'none'" in html
+    addresses = set(re.findall(r"""(?:src|href)=["']([^"']{0,20})""", html)) | set(re.findall(r"url\((.{0,5})", html))
+    assert addresses
+    assert all(address.startswith(("data:", "#")) for address in addresses)
+
+
+def test_two_drawings_share_no_ids():
+    ids = re.findall(r'id="([^"]+)"', Columns([Figure(drawing(), "one"), Figure(drawing(), "two")]).html())
+    assert len(ids) == len(set(ids)) > 1
+
+
+def test_the_same_page_is_the_same_text():
+    assert full_page().html() == full_page().html()
+
+
+def test_labels_with_dollars_and_rare_letters_are_drawn_as_they_are():
+    figure, axes = new_figure()
+    axes.text(0.5, 0.5, r"$\nonsense$ 猫")
+    axes.set_title("$5 and $6")
+    html = Figure(figure, "caption").html()
+    assert r"$\nonsense$ 猫" in html
+    assert "$5 and $6" in html
+
+
+def test_a_thumbnail_is_a_small_jpeg():
+    html = Picture.of(Image.new("RGBA", (3000, 1000), (255, 0, 0, 255)), "red", height=50).html()
+    encoded = re.search(r"base64,([^\"]+)", html).group(1)
+    thumbnail = Image.open(io.BytesIO(base64.b64decode(encoded)))
+    assert (thumbnail.format, thumbnail.size) == ("JPEG", (100, 33))
+
+
+def test_a_row_with_a_cell_too_many_is_refused():
+    with pytest.raises(ConfigError, match=r"2 cells \(a, b\), got 3 in row 1"):
+        Table(["a", "b"], [[1, 2], [1, 2, 3]])
+
+
+def test_a_name_that_is_not_utf8_does_not_spoil_the_page(tmp_path):
+    path = Page("a").add(Text(b"caf\xe9.jpg".decode("utf-8", "surrogateescape"))).write(tmp_path / "page.html")
+    assert "caf?.jpg" in path.read_text(encoding="utf-8")
+
+
+def test_writing_overwrites_only_when_asked(tmp_path):
+    path = Page("one").write(tmp_path / "deep" / "page.html")
+    with pytest.raises(OutputExistsError):
+        Page("two").write(path)
+    Page("two").write(path, overwrite=True)
+    assert "<title>two</title>" in path.read_text(encoding="utf-8")
+
+
+def column(browser, position):
+    return [row.text for row in browser.find_elements(By.CSS_SELECTOR, f"tbody td:nth-child({position})")]
+
+
+@pytest.fixture
+def opened(browser, tmp_path):
+    browser.get_log("performance")
+    browser.get_log("browser")
+    browser.get(full_page("c").write(tmp_path / "page.html").as_uri())
+    return browser
+
+
+def test_a_table_sorts_by_click(opened):
+    heads = opened.find_elements(By.CSS_SELECTOR, "th button")
+    heads[1].click()
+    assert column(opened, 2) == ["100", "10", "9"]
+    heads[1].click()
+    assert column(opened, 2) == ["9", "10", "100"]
+    assert opened.find_elements(By.TAG_NAME, "th")[1].get_attribute("aria-sort") == "ascending"
+    heads[0].click()
+    assert column(opened, 1) == ["a", "b", "c"]
+    assert opened.find_elements(By.TAG_NAME, "th")[1].get_attribute("aria-sort") is None
+
+
+def test_a_table_sorts_by_keyboard_and_keeps_empty_cells_last(opened):
+    opened.find_element(By.CSS_SELECTOR, ".frame").send_keys(Keys.TAB)
+    opened.switch_to.active_element.send_keys(Keys.TAB)
+    opened.switch_to.active_element.send_keys(Keys.TAB)
+    opened.switch_to.active_element.send_keys(Keys.ENTER)
+    assert column(opened, 3) == ["100.0 %", "10.0 %", ""]
+    opened.switch_to.active_element.send_keys(Keys.SPACE)
+    assert column(opened, 3) == ["10.0 %", "100.0 %", ""]
+
+
+def test_a_browser_requests_nothing_else_and_has_nothing_to_complain_about(opened):
+    events = [json.loads(entry["message"])["message"] for entry in opened.get_log("performance")]
+    requests = [event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"]
+    assert requests[0].startswith("file:")
+    assert all(address.startswith("data:") for address in requests[1:])
+    assert opened.get_log("browser") == []
+
+
+def test_nothing_is_wider_than_a_phone(opened):
+    opened.set_window_size(500, 900)  # the narrowest that Chromium makes
+    width = opened.execute_script("return document.documentElement.scrollWidth - document.documentElement.clientWidth")
+    assert width == 0
