@@ -17,7 +17,6 @@ from manylabel.recipes.loading import cache_sets, feature_loaders, picture_loade
 from manylabel.recipes.reporting import Reporter
 from manylabel.recipes.sets import TrainAndVal, open_sets
 from manylabel.recipes.settings import RecipeSettings
-from manylabel.training.config import check
 from manylabel.training.fit import fit
 from manylabel.training.run_folder import RunFolder
 from manylabel.training.settings import AtLeastOne
@@ -45,9 +44,6 @@ class LinearProbe(RecipeSettings):
     views: Annotated[int, AtLeastOne] = 1
     """How many views of each training picture to cache; the first is the picture as it is, the others are changed at
     random. Each costs a pass of all pictures through the backbone."""
-
-    def __post_init__(self) -> None:
-        check(self)
 
 
 def linear_probe(
