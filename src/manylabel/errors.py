@@ -7,6 +7,8 @@
     │   ├── SpecError         a data spec such as ``voc:PATH,split=train`` is wrong
     │   ├── PictureError      one picture cannot be decoded
     │   └── BadPicturesError  too many pictures cannot be decoded
+    ├── CacheError            cached features cannot be written or read    (OSError)
+    │   └── CacheBusyError    another process writes them
     ├── ModelFormatError      a saved model cannot be understood           (ValueError)
     ├── OutputExistsError     a file or folder would be overwritten        (FileExistsError)
     ├── MissingExtraError     an optional dependency is not installed      (ImportError)
@@ -21,6 +23,8 @@ from difflib import get_close_matches
 
 __all__ = [
     "BadPicturesError",
+    "CacheBusyError",
+    "CacheError",
     "ConfigError",
     "DataError",
     "LabelError",
@@ -75,6 +79,14 @@ class PictureError(DataError):
 
 class BadPicturesError(DataError):
     """Too many pictures cannot be decoded."""
+
+
+class CacheError(ManyLabelError, OSError):
+    """Cached features cannot be written or read."""
+
+
+class CacheBusyError(CacheError):
+    """Another process writes these cached features."""
 
 
 class ModelFormatError(ManyLabelError, ValueError):

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from manylabel.errors import ConfigError, LabelError, list_choices
 
-__all__ = ["BadPicture", "Batch", "InputSpec", "LabelSpace", "Predictions", "Tag"]
+__all__ = ["BadPicture", "Batch", "FeatureBatch", "InputSpec", "LabelSpace", "Predictions", "Tag"]
 
 
 @dataclass(frozen=True)
@@ -174,6 +174,44 @@ class Batch:
             known=self.known.pin_memory(),
             indices=self.indices.pin_memory(),
             bad=self.bad,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureBatch:
+    """A batch of which the backbone's part is done already.
+
+    Args:
+        features: One map ``[B, C, H, W]`` per stage, finest first; pooled ones are ``[B, C, 1, 1]``.
+        targets: ``[B, L]``, 1 where a label is present, else 0.
+        known: ``[B, L]``, true where the target is known.
+        indices: ``[B]``, the pictures' positions in their data set.
+    """
+
+    features: tuple[Tensor, ...]
+    targets: Tensor
+    known: Tensor
+    indices: Tensor
+
+    def __len__(self) -> int:
+        return int(self.indices.shape[0])
+
+    def to(self, device: torch.device | str, *, non_blocking: bool = False) -> FeatureBatch:
+        """Return the batch on another device."""
+        return FeatureBatch(
+            features=tuple(stage.to(device, non_blocking=non_blocking) for stage in self.features),
+            targets=self.targets.to(device, non_blocking=non_blocking),
+            known=self.known.to(device, non_blocking=non_blocking),
+            indices=self.indices.to(device, non_blocking=non_blocking),
+        )
+
+    def pin_memory(self) -> Self:
+        """Return the batch in page-locked memory; torch's DataLoader calls this."""
+        return type(self)(
+            features=tuple(stage.pin_memory() for stage in self.features),
+            targets=self.targets.pin_memory(),
+            known=self.known.pin_memory(),
+            indices=self.indices.pin_memory(),
         )
 
 

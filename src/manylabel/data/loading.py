@@ -5,7 +5,7 @@ Letters in shape comments: B pictures of a batch, L labels, H and W pixels.
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -22,7 +22,15 @@ from manylabel.data.sampling import Draw, SeededBatches, every_picture
 from manylabel.errors import BadPicturesError, ConfigError, DataError, PictureError, list_choices
 from manylabel.types import BadPicture, Batch
 
-__all__ = ["DecodedPictures", "OnBad", "PictureLoader", "Sample", "collate"]
+__all__ = [
+    "DecodedPictures",
+    "OnBad",
+    "PictureLoader",
+    "Sample",
+    "collate",
+    "explained_worker_deaths",
+    "too_many_bad",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -212,27 +220,11 @@ class PictureLoader(DataLoader[Any]):
         self.batches.set_epoch(epoch)
 
     def __iter__(self) -> Iterator[Batch]:  # type: ignore[override] # torch promises its own class, users a `Batch`
-        try:
+        with explained_worker_deaths(self):
             for batch in super().__iter__():
                 self._account(batch.bad)
                 if len(batch):
                     yield batch
-        except Exception as error:
-            self._end_workers()
-            if not isinstance(error, RuntimeError) or "DataLoader worker (pid" not in str(error):
-                raise
-            raise DataError(
-                f"a process that decodes pictures was ended from outside ({error}); most often memory ran out: "
-                f"lower num_workers ({self.num_workers}) or batch_size ({self.batches.batch_size}), "
-                "or give a container more shared memory"
-            ) from error
-
-    def _end_workers(self) -> None:
-        """End the workers now: torch waits seconds for them later, and raises at odd times if one of them is dead."""
-        iterator, self._iterator = self._iterator, None
-        if isinstance(iterator, _MultiProcessingDataLoaderIter):
-            with suppress(RuntimeError):  # about the dead worker, while the others end
-                iterator._shutdown_workers()
 
     @property
     def bad(self) -> list[BadPicture]:
@@ -248,15 +240,60 @@ class PictureLoader(DataLoader[Any]):
         if bad and self.on_bad == "raise":
             raise PictureError(bad[0].name, bad[0].reason)
         if bad and self.on_bad == "stop_above_share" and len(self._bad) > self.max_bad_share * self._num_pictures:
-            raise BadPicturesError(self._complaint())
+            raise too_many_bad(self.bad, num_pictures=self._num_pictures, max_bad_share=self.max_bad_share)
 
-    def _complaint(self, *, at_most: int = 20) -> str:
-        bad = self.bad
-        lines = [
-            f"{len(bad)} of {self._num_pictures} pictures cannot be read so far, more than "
-            f"max_bad_share={self.max_bad_share} allows; mend or remove them, or raise max_bad_share:",
-            *(f"  {picture.name!r}: {picture.reason}" for picture in bad[:at_most]),
-        ]
-        if len(bad) > at_most:
-            lines.append(f"  and {len(bad) - at_most} more")
-        return "\n".join(lines)
+
+@contextmanager
+def explained_worker_deaths(loader: DataLoader[Any]) -> Iterator[None]:
+    """End the workers of a loader when a pass fails, and say in words if that was because one of them died.
+
+    Args:
+        loader: The loader that is used inside the block; its workers are persistent.
+
+    Raises:
+        DataError: A worker was ended from outside.
+    """
+    try:
+        yield
+    except Exception as error:
+        _end_workers(loader)
+        if not isinstance(error, RuntimeError) or "DataLoader worker (pid" not in str(error):
+            raise
+        raise DataError(
+            f"a process that decodes pictures was ended from outside ({error}); most often memory ran out: "
+            f"lower num_workers ({loader.num_workers}) or batch_size, or give a container more shared memory"
+        ) from error
+
+
+def too_many_bad(
+    bad: Sequence[BadPicture], *, num_pictures: int, max_bad_share: float, at_most: int = 20
+) -> BadPicturesError:
+    """Return an error that names pictures that cannot be read.
+
+    Args:
+        bad: The pictures.
+        num_pictures: How many there are in all.
+        max_bad_share: The share that may be bad.
+        at_most: How many to name.
+
+    Example:
+        >>> print(too_many_bad([BadPicture(0, "a.jpg", "it is empty")], num_pictures=2, max_bad_share=0.1))
+        1 of 2 pictures cannot be read so far, more than max_bad_share=0.1 allows; mend or remove them, or raise ...:
+          'a.jpg': it is empty
+    """
+    lines = [
+        f"{len(bad)} of {num_pictures} pictures cannot be read so far, more than "
+        f"max_bad_share={max_bad_share} allows; mend or remove them, or raise max_bad_share:",
+        *(f"  {picture.name!r}: {picture.reason}" for picture in bad[:at_most]),
+    ]
+    if len(bad) > at_most:
+        lines.append(f"  and {len(bad) - at_most} more")
+    return BadPicturesError("\n".join(lines))
+
+
+def _end_workers(loader: DataLoader[Any]) -> None:
+    """End the workers now: torch waits seconds for them later, and raises at odd times if one of them is dead."""
+    iterator, loader._iterator = loader._iterator, None
+    if isinstance(iterator, _MultiProcessingDataLoaderIter):
+        with suppress(RuntimeError):  # about the dead worker, while the others end
+            iterator._shutdown_workers()

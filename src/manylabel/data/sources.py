@@ -81,6 +81,8 @@ class LazyBytes:
         names: What each picture is called.
         load: Returns the encoded picture at a position; must survive being sent to another process.
         positions: What `load` is asked for, for each picture; in order when left out.
+        identity: What the pictures follow from, together with their positions, where that can be said in words; else
+            only their content tells whether two sources give the same.
 
     Example:
         >>> pictures = LazyBytes(["a", "b"], load=lambda position: bytes([position]))
@@ -91,6 +93,7 @@ class LazyBytes:
     names: Sequence[str]
     load: Callable[[int], bytes]
     positions: Sequence[int] | None = None
+    identity: str | None = None
 
     def __len__(self) -> int:
         return len(self.names)
@@ -106,7 +109,8 @@ class LazyBytes:
         """Return some of the pictures, in the order given."""
         chosen = np.asarray(indices, dtype=np.int64)
         old = np.arange(len(self)) if self.positions is None else np.asarray(self.positions)
-        return LazyBytes([self.names[index] for index in chosen], self.load, old[chosen].tolist())
+        names = [self.names[index] for index in chosen]
+        return LazyBytes(names, self.load, old[chosen].tolist(), self.identity)
 
 
 @dataclass(frozen=True, eq=False)

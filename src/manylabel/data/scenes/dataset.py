@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from manylabel import __version__
 from manylabel.data.dataset import PictureDataset
 from manylabel.data.scenes.catalogue import KINDS
 from manylabel.data.scenes.layout import arrange
@@ -72,8 +73,13 @@ def scenes(
     blank = np.array([_draw_unknown(seed, index, share=unknown) for index in range(n)])  # [N, L]
     areas[blank] = 0
     validation = np.arange(n) % VAL_EVERY == VAL_EVERY - 1
+    pictures = LazyBytes(
+        [f"scene-{index:05}.jpg" for index in range(n)],
+        load=partial(_load, seed=seed, size=size),
+        identity=f"scenes of manylabel {__version__}, seed={seed}, size={size}",
+    )
     dataset = PictureDataset(
-        pictures=LazyBytes([f"scene-{index:05}.jpg" for index in range(n)], partial(_load, seed=seed, size=size)),
+        pictures=pictures,
         targets=Targets(csr_array(areas > 0), unknown=csr_array(blank) if unknown else None),
         labels=labels,
         name="scenes",
