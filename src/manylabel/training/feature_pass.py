@@ -10,9 +10,8 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,14 +26,12 @@ from manylabel.data.loading import DecodedPictures, collate, explained_worker_de
 from manylabel.data.sampling import Draw
 from manylabel.data.transforms import PictureTransform
 from manylabel.errors import ConfigError
+from manylabel.training.engine import Engine, ready
 from manylabel.types import Batch
 
-__all__ = ["Engine", "FeaturePass", "FeatureProgress", "pool"]
+__all__ = ["FeaturePass", "FeatureProgress", "pool"]
 
 logger = logging.getLogger(__name__)
-
-Engine = Literal["auto", "torch", "onnx"]
-"""What runs the backbone."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +98,7 @@ class FeaturePass:
         self.num_workers = _workers(self.device) if num_workers is None else num_workers
         self.max_bad_share = max_bad_share
         self.progress = progress
+        self._run: Callable[[Tensor], list[Tensor]] | None = None  # made ready when first needed
         self._done = 0  # of all views
         self._own = 0  # of this run
         self._seconds = 0.0
@@ -132,21 +130,13 @@ class FeaturePass:
         """Count a store that was whole already."""
         self._done = max(self._done, (request.view + 1) * request.num_pictures)
 
-    @cached_property
-    def _run(self) -> Callable[[Tensor], list[Tensor]]:
-        """The backbone, made ready when it is first needed."""
-        fused = self.backbone.fuse(channels_last=True)
-
-        def run(images: Tensor) -> list[Tensor]:
-            maps: list[Tensor] = fused(images.to(self.device).contiguous(memory_format=torch.channels_last))
-            return maps
-
-        return run
-
     def _features(self, batch: Batch, request: FeatureRequest) -> list[NDArray[np.float16]]:
         """Return float16 maps ``[B, C, H, W]`` per stage."""
         if not len(batch):
             return [np.empty((0, *shape), dtype=np.float16) for shape in request.shapes]
+        if self._run is None:
+            left = sum(request.num_pictures for request in self.requests) - self._done
+            self._run = ready(self.backbone, batch.images, engine=self.engine, exports=self.exports, num_pictures=left)
         with torch.inference_mode():
             maps = [stage.half().cpu() for stage in pool(self._run(batch.images), request.pooling)]
         if not all(bool(stage.isfinite().all()) for stage in maps):

@@ -29,7 +29,8 @@ from manylabel.data.loading import too_many_bad
 from manylabel.data.transforms import PictureTransform, eval_transform, train_transform
 from manylabel.errors import CacheBusyError, CacheError, ConfigError, list_choices
 from manylabel.training.cached_features import CachedFeatures
-from manylabel.training.feature_pass import Engine, FeaturePass, FeatureProgress, pool
+from manylabel.training.engine import Engine
+from manylabel.training.feature_pass import FeaturePass, FeatureProgress, pool
 from manylabel.training.fingerprint import fingerprint_weights
 from manylabel.types import InputSpec
 
