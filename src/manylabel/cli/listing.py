@@ -60,7 +60,9 @@ def _entries(kind: Kind) -> list[tuple[str, str]]:
         pretrained = set(timm.list_models(pretrained=True))
         weights = {True: "timm, with pretrained weights", False: "timm, untrained only"}
         return offline + [(name, weights[name in pretrained]) for name in timm.list_models()]
-    return []
+    from manylabel.recipes import RECIPES
+
+    return [(name, recipe.about) for name, recipe in RECIPES.items()]
 
 
 def _summary(thing: object) -> str:

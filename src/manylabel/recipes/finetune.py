@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from torch import nn
 
@@ -83,6 +83,8 @@ class Finetune(RecipeSettings):
         >>> Finetune(data="scenes:100", **PRESETS["ml_decoder"]).epochs
         40
     """
+
+    trains_backbone: ClassVar[bool] = True
 
     out: Path = Path("runs/finetune")
     """The run's folder: settings, numbers, state and the finished model."""

@@ -45,6 +45,16 @@ class LinearProbe(RecipeSettings):
     """How many views of each training picture to cache; the first is the picture as it is, the others are changed at
     random. Each costs a pass of all pictures through the backbone."""
 
+    @property
+    def caches_features(self) -> bool:
+        """Whether pictures pass through the backbone once, and training works on what is kept of them."""
+        return self.cache
+
+    @property
+    def num_views(self) -> int:
+        """How many views of a training picture are kept."""
+        return self.views
+
 
 def linear_probe(
     settings: LinearProbe,
@@ -80,7 +90,7 @@ def linear_probe(
     reporter.start(model, sets)
 
     if settings.cache:
-        cached = cache_sets(model, sets, settings, views=settings.views, progress=reporter.features)
+        cached = cache_sets(model, sets, settings, progress=reporter.features)
         loaders = partial(feature_loaders, cached, settings)
     else:
         loaders = partial(picture_loaders, model, sets, settings, augment=settings.views > 1)

@@ -9,15 +9,18 @@ from torch import nn
 
 from manylabel.classifier import Classifier
 from manylabel.data import PictureLoader, eval_transform, train_transform
+from manylabel.data.feature_store import default_root, missing_bytes
 from manylabel.heads import LinearHead, RepresentationMixupHead
 from manylabel.recipes.sets import TrainAndVal
+from manylabel.recipes.settings import RecipeSettings
 from manylabel.training.cached_features import CachedFeatures, FeatureLoader
-from manylabel.training.features import FeatureProgress, cache_features
+from manylabel.training.feature_pass import FeatureProgress
+from manylabel.training.features import cache_features, plan_features
 from manylabel.training.fit import Loaders, Share
 from manylabel.training.loaders import shared_sampler
 from manylabel.training.settings import LoopSettings
 
-__all__ = ["CachedSets", "cache_sets", "feature_loaders", "num_workers", "picture_loaders", "pooling_for"]
+__all__ = ["CachedSets", "cache_sets", "feature_loaders", "missing_pictures", "num_workers", "picture_loaders", "pooling_for"]
 
 
 @dataclass(frozen=True)
@@ -31,9 +34,8 @@ class CachedSets:
 def cache_sets(
     model: Classifier,
     sets: TrainAndVal,
-    settings: LoopSettings,
+    settings: RecipeSettings,
     *,
-    views: int = 1,
     progress: Callable[[FeatureProgress], None] | None = None,
 ) -> CachedSets:
     """Pass every picture through a frozen backbone, or find the features where an earlier run left them.
@@ -41,9 +43,7 @@ def cache_sets(
     Args:
         model: The classifier.
         sets: The pictures.
-        settings: Batch size and workers.
-        views: How many views of each training picture; the first is the picture as it is, the others are changed at
-            random.
+        settings: Views and workers.
         progress: Told how far it is.
     """
     train, val = (
@@ -52,13 +52,25 @@ def cache_sets(
             part,
             input_spec=model.input_spec,
             pooling=pooling_for(model.head),
-            views=number,
+            views=views,
             num_workers=num_workers(settings),
             progress=progress,
         )
-        for part, number in ((sets.train, views), (sets.val, 1))
+        for part, views in ((sets.train, settings.num_views), (sets.val, 1))
     )
     return CachedSets(train, val)
+
+
+def missing_pictures(settings: RecipeSettings, model: Classifier, sets: TrainAndVal) -> float:
+    """Return how many pictures, views counted each, `cache_sets` would have to pass through the backbone."""
+    root = default_root()
+    total = 0.0
+    for part, views in ((sets.train, settings.num_views), (sets.val, 1)):
+        requests = plan_features(
+            model.backbone, part, input_spec=model.input_spec, pooling=pooling_for(model.head), views=views
+        )
+        total += sum(len(part) * missing_bytes(root, request) / request.num_bytes for request in requests)
+    return total
 
 
 def feature_loaders(cached: CachedSets, settings: LoopSettings, share: Share) -> Loaders:

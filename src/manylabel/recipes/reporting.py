@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from manylabel.classifier import Classifier
 from manylabel.recipes.advice import advise
 from manylabel.recipes.sets import TrainAndVal
-from manylabel.training.features import FeatureProgress
+from manylabel.training.feature_pass import FeatureProgress
 from manylabel.training.progress import RunProgress
 from manylabel.training.run_folder import RunFolder
 

@@ -68,6 +68,11 @@ class RepresentationMixup(RecipeSettings):
     ema_decay: Annotated[float, Share] = 0.0
     """Judge and save a moving average of the weights; 0, as in the paper, does not."""
 
+    @property
+    def caches_features(self) -> bool:
+        """Whether pictures pass through the backbone once, and training works on what is kept of them."""
+        return True
+
 
 def representation_mixup(
     settings: RepresentationMixup,

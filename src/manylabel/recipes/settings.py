@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from manylabel.heads import HEADS
 from manylabel.losses import LOSSES
@@ -20,6 +20,8 @@ class RecipeSettings(LoopSettings):
     Raises:
         ConfigError: A setting is wrong; the message lists all that are.
     """
+
+    trains_backbone: ClassVar[bool] = False
 
     data: str
     """The pictures to train on, as a data spec such as voc:PATH or csv:labels.csv,images=photos/."""
@@ -60,3 +62,13 @@ class RecipeSettings(LoopSettings):
 
     single_label: bool | None = None
     """Whether every picture has exactly one label, so that scores are a softmax; the data say when left out."""
+
+    @property
+    def caches_features(self) -> bool:
+        """Whether pictures pass through the backbone once, and training works on what is kept of them."""
+        return False
+
+    @property
+    def num_views(self) -> int:
+        """How many views of a training picture are kept."""
+        return 1

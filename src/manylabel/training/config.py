@@ -213,17 +213,15 @@ def choices_of(kind: type, name: str) -> tuple[str, ...]:
 
 
 def describe_type(kind: type, name: str) -> str:
-    """Say in words what a field takes.
+    """Say in a word or two what a field takes, for a line of help.
 
     Example:
         >>> from manylabel.training.settings import LoopSettings
-        >>> describe_type(LoopSettings, "patience")
-        'a whole number or none'
+        >>> describe_type(LoopSettings, "patience"), describe_type(LoopSettings, "logger")
+        ('WHOLE NUMBER', 'auto|none|tensorboard|wandb')
     """
-    choices = choices_of(kind, name)
-    if choices:
-        return " or ".join(choices)
-    return " or ".join(_WORDS[_plain_type(one)] for one in _alternatives(_hints(kind)[name]))
+    kinds = [one for one in _alternatives(_hints(kind)[name]) if one is not NoneType]
+    return "|".join(choices_of(kind, name)) or _WORDS[_plain_type(kinds[0])].removeprefix("a ").upper()
 
 
 @lru_cache(maxsize=32)
