@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 from manylabel.errors import RunInterrupted
 from manylabel.storage import replacing
 from manylabel.training.averaging import MovingAverage
+from manylabel.training.loaders import ResumableLoader
 from manylabel.training.signals import StopSignals
 
 __all__ = ["Checkpoints"]
@@ -33,6 +34,9 @@ class Checkpoints(Checkpoint):
         steps: Save every so many batches, too.
         keep_best: Whether to save the weights of the epoch with the best validation mAP.
 
+    Attributes:
+        loader: What training draws from, once it is known; its place is saved, too.
+
     Example:
         >>> Checkpoints(Path("run/checkpoints"), minutes=5).last.name
         'last.ckpt'
@@ -45,6 +49,7 @@ class Checkpoints(Checkpoint):
         self.keep_best = keep_best
         self.best_value = float("-inf")
         self.signals = StopSignals()
+        self.loader: ResumableLoader[Any] | None = None
         self._saved_at = time.monotonic()
 
     @property
@@ -88,11 +93,14 @@ class Checkpoints(Checkpoint):
 
     def state_dict(self) -> dict[str, Any]:
         """Return what must outlive a kill."""
-        return {"best_value": self.best_value}
+        place = None if self.loader is None else self.loader.state_dict()
+        return {"best_value": self.best_value, "place": place}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Take it up again."""
         self.best_value = state_dict["best_value"]
+        if self.loader is not None:  # Lightning does this only for a checkpoint from within an epoch
+            self.loader.load_state_dict(state_dict["place"])
 
     def restore_best(self, task: LightningModule) -> None:
         """Put the best weights into a task."""

@@ -76,16 +76,14 @@ def fit(
     beside = [*([average] if average else []), metrics, *stopping, *callbacks, checkpoints]
     trainer = make_trainer(settings, folder=run.path, callbacks=beside, find_unused=find_unused)
     loaders = make_loaders(Share(trainer.global_rank, trainer.world_size))
-    task.total_steps = settings.epochs * -(-len(loaders.train) // settings.accumulate)
+    train = ResumableLoader(loaders.train)
+    checkpoints.loader = train
+    task.total_steps = settings.epochs * -(-len(train) // settings.accumulate)
     run.require_space(_checkpoint_bytes(task))
+    last = checkpoints.last if checkpoints.last.is_file() else None
     with quiet_lightning(), explain_full_memory(batch_size=settings.batch_size, accumulate=settings.accumulate):
-        trainer.fit(
-            task,
-            ResumableLoader(loaders.train),
-            loaders.val,
-            ckpt_path=checkpoints.last if checkpoints.last.is_file() else None,
-            weights_only=True,  # a checkpoint is data, loading it must not run code
-        )
+        # A checkpoint is data: loading it must not run code.
+        trainer.fit(task, train, loaders.val, ckpt_path=last, weights_only=True)
     _finish(trainer, task, average, checkpoints)
     return metrics.rows
 
