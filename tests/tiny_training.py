@@ -9,6 +9,7 @@ from manylabel.training import ClassificationTask, Loaders, LoopSettings, RunFol
 from manylabel.types import FeatureBatch
 
 NUM_PICTURES, NUM_LABELS = 22, 5
+ALONE = Share()
 
 
 class TinyLoader:
@@ -18,9 +19,7 @@ class TinyLoader:
         generator = torch.Generator().manual_seed(num_pictures)
         self.features = torch.randn(num_pictures, 8, 2, 2, generator=generator)
         self.targets = (torch.rand(num_pictures, NUM_LABELS, generator=generator) < 0.4).float()
-        sampler = shared_sampler(
-            num_pictures, shuffle=shuffle, seed=0, rank=share.rank, world_size=share.world_size, even=shuffle
-        )
+        sampler = shared_sampler(num_pictures, share, shuffle=shuffle, even=shuffle)
         self.batches = SeededBatches(sampler, batch_size=batch_size)
 
     def __len__(self):
@@ -44,7 +43,7 @@ def tiny_task(settings, **changes):
     return ClassificationTask(head, AsymmetricLoss(), settings=settings, **changes)
 
 
-def tiny_loaders(settings, share=Share()):
+def tiny_loaders(settings, share=ALONE):
     return Loaders(
         train=TinyLoader(batch_size=settings.batch_size, shuffle=True, share=share),
         val=TinyLoader(batch_size=settings.batch_size, shuffle=False, share=share, num_pictures=9),

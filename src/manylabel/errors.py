@@ -13,7 +13,7 @@
     ├── OutputExistsError     a file or folder would be overwritten        (FileExistsError)
     ├── MissingExtraError     an optional dependency is not installed      (ImportError)
     └── TrainingError         a run cannot go on                           (RuntimeError)
-        └── RunInterrupted    a signal ended a run, which was saved first
+        └── RunInterruptedError  a signal ended a run, which was saved first
 
 Every message says what was wrong, what was given and what to do.
 """
@@ -33,7 +33,7 @@ __all__ = [
     "ModelFormatError",
     "OutputExistsError",
     "PictureError",
-    "RunInterrupted",
+    "RunInterruptedError",
     "SpecError",
     "TrainingError",
     "list_choices",
@@ -105,7 +105,7 @@ class TrainingError(ManyLabelError, RuntimeError):
     """A run cannot go on."""
 
 
-class RunInterrupted(TrainingError):
+class RunInterruptedError(TrainingError):
     """A signal ended a run, which was saved first.
 
     Args:

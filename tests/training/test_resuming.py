@@ -8,9 +8,9 @@ from contextlib import contextmanager
 import pytest
 import torch
 from lightning import Callback
-from tiny_training import tiny_run
 
-from manylabel.errors import RunInterrupted
+from manylabel.errors import RunInterruptedError
+from tiny_training import tiny_run
 
 
 class Die(Callback):
@@ -143,7 +143,7 @@ def test_a_signal_ends_the_run_with_the_code_that_shells_expect(tmp_path, number
                 signal.raise_signal(number)
 
     before = signal.getsignal(number)
-    with pytest.raises(RunInterrupted, match="--resume") as stop:
+    with pytest.raises(RunInterruptedError, match="--resume") as stop:
         tiny_run(tmp_path / "run", callbacks=[Send()])
     assert stop.value.exit_code == 128 + number
     assert signal.getsignal(number) == before

@@ -12,7 +12,8 @@ import typer
 from rich.console import Console
 from typer.core import TyperGroup
 
-from manylabel.errors import ConfigError, RunInterrupted, list_choices
+from manylabel.cli.recipe_names import RECIPE_NAMES
+from manylabel.errors import ConfigError, RunInterruptedError, list_choices
 
 if TYPE_CHECKING:
     from manylabel.recipes import Recipe
@@ -21,26 +22,32 @@ __all__ = ["app"]
 
 
 class RecipeCommands(TyperGroup):
-    """The recipes as commands; loaded when asked for, because torch takes seconds to import."""
+    """The recipes as commands; one is loaded only when it is called, because torch takes seconds to import."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401, ARG002 (typer's: it has its own copy of click)
         """Return the names of the recipes."""
-        from manylabel.recipes import RECIPES
-
-        return list(RECIPES)
+        return list(RECIPE_NAMES)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401, ARG002 (typer's)
-        """Make the command of a recipe."""
+        """Return the command of a recipe, without its flags."""
+        return _to_command(cmd_name, lambda: None)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401, ARG002 (typer's)
+        """Return the command that was called, with its flags."""
+        name, *rest = args
+        if name not in RECIPE_NAMES:
+            raise ConfigError(f"no recipe {name!r}; {list_choices(name, RECIPE_NAMES)}")
         from manylabel.recipes import RECIPES
 
-        if cmd_name not in RECIPES:
-            raise ConfigError(f"no recipe {cmd_name!r}; {list_choices(cmd_name, RECIPES)}")
-        single = typer.Typer(add_completion=False, rich_markup_mode="rich")
-        unknown = {"allow_extra_args": True, "ignore_unknown_options": True}  # --head.NAME and mistakes: we read them
-        help_names = {"help_option_names": ["-h", "--help"]}
-        about = RECIPES[cmd_name].about
-        single.command(cmd_name, help=about, context_settings={**unknown, **help_names})(_command(RECIPES[cmd_name]))
-        return typer.main.get_command(single)
+        return name, _to_command(name, _make_function(RECIPES[name])), rest
+
+
+def _to_command(name: str, function: Callable[..., None]) -> Any:  # noqa: ANN401 (typer's own copy of click)
+    single = typer.Typer(add_completion=False, rich_markup_mode="rich")
+    # Flags such as --head.NAME, and mistakes, are left to us.
+    leave = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": ["-h", "--help"]}
+    single.command(name, help=RECIPE_NAMES[name], context_settings=leave)(function)
+    return typer.main.get_command(single)
 
 
 app = typer.Typer(cls=RecipeCommands, help="Train a model with one of the recipes.", no_args_is_help=True)
@@ -51,7 +58,7 @@ def train() -> None:
     """Hold the recipes together."""
 
 
-def _command(recipe: Recipe) -> Callable[..., None]:
+def _make_function(recipe: Recipe) -> Callable[..., None]:
     """Return a function whose signature is the recipe's settings and what all recipes share."""
 
     def run(context: typer.Context, **values: Any) -> None:  # noqa: ANN401 (the signature below says which)
@@ -77,7 +84,7 @@ def _run(recipe: Recipe, extra: list[str], values: dict[str, Any]) -> None:
         return
     try:
         recipe.run(settings, resume=chosen["resume"], overwrite=chosen["overwrite"], reporter=Reporter(console))
-    except RunInterrupted as stop:
+    except RunInterruptedError as stop:
         console.print(str(stop), style="bold yellow", highlight=False, soft_wrap=True)
         raise typer.Exit(stop.exit_code) from stop
 
@@ -104,14 +111,15 @@ def _shared(recipe: Recipe) -> list[inspect.Parameter]:
 
 def _settings(recipe: Recipe) -> list[inspect.Parameter]:
     """Return a flag for each setting; all are texts, so that the settings can list all mistakes at once."""
-    from manylabel.training.config import describe_type, field_docs
+    from manylabel.training.config import annotations, field_docs
+    from manylabel.training.fields import describe
 
-    docs, kind = field_docs(recipe.settings), recipe.settings
+    docs, types = field_docs(recipe.settings), annotations(recipe.settings)
     parameters = []
-    for field in fields(kind):
+    for field in fields(recipe.settings):
         if field.name.endswith("_settings"):
             continue  # --head.NAME and --loss.NAME
-        flag, words = field.name.replace("_", "-"), describe_type(kind, field.name)
+        flag, words = field.name.replace("_", "-"), describe(types[field.name])
         is_switch = words == "TRUE OR FALSE"
         option = typer.Option(
             f"--{flag}/--no-{flag}" if is_switch else f"--{flag}",

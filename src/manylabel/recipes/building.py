@@ -11,8 +11,8 @@ from manylabel.classifier import Classifier
 from manylabel.errors import ConfigError, list_choices
 from manylabel.heads import HEADS
 from manylabel.losses import LOSSES
-from manylabel.recipes.settings import RecipeSettings
 from manylabel.recipes.sets import TrainAndVal
+from manylabel.recipes.settings import RecipeSettings
 
 __all__ = ["build_classifier", "build_loss", "is_single_label"]
 
@@ -32,7 +32,9 @@ def build_classifier(
         ConfigError: A setting of the backbone or the head is wrong.
     """
     if head is None and settings.head not in HEADS:
-        raise ConfigError(f"the head {settings.head} is not one of ours; call the recipe from Python and pass its class")
+        raise ConfigError(
+            f"the head {settings.head} is not one of ours; call the recipe from Python and pass its class"
+        )
     torch.manual_seed(settings.seed)
     return Classifier.create(
         settings.backbone,

@@ -3,7 +3,7 @@
     manylabel train finetune --preset ml_decoder --data coco:coco --backbone tresnet_m.miil_in21k --out runs/finetune
 
 The presets are the papers' settings, as far as the papers and the authors' code tell them. Momentum does not cycle with
-the learning rate here. HSQ and Query2Label do not say how long the learning rate rises: as long as in ML-Decoder's code.
+the learning rate here. HSQ and Query2Label do not say how long that rises: as long as in ML-Decoder's code.
 """
 
 from __future__ import annotations

@@ -16,11 +16,19 @@ from manylabel.recipes.settings import RecipeSettings
 from manylabel.training.cached_features import CachedFeatures, FeatureLoader
 from manylabel.training.feature_pass import FeatureProgress
 from manylabel.training.features import cache_features, plan_features
-from manylabel.training.fit import Loaders, Share
-from manylabel.training.loaders import shared_sampler
+from manylabel.training.fit import Loaders
+from manylabel.training.loaders import Share, shared_sampler
 from manylabel.training.settings import LoopSettings
 
-__all__ = ["CachedSets", "cache_sets", "feature_loaders", "missing_pictures", "num_workers", "picture_loaders", "pooling_for"]
+__all__ = [
+    "CachedSets",
+    "cache_sets",
+    "feature_loaders",
+    "missing_pictures",
+    "num_workers",
+    "picture_loaders",
+    "pooling_for",
+]
 
 
 @dataclass(frozen=True)
@@ -75,12 +83,8 @@ def missing_pictures(settings: RecipeSettings, model: Classifier, sets: TrainAnd
 
 def feature_loaders(cached: CachedSets, settings: LoopSettings, share: Share) -> Loaders:
     """Return loaders of cached features for one process; training draws one of the views at random."""
-    order = shared_sampler(
-        len(cached.train), shuffle=True, seed=settings.seed, rank=share.rank, world_size=share.world_size
-    )
-    part = shared_sampler(
-        len(cached.val), shuffle=False, seed=0, rank=share.rank, world_size=share.world_size, even=False
-    )
+    order = shared_sampler(len(cached.train), share, shuffle=True, seed=settings.seed)
+    part = shared_sampler(len(cached.val), share, shuffle=False, even=False)
     size = settings.batch_size
     return Loaders(
         train=FeatureLoader(cached.train, batch_size=size, sampler=order, seed=settings.seed),
@@ -101,10 +105,8 @@ def picture_loaders(
         augment: Whether training pictures are changed at random.
     """
     plain = eval_transform(model.input_spec)
-    order = shared_sampler(
-        len(sets.train), shuffle=True, seed=settings.seed, rank=share.rank, world_size=share.world_size
-    )
-    part = shared_sampler(len(sets.val), shuffle=False, seed=0, rank=share.rank, world_size=share.world_size, even=False)
+    order = shared_sampler(len(sets.train), share, shuffle=True, seed=settings.seed)
+    part = shared_sampler(len(sets.val), share, shuffle=False, even=False)
     size, workers = settings.batch_size, num_workers(settings)
     return Loaders(
         train=PictureLoader(

@@ -20,7 +20,6 @@ class Recipe:
     Args:
         run: Trains; called with the settings.
         settings: The class of the settings.
-        about: What it is for, in a line.
         presets: Settings that have a name.
 
     Example:
@@ -30,25 +29,11 @@ class Recipe:
 
     run: Callable[..., RunFolder]
     settings: type[RecipeSettings]
-    about: str
     presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 RECIPES: dict[str, Recipe] = {
-    "finetune": Recipe(
-        finetune,
-        Finetune,
-        "Train backbone and head together, the backbone in smaller steps.",
-        PRESETS,
-    ),
-    "linear_probe": Recipe(
-        linear_probe,
-        LinearProbe,
-        "Train any head on the features of a frozen backbone, cached on disk: minutes on a CPU. Start here.",
-    ),
-    "representation_mixup": Recipe(
-        representation_mixup,
-        RepresentationMixup,
-        "Train a linear head that takes a hint from an early layer of a frozen backbone (the RM paper).",
-    ),
+    "finetune": Recipe(finetune, Finetune, PRESETS),
+    "linear_probe": Recipe(linear_probe, LinearProbe),
+    "representation_mixup": Recipe(representation_mixup, RepresentationMixup),
 }

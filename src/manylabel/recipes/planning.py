@@ -100,9 +100,7 @@ def plan(settings: RecipeSettings, *, sets: TrainAndVal | None = None) -> Plan:
     )
 
 
-def _estimate(
-    settings: RecipeSettings, model: Classifier, sets: TrainAndVal, images: Tensor
-) -> tuple[float, float]:
+def _estimate(settings: RecipeSettings, model: Classifier, sets: TrainAndVal, images: Tensor) -> tuple[float, float]:
     """Return about how many seconds the features take, and an epoch."""
     decoding = _seconds(lambda: _some_images(model, sets)) / len(images) / max(num_workers(settings), 1)
     with torch.inference_mode():

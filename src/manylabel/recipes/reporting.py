@@ -8,7 +8,6 @@ import shlex
 import sys
 
 from lightning import Callback
-from lightning.pytorch.utilities import rank_zero_only
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -16,6 +15,7 @@ from manylabel.classifier import Classifier
 from manylabel.recipes.advice import advise
 from manylabel.recipes.sets import TrainAndVal
 from manylabel.training.feature_pass import FeatureProgress
+from manylabel.training.processes import is_first_process
 from manylabel.training.progress import RunProgress
 from manylabel.training.run_folder import RunFolder
 
@@ -36,7 +36,7 @@ class Reporter:
     """
 
     def __init__(self, console: Console | None = None) -> None:
-        self.console = console if rank_zero_only.rank == 0 else None
+        self.console = console if is_first_process() else None
         self._bar: Progress | None = None
 
     @property
@@ -51,7 +51,7 @@ class Reporter:
 
     def start(self, model: Classifier, sets: TrainAndVal) -> None:
         """Say what is about to be trained, and warn of what may go wrong."""
-        if rank_zero_only.rank == 0:
+        if is_first_process():
             for sentence in advise(model.head, sets):
                 logger.warning(sentence)
         pictures = f"{len(sets.train):,} pictures to train on, {len(sets.val):,} to judge by"
@@ -73,7 +73,9 @@ class Reporter:
 
     def finished(self, run: RunFolder) -> RunFolder:
         """Say where the model is and what it reached; return the run, so that it can be returned."""
-        rows = list(csv.DictReader(run.metrics.read_text(encoding="utf-8").splitlines())) if run.metrics.is_file() else []
+        rows = (
+            list(csv.DictReader(run.metrics.read_text(encoding="utf-8").splitlines())) if run.metrics.is_file() else []
+        )
         best = f" (best epoch: {100 * max(float(row['val_mAP']) for row in rows):.2f})" if rows else ""
         reached = f"mAP {100 * float(rows[-1]['val_mAP']):.2f}{best}; " if rows else ""
         self._say(f"{reached}the model is in {run.model}")

@@ -4,8 +4,8 @@
 
 Eom et al., "Layover Intermediate Layer for Multi-Label Classification in Efficient Transfer Learning". Settings are
 theirs: SGD with momentum 0.9, soft margin loss, one cycle up to 0.1, 30 epochs, the hint from the first block group
-(RM@1). Left open there and decided here: batches of 64, no weight decay, no average of the weights, no augmentation (the
-features are cached), 30 % of the cycle rising as is torch's default.
+(RM@1). Left open there and decided here: batches of 64, no weight decay, no average of the weights, no augmentation
+(the features are cached), 30 % of the cycle rising as is torch's default.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ from manylabel.recipes.loading import cache_sets, feature_loaders
 from manylabel.recipes.reporting import Reporter
 from manylabel.recipes.sets import TrainAndVal, open_sets
 from manylabel.recipes.settings import RecipeSettings
-from manylabel.training.config import OneOf
+from manylabel.training.fields import OneOf
 from manylabel.training.fit import fit
 from manylabel.training.run_folder import RunFolder
 from manylabel.training.settings import AtLeastOne, NotNegative, Positive, Share

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar
 
 from manylabel.heads import HEADS
 from manylabel.losses import LOSSES
-from manylabel.training.config import OneOf
+from manylabel.training.fields import OneOf
 from manylabel.training.settings import AtLeastOne, LoopSettings, Positive, Share
 
 __all__ = ["RecipeSettings"]

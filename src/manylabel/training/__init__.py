@@ -5,9 +5,9 @@ from manylabel.training.cached_features import CachedFeatures, FeatureLoader
 from manylabel.training.checkpoints import Checkpoints
 from manylabel.training.feature_pass import FeatureProgress
 from manylabel.training.features import cache_features, plan_features
-from manylabel.training.fit import Loaders, Share, fit
+from manylabel.training.fit import Loaders, fit
 from manylabel.training.freezing import FreezeFirst
-from manylabel.training.loaders import ResumableLoader, SeededLoader, shared_sampler
+from manylabel.training.loaders import ResumableLoader, SeededLoader, Share, shared_sampler
 from manylabel.training.metrics_file import MetricsFile
 from manylabel.training.optimizers import make_optimizer, parameter_groups
 from manylabel.training.progress import RunProgress

@@ -1,8 +1,7 @@
 """A moving average of the weights, judged and saved in their place."""
 
-from lightning import LightningModule
 from lightning.pytorch.callbacks import WeightAveraging
-from torch import Tensor
+from torch import Tensor, nn
 
 from manylabel.errors import ConfigError
 
@@ -33,10 +32,9 @@ class MovingAverage(WeightAveraging):
         steps = int(num_averaged)
         return average(averaged, current, keep=min(self.decay, (1 + steps) / (10 + steps)))
 
-    def weights(self, task: LightningModule) -> LightningModule:
-        """Return the module that holds the averaged weights; the task itself before the first step."""
-        averaged: LightningModule | None = None if self._average_model is None else self._average_model.module
-        return task if averaged is None else averaged
+    def weights(self, task: nn.Module) -> nn.Module:
+        """Return the module that holds the averaged weights; the task itself before there are any."""
+        return task if self._average_model is None else self._average_model.module
 
 
 def average(averaged: Tensor, current: Tensor, *, keep: float) -> Tensor:
@@ -52,8 +50,10 @@ def average(averaged: Tensor, current: Tensor, *, keep: float) -> Tensor:
 
     Example:
         >>> import torch
-        >>> average(torch.tensor([1.0]), torch.tensor([0.0]), keep=0.9), average(torch.tensor(3), torch.tensor(5), keep=0.9)
-        (tensor([0.9000]), tensor(5))
+        >>> average(torch.tensor([1.0]), torch.tensor([0.0]), keep=0.9)
+        tensor([0.9000])
+        >>> average(torch.tensor(3), torch.tensor(5), keep=0.9)
+        tensor(5)
     """
     # lerp leaves what never changes exactly as it is, which keep * a + (1 - keep) * a does not
     return averaged.lerp(current, 1 - keep) if averaged.is_floating_point() else current

@@ -11,7 +11,7 @@ from lightning import LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint
 from safetensors.torch import load_file, save_file
 
-from manylabel.errors import RunInterrupted
+from manylabel.errors import RunInterruptedError
 from manylabel.storage import replacing
 from manylabel.training.averaging import MovingAverage
 from manylabel.training.loaders import ResumableLoader
@@ -35,6 +35,7 @@ class Checkpoints(Checkpoint):
         keep_best: Whether to save the weights of the epoch with the best validation mAP.
 
     Attributes:
+        average: What averages the weights, if anything does.
         loader: What training draws from, once it is known; its place is saved, too.
 
     Example:
@@ -49,6 +50,7 @@ class Checkpoints(Checkpoint):
         self.keep_best = keep_best
         self.best_value = float("-inf")
         self.signals = StopSignals()
+        self.average: MovingAverage | None = None
         self.loader: ResumableLoader[Any] | None = None
         self._saved_at = time.monotonic()
 
@@ -71,7 +73,7 @@ class Checkpoints(Checkpoint):
         """Give the signals back."""
         self.signals.release()
 
-    def on_train_batch_end(  # noqa: D417 (Lightning's arguments)
+    def on_train_batch_end(
         self,
         trainer: Trainer,
         pl_module: LightningModule,  # noqa: ARG002 (Lightning's)
@@ -129,8 +131,7 @@ class Checkpoints(Checkpoint):
         if value <= self.best_value:
             return
         self.best_value = value
-        averages = [callback for callback in trainer.callbacks if isinstance(callback, MovingAverage)]
-        weights = averages[0].weights(task) if averages else task
+        weights = task if self.average is None else self.average.weights(task)
         if trainer.is_global_zero:
             with replacing(self.best, overwrite=True) as file:
                 save_file({name: tensor.contiguous() for name, tensor in weights.state_dict().items()}, file)
@@ -138,7 +139,7 @@ class Checkpoints(Checkpoint):
     def _stop(self, trainer: Trainer) -> None:
         received = self.signals.received
         name = "another process" if received is None else received.name
-        raise RunInterrupted(
+        raise RunInterruptedError(
             f"stopped by {name} in epoch {trainer.current_epoch + 1}; the run is saved in {self.folder.parent}: "
             "give the same command with --resume to go on",
             exit_code=128 + (15 if received is None else received.value),

@@ -1,4 +1,4 @@
-"""The loop: Lightning's trainer with everything that lets a run survive, from a task and two loaders to a trained task."""
+"""The loop: Lightning's trainer, with everything that lets a run survive."""
 
 from __future__ import annotations
 
@@ -11,24 +11,15 @@ from torch import nn
 
 from manylabel.training.averaging import MovingAverage
 from manylabel.training.checkpoints import Checkpoints
-from manylabel.training.loaders import ResumableLoader, SeededLoader
+from manylabel.training.loaders import ResumableLoader, SeededLoader, Share
 from manylabel.training.memory import explain_full_memory
 from manylabel.training.metrics_file import MetricsFile
 from manylabel.training.run_folder import RunFolder
-from manylabel.training.settings import LoopSettings
 from manylabel.training.task import ClassificationTask
 from manylabel.training.trainer import make_trainer, quiet_lightning
 from manylabel.types import Batch, FeatureBatch
 
-__all__ = ["Loaders", "Share", "fit"]
-
-
-@dataclass(frozen=True)
-class Share:
-    """Which part of the pictures a process works on: number `rank` of `world_size`."""
-
-    rank: int = 0
-    world_size: int = 1
+__all__ = ["Loaders", "fit"]
 
 
 @dataclass(frozen=True)
@@ -61,7 +52,7 @@ def fit(
 
     Raises:
         TrainingError: The loss is not finite or memory ran out; the message says what to do.
-        RunInterrupted: A signal ended the run, which was saved first.
+        RunInterruptedError: A signal ended the run, which was saved first.
     """
     settings = task.settings
     average = MovingAverage(decay=settings.ema_decay) if settings.ema_decay else None
@@ -77,7 +68,7 @@ def fit(
     trainer = make_trainer(settings, folder=run.path, callbacks=beside, find_unused=find_unused)
     loaders = make_loaders(Share(trainer.global_rank, trainer.world_size))
     train = ResumableLoader(loaders.train)
-    checkpoints.loader = train
+    checkpoints.loader, checkpoints.average = train, average
     task.total_steps = settings.epochs * -(-len(train) // settings.accumulate)
     run.require_space(_checkpoint_bytes(task))
     last = checkpoints.last if checkpoints.last.is_file() else None

@@ -4,6 +4,7 @@ The batches of an epoch follow from the seed and the epoch alone, so the place i
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 import numpy as np
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from manylabel.data import EpochSampler
 from manylabel.data.sampling import SeededBatches
 
-__all__ = ["ResumableLoader", "SeededLoader", "shared_sampler"]
+__all__ = ["ResumableLoader", "SeededLoader", "Share", "shared_sampler"]
 
 AnyBatch = TypeVar("AnyBatch", covariant=True)
 
@@ -70,28 +71,33 @@ class ResumableLoader(Generic[AnyBatch]):
         self.epoch, self.batch = state["epoch"], state["batch"]
 
 
-def shared_sampler(
-    num_pictures: int, *, shuffle: bool, seed: int, rank: int = 0, world_size: int = 1, even: bool = True
-) -> EpochSampler:
+@dataclass(frozen=True)
+class Share:
+    """Which part of the pictures a process works on: that of number `rank` of `world_size`."""
+
+    rank: int = 0
+    world_size: int = 1
+
+
+def shared_sampler(num_pictures: int, share: Share, *, shuffle: bool, seed: int = 0, even: bool = True) -> EpochSampler:
     """Return a sampler of the pictures that one of several processes works on.
 
     Args:
         num_pictures: Pictures of the data set.
+        share: Which process, of how many.
         shuffle: Whether their order is random, another one each epoch.
         seed: Fixes the order; must be the same in all processes.
-        rank: Which process.
-        world_size: How many processes.
         even: Whether all get the same number, some pictures twice if need be: training needs it, a metric cannot
             have it.
 
     Example:
-        >>> [list(shared_sampler(5, shuffle=False, seed=0, rank=rank, world_size=2)) for rank in (0, 1)]
+        >>> [list(shared_sampler(5, Share(rank, 2), shuffle=False)) for rank in (0, 1)]
         [[0, 2, 4], [1, 3, 0]]
     """
-    total = -(-num_pictures // world_size) * world_size if even else num_pictures
+    total = -(-num_pictures // share.world_size) * share.world_size if even else num_pictures
 
     def draw(generator: np.random.Generator) -> NDArray[np.int64]:
         order = generator.permutation(num_pictures) if shuffle else np.arange(num_pictures)
-        return np.resize(order, total)[rank::world_size]
+        return np.resize(order, total)[share.rank :: share.world_size]
 
-    return EpochSampler(draw, num_samples=len(range(rank, total, world_size)), seed=seed)
+    return EpochSampler(draw, num_samples=len(range(share.rank, total, share.world_size)), seed=seed)

@@ -41,7 +41,7 @@ class MetricsFile(Callback):
         """Begin to count the seconds."""
         self._tick = time.monotonic()
 
-    def on_train_batch_end(  # noqa: D417 (Lightning's arguments)
+    def on_train_batch_end(
         self,
         trainer: Trainer,  # noqa: ARG002 (Lightning's)
         pl_module: LightningModule,  # noqa: ARG002 (Lightning's)

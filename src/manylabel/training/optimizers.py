@@ -61,5 +61,6 @@ def make_optimizer(model: nn.Module, settings: LoopSettings, *, backbone_scale: 
     )
     if settings.optimizer == "sgd":
         return SGD(groups, lr=settings.learning_rate, momentum=settings.momentum)
-    kind = {"adam": Adam, "adamw": AdamW}[settings.optimizer]
-    return kind(groups, lr=settings.learning_rate, betas=settings.betas)
+    if settings.optimizer == "adam":
+        return Adam(groups, lr=settings.learning_rate, betas=settings.betas)
+    return AdamW(groups, lr=settings.learning_rate, betas=settings.betas)

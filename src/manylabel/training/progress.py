@@ -40,7 +40,7 @@ class RunProgress(Callback):
         self._bar.add_task("training", total=total, completed=trainer.fit_loop.total_batch_idx + 1, numbers="")
         self._bar.start()
 
-    def on_train_batch_end(  # noqa: D417 (Lightning's arguments)
+    def on_train_batch_end(
         self,
         trainer: Trainer,
         pl_module: LightningModule,  # noqa: ARG002 (Lightning's)

@@ -17,13 +17,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from lightning.pytorch.utilities import rank_zero_only
-
 from manylabel.classifier import Classifier
 from manylabel.errors import ConfigError, OutputExistsError
 from manylabel.storage import write_text
 from manylabel.training.config import read_yaml, to_dict, to_yaml
 from manylabel.training.environment import describe_environment
+from manylabel.training.processes import is_first_process
 
 __all__ = ["RunFolder"]
 
@@ -81,7 +80,7 @@ class RunFolder:
             ConfigError: The folder cannot be written to, or `overwrite` would delete what is no run.
         """
         folder = cls(Path(path))
-        if rank_zero_only.rank:  # the first of several processes has done it
+        if not is_first_process():  # the first one has done it
             return folder
         if folder.path.exists() and not folder.path.is_dir():
             raise OutputExistsError(f"{path} is a file; choose another name for the run's folder")
@@ -106,20 +105,18 @@ class RunFolder:
         Raises:
             ConfigError: A resumed run had other settings.
         """
-        if rank_zero_only.rank:
+        if not is_first_process():
             return
         config = self.path / "config.yaml"
         if resume and config.is_file():
             self._check_same(read_yaml(config), to_dict(settings))
         write_text(config, to_yaml(settings), overwrite=True)
         write_text(self.path / "command.txt", command + "\n", overwrite=True)
-        write_text(
-            self.path / "environment.json", json.dumps(describe_environment(), indent=2) + "\n", overwrite=True
-        )
+        write_text(self.path / "environment.json", json.dumps(describe_environment(), indent=2) + "\n", overwrite=True)
 
     def save(self, model: Classifier) -> None:
         """Write the finished model."""
-        if rank_zero_only.rank == 0:
+        if is_first_process():
             model.save(self.model, overwrite=True)
 
     def require_space(self, needed: int) -> None:

@@ -1,4 +1,4 @@
-"""How the learning rate rises and falls: functions from the share of training that is done to a share of the maximum."""
+"""How the learning rate rises and falls: from the share of training that is done to a share of the maximum."""
 
 import math
 from collections.abc import Callable

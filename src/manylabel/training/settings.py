@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from manylabel.training.config import Rule, check
+from manylabel.training.config import check
+from manylabel.training.fields import Rule
 
 __all__ = ["AtLeastOne", "LoopSettings", "NotNegative", "Positive", "Share"]
 

@@ -5,14 +5,11 @@ Letters in shape comments: B pictures, L labels.
 
 from __future__ import annotations
 
-import logging
-from typing import Any
-
 import numpy as np
 import torch
 from lightning import LightningModule
+from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
 from manylabel.errors import TrainingError
 from manylabel.metrics import MeanAveragePrecision, TopOneAccuracy
@@ -22,8 +19,6 @@ from manylabel.training.settings import LoopSettings
 from manylabel.types import Batch, FeatureBatch
 
 __all__ = ["ClassificationTask"]
-
-logger = logging.getLogger(__name__)
 
 
 class ClassificationTask(LightningModule):
@@ -112,7 +107,7 @@ class ClassificationTask(LightningModule):
             self.log("val_accuracy", self.accuracy.compute(), prog_bar=True)
             self.accuracy.reset()
 
-    def configure_optimizers(self) -> tuple[list[Optimizer], list[dict[str, Any]]]:
+    def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
         """Return the optimizer and its schedule."""
         optimizer = make_optimizer(self.model, self.settings, backbone_scale=self.backbone_scale)
         schedule = make_schedule(
@@ -121,7 +116,7 @@ class ClassificationTask(LightningModule):
             warmup=self.settings.warmup,
             total_steps=self.total_steps,
         )
-        return [optimizer], [{"scheduler": schedule, "interval": "step"}]
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     def _not_finite(self, loss: float, batch: Batch | FeatureBatch, batch_idx: int) -> str:
         values = batch.features if isinstance(batch, FeatureBatch) else (batch.images,)
