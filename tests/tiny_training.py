@@ -1,6 +1,7 @@
 """A training run of a second, for tests of the loop."""
 
 import torch
+from lightning import Callback
 
 from manylabel.data.sampling import SeededBatches
 from manylabel.heads import MLDecoder
@@ -57,3 +58,14 @@ def tiny_run(folder, *, callbacks=(), task=None, **changes):
     run = RunFolder.open(folder, resume=True)
     rows = fit(task, lambda share: tiny_loaders(settings, share), run=run, callbacks=callbacks)
     return task, rows
+
+
+class Die(Callback):
+    """Ends a run as a kill would: nothing is saved, nothing is tidied up."""
+
+    def __init__(self, *, epoch, batch):
+        self.place = (epoch, batch)
+
+    def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
+        if (trainer.current_epoch, batch_idx) == self.place:
+            raise KeyError("killed")

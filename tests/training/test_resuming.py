@@ -10,18 +10,7 @@ import torch
 from lightning import Callback
 
 from manylabel.errors import RunInterruptedError
-from tiny_training import tiny_run
-
-
-class Die(Callback):
-    """Ends a run as a kill would: nothing is saved, nothing is tidied up."""
-
-    def __init__(self, *, epoch, batch):
-        self.place = (epoch, batch)
-
-    def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
-        if (trainer.current_epoch, batch_idx) == self.place:
-            raise KeyError("killed")
+from tiny_training import Die, tiny_run
 
 
 def equal(one, other):
@@ -149,4 +138,5 @@ def test_a_signal_ends_the_run_with_the_code_that_shells_expect(tmp_path, number
     assert signal.getsignal(number) == before
     expected, _ = tiny_run(tmp_path / "whole")
     resumed, _ = tiny_run(tmp_path / "run")
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL  # else nobody could end the process afterwards
     assert equal(resumed.state_dict(), expected.state_dict())

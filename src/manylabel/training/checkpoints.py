@@ -69,7 +69,11 @@ class Checkpoints(Checkpoint):
         self._saved_at = time.monotonic()
         self.signals.catch()
 
-    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:  # noqa: ARG002 (Lightning's)
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:  # noqa: ARG002 (Lightning's)
+        """Give the signals back to Lightning, before it gives them back to who had them."""
+        self.signals.release()
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:  # noqa: ARG002 (Lightning's)
         """Give the signals back."""
         self.signals.release()
 

@@ -66,8 +66,15 @@ class RunProgress(Callback):
             epoch = f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}"
             self.console.print(f"{epoch}  {_numbers(trainer)}", highlight=False)
 
-    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:  # noqa: ARG002 (Lightning's)
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:  # noqa: ARG002 (Lightning's)
         """Leave the bar as it is."""
+        self._stop()
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:  # noqa: ARG002 (Lightning's)
+        """Leave the bar as it is."""
+        self._stop()
+
+    def _stop(self) -> None:
         if self._bar is not None:
             self._bar.stop()
             self._bar = None

@@ -85,8 +85,8 @@ class ClassificationTask(LightningModule):
         """Return the loss of a batch."""
         loss: Tensor = self.loss(self(batch), batch.targets, batch.known)
         if not loss.isfinite():
-            raise TrainingError(self._not_finite(float(loss), batch, batch_idx))
-        self.log("train_loss", loss, batch_size=len(batch), prog_bar=True)
+            raise TrainingError(self._not_finite(float(loss.detach()), batch, batch_idx))
+        self.log("train_loss", loss, batch_size=len(batch))
         return loss
 
     def validation_step(self, batch: Batch | FeatureBatch, batch_idx: int) -> None:  # noqa: ARG002 (Lightning's)
@@ -101,10 +101,10 @@ class ClassificationTask(LightningModule):
 
     def on_validation_epoch_end(self) -> None:
         """Compute what needs all pictures at once."""
-        self.log("val_mAP", self.mean_average_precision.compute(), prog_bar=True)
+        self.log("val_mAP", self.mean_average_precision.compute(), sync_dist=True)
         self.mean_average_precision.reset()
         if self.accuracy is not None:
-            self.log("val_accuracy", self.accuracy.compute(), prog_bar=True)
+            self.log("val_accuracy", self.accuracy.compute(), sync_dist=True)
             self.accuracy.reset()
 
     def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
