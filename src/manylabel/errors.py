@@ -11,7 +11,9 @@
     │   └── CacheBusyError    another process writes them
     ├── ModelFormatError      a saved model cannot be understood           (ValueError)
     ├── OutputExistsError     a file or folder would be overwritten        (FileExistsError)
-    └── MissingExtraError     an optional dependency is not installed      (ImportError)
+    ├── MissingExtraError     an optional dependency is not installed      (ImportError)
+    └── TrainingError         a run cannot go on                           (RuntimeError)
+        └── RunInterruptedError  a signal ended a run, which was saved first
 
 Every message says what was wrong, what was given and what to do.
 """
@@ -31,7 +33,9 @@ __all__ = [
     "ModelFormatError",
     "OutputExistsError",
     "PictureError",
+    "RunInterruptedError",
     "SpecError",
+    "TrainingError",
     "list_choices",
 ]
 
@@ -95,6 +99,27 @@ class OutputExistsError(ManyLabelError, FileExistsError):
 
 class MissingExtraError(ManyLabelError, ImportError):
     """An optional dependency is not installed."""
+
+
+class TrainingError(ManyLabelError, RuntimeError):
+    """A run cannot go on."""
+
+
+class RunInterruptedError(TrainingError):
+    """A signal ended a run, which was saved first.
+
+    Args:
+        message: What happened, and how to go on.
+        exit_code: What the process should end with: 128 and the number of the signal.
+    """
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message, exit_code)
+        self.message = message
+        self.exit_code = exit_code
+
+    def __str__(self) -> str:
+        return self.message
 
 
 def list_choices(given: str, choices: Iterable[str], *, at_most: int = 12) -> str:

@@ -8,6 +8,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from manylabel.cli.recipe_names import RECIPE_NAMES
+
 __all__ = ["show"]
 
 
@@ -60,7 +62,7 @@ def _entries(kind: Kind) -> list[tuple[str, str]]:
         pretrained = set(timm.list_models(pretrained=True))
         weights = {True: "timm, with pretrained weights", False: "timm, untrained only"}
         return offline + [(name, weights[name in pretrained]) for name in timm.list_models()]
-    return []
+    return list(RECIPE_NAMES.items())
 
 
 def _summary(thing: object) -> str:

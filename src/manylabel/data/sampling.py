@@ -5,6 +5,7 @@ Letters in shape comments: N pictures, L labels.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -157,6 +158,7 @@ class SeededBatches(Sampler[list[Draw]]):
         self.drop_last = drop_last
         self.seed = seed
         self._epoch = 0
+        self._first = 0
 
     @property
     def epoch(self) -> int:
@@ -169,13 +171,19 @@ class SeededBatches(Sampler[list[Draw]]):
         if hasattr(self.sampler, "set_epoch"):
             self.sampler.set_epoch(epoch)
 
+    def skip(self, num_batches: int) -> None:
+        """Leave out the first batches of the next pass, as if they had been drawn: a run that resumes begins there."""
+        self._first = num_batches
+
     def __len__(self) -> int:
         return len(BatchSampler(self.sampler, self.batch_size, self.drop_last))
 
     def __iter__(self) -> Iterator[list[Draw]]:
-        epoch, indices = self.epoch, iter(self.sampler)
+        epoch, indices, first = self.epoch, iter(self.sampler), self._first
         self.set_epoch(epoch + 1)
-        for number, batch in enumerate(BatchSampler(indices, self.batch_size, self.drop_last)):
+        self.skip(0)
+        batches = enumerate(BatchSampler(indices, self.batch_size, self.drop_last))
+        for number, batch in islice(batches, first, None):
             seeds = np.random.SeedSequence([self.seed, epoch, number]).generate_state(len(batch))
             # The position is mixed in because processes that train together share the seed but not the pictures.
             yield [Draw(index, seed ^ index) for index, seed in zip(batch, seeds.tolist(), strict=True)]

@@ -1,1 +1,23 @@
-"""Recipes: one training procedure per file, read top to bottom."""
+"""Recipes: verbs, read top to bottom, from a data spec to a trained model."""
+
+from manylabel.recipes.finetune import PRESETS, Finetune, finetune
+from manylabel.recipes.linear_probe import LinearProbe, linear_probe
+from manylabel.recipes.names import RECIPES, Recipe
+from manylabel.recipes.reporting import Reporter
+from manylabel.recipes.representation_mixup import RepresentationMixup, representation_mixup
+from manylabel.recipes.sets import TrainAndVal, open_sets
+
+__all__ = [
+    "PRESETS",
+    "RECIPES",
+    "Finetune",
+    "LinearProbe",
+    "Recipe",
+    "Reporter",
+    "RepresentationMixup",
+    "TrainAndVal",
+    "finetune",
+    "linear_probe",
+    "open_sets",
+    "representation_mixup",
+]

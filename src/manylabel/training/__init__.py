@@ -1,7 +1,46 @@
 """Lightning tasks, optimizers, callbacks, cached features and the teacher bank."""
 
+from manylabel.training.averaging import MovingAverage
 from manylabel.training.cached_features import CachedFeatures, FeatureLoader
+from manylabel.training.checkpoints import Checkpoints
 from manylabel.training.feature_progress import FeatureProgress
 from manylabel.training.features import FeaturePlan, cache_features, plan_features
+from manylabel.training.fit import Loaders, fit
+from manylabel.training.freezing import FreezeFirst
+from manylabel.training.loaders import ResumableLoader, SeededLoader, Share, shared_sampler
+from manylabel.training.metrics_file import MetricsFile
+from manylabel.training.optimizers import make_optimizer, parameter_groups
+from manylabel.training.progress import RunProgress
+from manylabel.training.run_folder import RunFolder
+from manylabel.training.schedules import constant, cosine, make_schedule, one_cycle
+from manylabel.training.settings import LoopSettings
+from manylabel.training.task import ClassificationTask
 
-__all__ = ["CachedFeatures", "FeatureLoader", "FeaturePlan", "FeatureProgress", "cache_features", "plan_features"]
+__all__ = [
+    "CachedFeatures",
+    "Checkpoints",
+    "ClassificationTask",
+    "FeatureLoader",
+    "FeaturePlan",
+    "FeatureProgress",
+    "FreezeFirst",
+    "Loaders",
+    "LoopSettings",
+    "MetricsFile",
+    "MovingAverage",
+    "ResumableLoader",
+    "RunFolder",
+    "RunProgress",
+    "SeededLoader",
+    "Share",
+    "cache_features",
+    "constant",
+    "cosine",
+    "fit",
+    "make_optimizer",
+    "make_schedule",
+    "one_cycle",
+    "parameter_groups",
+    "plan_features",
+    "shared_sampler",
+]

@@ -1,0 +1,157 @@
+"""Fine-tuning: everything trains, the backbone in smaller steps, on pictures that are changed at random.
+
+    manylabel train finetune --preset ml_decoder --data coco:coco --backbone tresnet_m.miil_in21k --out runs/finetune
+
+The presets are the papers' settings, as far as the papers and the authors' code tell them. Momentum does not cycle with
+the learning rate here. HSQ and Query2Label do not say how long that rises: as long as in ML-Decoder's code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+from torch import nn
+
+from manylabel.recipes.building import build_classifier, build_loss
+from manylabel.recipes.loading import picture_loaders
+from manylabel.recipes.reporting import Reporter
+from manylabel.recipes.sets import TrainAndVal, open_sets
+from manylabel.recipes.settings import RecipeSettings
+from manylabel.training.fit import fit
+from manylabel.training.freezing import FreezeFirst
+from manylabel.training.run_folder import RunFolder
+from manylabel.training.settings import AtLeastOne, NotNegative, Positive
+from manylabel.training.task import ClassificationTask
+
+__all__ = ["PRESETS", "Finetune", "finetune"]
+
+PRESETS: dict[str, Mapping[str, Any]] = {
+    # Ridnik et al., "ML-Decoder", WACV 2023, and their code
+    "ml_decoder": {
+        "head": "ml_decoder",
+        "loss": "asymmetric",
+        "loss_settings": {"gamma_negative": 4, "gamma_positive": 0, "clip": 0.05},
+        "optimizer": "adam",
+        "learning_rate": 1e-4,
+        "backbone_scale": 1.0,
+        "weight_decay": 1e-4,
+        "warmup": 0.2,
+        "epochs": 40,
+        "batch_size": 56,
+        "image_size": 448,
+        "ema_decay": 0.9997,
+    },
+    # Yin et al., "Hybrid Sharing for Multi-Label Image Classification"
+    "hsq": {
+        "head": "hybrid_sharing",
+        "loss": "asymmetric",
+        "optimizer": "adam",
+        "learning_rate": 1e-4,
+        "backbone_scale": 1.0,
+        "weight_decay": 1e-2,
+        "betas": (0.9, 0.9999),
+        "warmup": 0.2,
+        "epochs": 100,
+        "image_size": 576,
+    },
+    # Liu et al., "Query2Label", and their code
+    "q2l": {
+        "head": "transformer_decoder",
+        "loss": "asymmetric",
+        "loss_settings": {"gamma_negative": 2, "gamma_positive": 0, "clip": 0.0},
+        "optimizer": "adamw",
+        "learning_rate": 1e-4,
+        "backbone_scale": 1.0,
+        "weight_decay": 1e-2,
+        "warmup": 0.2,
+        "epochs": 80,
+        "image_size": 448,
+        "ema_decay": 0.9997,
+    },
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finetune(RecipeSettings):
+    """Settings of `finetune`; `PRESETS` has those of the papers.
+
+    Examples:
+        >>> Finetune(data="scenes:100", **PRESETS["ml_decoder"]).epochs
+        40
+    """
+
+    trains_backbone: ClassVar[bool] = True
+
+    out: Path = Path("runs/finetune")
+    """The run's folder: settings, numbers, state and the finished model."""
+
+    epochs: Annotated[int, AtLeastOne] = 10
+    """How often every picture is seen."""
+
+    batch_size: Annotated[int, AtLeastOne] = 32
+    """Pictures per step, on each device."""
+
+    learning_rate: Annotated[float, Positive] = 5e-4
+    """The largest step size of the schedule, for the head."""
+
+    backbone_scale: Annotated[float, Positive] = 0.1
+    """What the learning rate is multiplied by for the backbone, which knows much already."""
+
+    freeze_epochs: Annotated[int, NotNegative] = 0
+    """For how many epochs the backbone stays as it is, while the head settles."""
+
+    augment: bool = True
+    """Whether training pictures are changed at random: flip, Cutout, RandAugment."""
+
+
+def finetune(
+    settings: Finetune,
+    *,
+    sets: TrainAndVal | None = None,
+    head: type[nn.Module] | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    reporter: Reporter | None = None,
+) -> RunFolder:
+    """Train a backbone and a head together.
+
+    Args:
+        settings: What to train on what.
+        sets: The pictures, instead of those that the settings name.
+        head: The head's class, when it is one of your own.
+        resume: Whether to go on with the run in the folder, if there is one.
+        overwrite: Whether to throw away a run that is there.
+        reporter: Told what happens; nothing is shown when left out.
+
+    Returns:
+        The run's folder, with the model in it.
+    """
+    reporter = reporter or Reporter()
+    run = RunFolder.open(settings.out, resume=resume, overwrite=overwrite)
+    run.describe(settings, command=reporter.command, resume=resume)
+    if run.is_finished:
+        return reporter.finished(run)
+
+    sets = sets or open_sets(settings)
+    model = build_classifier(settings, sets, frozen=False, head=head)
+    loss = build_loss(settings, single_label=model.single_label)
+    reporter.start(model, sets)
+
+    freezing = [FreezeFirst(model.backbone, epochs=settings.freeze_epochs)] if settings.freeze_epochs else []
+    task = ClassificationTask(
+        model, loss, settings=settings, single_label=model.single_label, backbone_scale=settings.backbone_scale
+    )
+    fit(
+        task,
+        partial(picture_loaders, model, sets, settings, augment=settings.augment),
+        run=run,
+        callbacks=[*freezing, *reporter.callbacks],
+        find_unused=bool(freezing),
+    )
+
+    run.save(model)
+    return reporter.finished(run)

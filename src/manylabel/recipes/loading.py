@@ -1,0 +1,139 @@
+"""Batches for a recipe: of pictures, or of features that a frozen backbone gave once and for all."""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import nn
+
+from manylabel.classifier import Classifier
+from manylabel.data import PictureLoader, eval_transform, train_transform
+from manylabel.heads import LinearHead, RepresentationMixupHead
+from manylabel.recipes.sets import TrainAndVal
+from manylabel.recipes.settings import RecipeSettings
+from manylabel.training.cached_features import CachedFeatures, FeatureLoader
+from manylabel.training.feature_progress import FeatureProgress
+from manylabel.training.features import cache_features, plan_features
+from manylabel.training.fit import Loaders
+from manylabel.training.loaders import Share, shared_sampler
+from manylabel.training.settings import LoopSettings
+
+__all__ = [
+    "CachedSets",
+    "cache_sets",
+    "feature_loaders",
+    "missing_pictures",
+    "num_workers",
+    "picture_loaders",
+    "pooling_for",
+]
+
+
+@dataclass(frozen=True)
+class CachedSets:
+    """Features of the pictures to train on and of those to judge by."""
+
+    train: CachedFeatures
+    val: CachedFeatures
+
+
+def cache_sets(
+    model: Classifier,
+    sets: TrainAndVal,
+    settings: RecipeSettings,
+    *,
+    progress: Callable[[FeatureProgress], None] | None = None,
+) -> CachedSets:
+    """Pass every picture through a frozen backbone, or find the features where an earlier run left them.
+
+    Args:
+        model: The classifier.
+        sets: The pictures.
+        settings: Views and workers.
+        progress: Told how far it is.
+    """
+    train, val = (
+        cache_features(
+            model.backbone,
+            part,
+            input_spec=model.input_spec,
+            pooling=pooling_for(model.head),
+            views=views,
+            num_workers=num_workers(settings),
+            progress=progress,
+        )
+        for part, views in ((sets.train, settings.num_views), (sets.val, 1))
+    )
+    return CachedSets(train, val)
+
+
+def missing_pictures(settings: RecipeSettings, model: Classifier, sets: TrainAndVal) -> int:
+    """Return how many pictures, views counted each, `cache_sets` would have to pass through the backbone."""
+    plans = [
+        plan_features(model.backbone, part, input_spec=model.input_spec, pooling=pooling_for(model.head), views=views)
+        for part, views in ((sets.train, settings.num_views), (sets.val, 1))
+    ]
+    return sum(plan.missing for plan in plans)
+
+
+def feature_loaders(cached: CachedSets, settings: LoopSettings, share: Share) -> Loaders:
+    """Return loaders of cached features for one process; training draws one of the views at random."""
+    order = shared_sampler(len(cached.train), share, shuffle=True, seed=settings.seed)
+    part = shared_sampler(len(cached.val), share, shuffle=False, even=False)
+    size = settings.batch_size
+    return Loaders(
+        train=FeatureLoader(cached.train, batch_size=size, sampler=order, seed=settings.seed),
+        val=FeatureLoader(cached.val, batch_size=size, sampler=part, view=0),
+    )
+
+
+def picture_loaders(
+    model: Classifier, sets: TrainAndVal, settings: LoopSettings, share: Share, *, augment: bool
+) -> Loaders:
+    """Return loaders that decode pictures, for one process.
+
+    Args:
+        model: The classifier, for how it wants its pictures.
+        sets: The pictures.
+        settings: Batch size, seed and workers.
+        share: Which process.
+        augment: Whether training pictures are changed at random.
+    """
+    plain = eval_transform(model.input_spec)
+    order = shared_sampler(len(sets.train), share, shuffle=True, seed=settings.seed)
+    part = shared_sampler(len(sets.val), share, shuffle=False, even=False)
+    size, workers = settings.batch_size, num_workers(settings)
+    return Loaders(
+        train=PictureLoader(
+            sets.train,
+            transform=train_transform(model.input_spec) if augment else plain,
+            batch_size=size,
+            sampler=order,
+            num_workers=workers,
+            seed=settings.seed,
+        ),
+        val=PictureLoader(sets.val, transform=plain, batch_size=size, sampler=part, num_workers=workers),
+    )
+
+
+def pooling_for(head: nn.Module) -> Literal["none", "average", "max"]:
+    """Say what is enough to keep of a feature map for a head: a number per channel where it pools anyway.
+
+    Examples:
+        >>> pooling_for(LinearHead(8, 2, pooling="max")), pooling_for(LinearHead(8, 2, pooling="generalised_mean"))
+        ('max', 'none')
+    """
+    if isinstance(head, LinearHead) and head.pooling != "generalised_mean":
+        return head.pooling
+    if isinstance(head, RepresentationMixupHead) and head.summary == "convolution":
+        return "average"
+    return "none"
+
+
+def num_workers(settings: LoopSettings) -> int:
+    """Return how many processes decode pictures: what is asked for, or one per core, up to 8; none on a single core."""
+    if settings.workers is not None:
+        return settings.workers
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(cores, 8) if cores > 1 else 0

@@ -1,0 +1,86 @@
+"""What a recipe tells while it runs: to the log alone, or to a console, too."""
+
+from __future__ import annotations
+
+import csv
+import logging
+import shlex
+import sys
+
+from lightning import Callback
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from manylabel.classifier import Classifier
+from manylabel.recipes.advice import advise
+from manylabel.recipes.sets import TrainAndVal
+from manylabel.training.feature_progress import FeatureProgress
+from manylabel.training.processes import is_first_process
+from manylabel.training.progress import RunProgress
+from manylabel.training.run_folder import RunFolder
+
+__all__ = ["Reporter"]
+
+logger = logging.getLogger(__name__)
+
+
+class Reporter:
+    """Tells what happens; of several processes that train together, the first one does.
+
+    Args:
+        console: Where to show progress; nowhere when left out. Warnings go to the log in any case.
+
+    Examples:
+        >>> Reporter().callbacks
+        []
+    """
+
+    def __init__(self, console: Console | None = None) -> None:
+        self.console = console if is_first_process() else None
+        self._bar: Progress | None = None
+
+    @property
+    def command(self) -> str:
+        """The command that was given to the machine."""
+        return shlex.join(sys.argv)
+
+    @property
+    def callbacks(self) -> list[Callback]:
+        """What shows the progress of the loop."""
+        return [] if self.console is None else [RunProgress(self.console)]
+
+    def start(self, model: Classifier, sets: TrainAndVal) -> None:
+        """Say what is about to be trained, and warn of what may go wrong."""
+        if is_first_process():
+            for sentence in advise(model.head, sets):
+                logger.warning(sentence)
+        pictures = f"{len(sets.train):,} pictures to train on, {len(sets.val):,} to judge by"
+        self._say(f"{pictures}, {len(sets.train.labels):,} labels")
+
+    def features(self, progress: FeatureProgress) -> None:
+        """Show how far the pass of the pictures through the backbone is."""
+        if self.console is None or (self._bar is None and progress.done == progress.total):
+            return
+        if self._bar is None:
+            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+            self._bar = Progress(*columns, console=self.console)
+            self._bar.add_task("features", total=progress.total)
+            self._bar.start()
+        self._bar.update(self._bar.task_ids[0], completed=progress.done)
+        if progress.done == progress.total:
+            self._bar.stop()
+            self._bar = None
+
+    def finished(self, run: RunFolder) -> RunFolder:
+        """Say where the model is and what it reached; return the run, so that it can be returned."""
+        rows = (
+            list(csv.DictReader(run.metrics.read_text(encoding="utf-8").splitlines())) if run.metrics.is_file() else []
+        )
+        best = f" (best epoch: {100 * max(float(row['val_mAP']) for row in rows):.2f})" if rows else ""
+        reached = f"mAP {100 * float(rows[-1]['val_mAP']):.2f}{best}; " if rows else ""
+        self._say(f"{reached}the model is in {run.model}")
+        return run
+
+    def _say(self, sentence: str) -> None:
+        if self.console is not None:
+            self.console.print(sentence, highlight=False, soft_wrap=True)

@@ -1,0 +1,79 @@
+"""The pictures of a run: those to train on and those to judge by."""
+
+import logging
+from dataclasses import dataclass
+
+from manylabel.data import PictureDataset, hold_out, load, split_dataset
+from manylabel.errors import DataError
+from manylabel.recipes.settings import RecipeSettings
+
+__all__ = ["TrainAndVal", "open_sets"]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class TrainAndVal:
+    """Pictures to train on and pictures to judge by, of the same labels.
+
+    Args:
+        train: To train on.
+        val: To judge by.
+
+    Raises:
+        DataError: A part is empty, or the labels differ.
+
+    Examples:
+        >>> from manylabel.data import scenes
+        >>> sets = TrainAndVal(scenes(10, split="train"), scenes(10, split="val"))
+        >>> len(sets.train), len(sets.val)
+        (8, 2)
+    """
+
+    train: PictureDataset
+    val: PictureDataset
+
+    def __post_init__(self) -> None:
+        for what, part in (("train on", self.train), ("judge by", self.val)):
+            if not len(part):
+                raise DataError(f"there are no pictures to {what} in {part.name}")
+        missing = [name for name in self.train.labels if name not in self.val.labels]
+        if missing:
+            raise DataError(
+                f"the validation pictures ({self.val.name}) do not know {len(missing)} of the training labels: "
+                f"{', '.join(missing[:5])}; both need the same labels"
+            )
+        if self.val.labels.names != self.train.labels.names:
+            object.__setattr__(self, "val", self.val.select_labels(self.train.labels.names))
+
+
+def open_sets(settings: RecipeSettings) -> TrainAndVal:
+    """Read the pictures that the settings name.
+
+    What to judge by is, in this order: `val`; the data's own split whose name begins with "val", beside one that
+    begins with "train"; a held-out share of the pictures, stratified over the labels.
+
+    Args:
+        settings: Those of a recipe.
+
+    Returns:
+        Both parts.
+
+    Raises:
+        DataError: The data cannot be read, or the parts do not fit each other.
+    """
+    data = load(settings.data)
+    if settings.val is not None:
+        train, val = data, load(settings.val)
+    elif (names := _own_splits(data)) is not None:
+        train, val = data.split(names[0]), data.split(names[1])
+    else:
+        train, val = split_dataset(data, val_fraction=settings.val_fraction)
+    return TrainAndVal(hold_out(train, limit=settings.limit), hold_out(val, limit=settings.limit))
+
+
+def _own_splits(data: PictureDataset) -> tuple[str, str] | None:
+    """Return the names of the data's own splits, if it is plain which is which."""
+    train = [name for name, members in data.splits.items() if name.startswith("train") and len(members)]
+    val = [name for name, members in data.splits.items() if name.startswith("val") and len(members)]
+    return (train[0], val[0]) if len(train) == len(val) == 1 else None

@@ -1,0 +1,74 @@
+"""What every recipe can be set to: data, backbone, head, loss and the loop."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+from manylabel.heads import HEADS
+from manylabel.losses import LOSSES
+from manylabel.training.fields import OneOf
+from manylabel.training.settings import AtLeastOne, LoopSettings, Positive, Share
+
+__all__ = ["RecipeSettings"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecipeSettings(LoopSettings):
+    """Settings that all recipes share; each recipe adds its own and has its own defaults.
+
+    Raises:
+        ConfigError: A setting is wrong; the message lists all that are.
+    """
+
+    trains_backbone: ClassVar[bool] = False
+
+    data: str
+    """The pictures to train on, as a data spec such as voc:PATH or csv:labels.csv,images=photos/."""
+
+    val: str | None = None
+    """The pictures to judge by, as a data spec. When left out: the data's own validation split, or else a held-out
+    part."""
+
+    val_fraction: Annotated[float, Share, Positive] = 0.2
+    """The share of the pictures to hold out where nothing else says which; always the same ones, whatever the seed."""
+
+    limit: Annotated[int | None, AtLeastOne] = None
+    """Use at most this many pictures of each part, for a quick try."""
+
+    out: Path = Path("run")
+    """The run's folder: settings, numbers, state and the finished model."""
+
+    backbone: str = "offline:efficientnet_lite0"
+    """A timm model, or one that comes with the extra 'offline' and needs no hub; see 'manylabel list backbones'."""
+
+    pretrained: bool = True
+    """Whether the backbone starts from its pretrained weights."""
+
+    image_size: Annotated[int | None, AtLeastOne] = None
+    """Height and width of the pictures in pixels; the backbone's own when left out."""
+
+    head: Annotated[str, OneOf(HEADS, own=True)] = "ml_decoder"
+    """From feature maps to labels; see 'manylabel list heads'."""
+
+    head_settings: Mapping[str, Any] = field(default_factory=dict)
+    """Arguments of the head; as a flag: --head.NAME VALUE."""
+
+    loss: Annotated[str, OneOf(("auto", *LOSSES))] = "auto"
+    """What is made small; auto is the asymmetric loss, or cross-entropy where every picture has exactly one label."""
+
+    loss_settings: Mapping[str, Any] = field(default_factory=dict)
+    """Arguments of the loss; as a flag: --loss.NAME VALUE."""
+
+    single_label: bool | None = None
+    """Whether every picture has exactly one label, so that scores are a softmax; the data say when left out."""
+
+    @property
+    def caches_features(self) -> bool:
+        """Whether pictures pass through the backbone once, and training works on what is kept of them."""
+        return False
+
+    @property
+    def num_views(self) -> int:
+        """How many views of a training picture are kept."""
+        return 1

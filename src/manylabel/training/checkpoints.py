@@ -1,0 +1,150 @@
+"""Saving the state of a run, so that it can be killed at any time and go on."""
+
+import logging
+import time
+from collections.abc import Mapping
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+from lightning import LightningModule, Trainer
+from lightning.pytorch.callbacks import Checkpoint
+from safetensors.torch import load_file, save_file
+
+from manylabel.errors import RunInterruptedError
+from manylabel.storage import replacing
+from manylabel.training.averaging import MovingAverage
+from manylabel.training.loaders import ResumableLoader
+from manylabel.training.signals import StopSignals
+
+__all__ = ["Checkpoints"]
+
+logger = logging.getLogger(__name__)
+
+
+class Checkpoints(Checkpoint):
+    """Saves the whole state to one file, now and then, and before a signal ends the run; and the best weights.
+
+    States are saved where a run can be left without loss: after an optimizer step within an epoch, or after the
+    validation at its end. A file is replaced in one move, so a kill leaves the one before.
+
+    Args:
+        folder: Where ``last.ckpt`` and ``best.safetensors`` go.
+        minutes: Save this often.
+        steps: Save every so many batches, too.
+        keep_best: Whether to save the weights of the epoch with the best validation mAP.
+
+    Attributes:
+        average: What averages the weights, if anything does.
+        loader: What training draws from, once it is known; its place is saved, too.
+
+    Examples:
+        >>> Checkpoints(Path("run/checkpoints"), minutes=5).last.name
+        'last.ckpt'
+    """
+
+    def __init__(self, folder: Path, *, minutes: float, steps: int | None = None, keep_best: bool = False) -> None:
+        self.folder = folder
+        self.minutes = minutes
+        self.steps = steps
+        self.keep_best = keep_best
+        self.best_value = float("-inf")
+        self.signals = StopSignals()
+        self.average: MovingAverage | None = None
+        self.loader: ResumableLoader[Any] | None = None
+        self._saved_at = time.monotonic()
+
+    @property
+    def last(self) -> Path:
+        """The file of the state."""
+        return self.folder / "last.ckpt"
+
+    @property
+    def best(self) -> Path:
+        """The file of the best weights."""
+        return self.folder / "best.safetensors"
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:  # noqa: ARG002 (Lightning's)
+        """Begin to note signals; after Lightning, whose own handler would end the run without saving."""
+        self._saved_at = time.monotonic()
+        self.signals.catch()
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:  # noqa: ARG002 (Lightning's)
+        """Give the signals back to Lightning, before it gives them back to who had them."""
+        self.signals.release()
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:  # noqa: ARG002 (Lightning's)
+        """Give the signals back."""
+        self.signals.release()
+
+    def on_train_batch_end(
+        self,
+        trainer: Trainer,
+        pl_module: LightningModule,  # noqa: ARG002 (Lightning's)
+        outputs: object,  # noqa: ARG002 (Lightning's)
+        batch: object,  # noqa: ARG002 (Lightning's)
+        batch_idx: int,
+    ) -> None:
+        """Save within an epoch, where it is due and no gradients are waiting."""
+        number = batch_idx + 1
+        if number < trainer.num_training_batches and number % trainer.accumulate_grad_batches == 0:
+            self._save_if_due(trainer, due=self._is_due(number))
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Save after the validation, where it is due, and at the end of the run."""
+        if self.keep_best:
+            self._save_best(trainer, pl_module)
+        over = trainer.should_stop or trainer.current_epoch + 1 == trainer.max_epochs
+        self._save_if_due(trainer, due=over or self._is_due(int(trainer.num_training_batches)))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what must outlive a kill."""
+        place = None if self.loader is None else self.loader.state_dict()
+        return {"best_value": self.best_value, "place": place}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Take it up again."""
+        self.best_value = state_dict["best_value"]
+        if self.loader is not None:  # Lightning does this only for a checkpoint from within an epoch
+            self.loader.load_state_dict(state_dict["place"])
+
+    def restore_best(self, task: LightningModule) -> None:
+        """Put the best weights into a task."""
+        task.load_state_dict(load_file(self.best), strict=False)
+
+    def _is_due(self, batch_number: int) -> bool:
+        minutes_passed = time.monotonic() - self._saved_at >= 60 * self.minutes
+        return minutes_passed or (self.steps is not None and batch_number % self.steps == 0)
+
+    def _save_if_due(self, trainer: Trainer, *, due: bool) -> None:
+        """Save if any process finds it due or got a signal; then end the run if it was a signal."""
+        stop = trainer.strategy.reduce_boolean_decision(self.signals.received is not None, all=False)
+        if stop or trainer.strategy.reduce_boolean_decision(due, all=False):
+            self._save(trainer)
+        if stop:
+            self._stop(trainer)
+
+    def _save(self, trainer: Trainer) -> None:
+        own = replacing(self.last, overwrite=True) if trainer.is_global_zero else nullcontext(self.last)
+        with own as file:
+            trainer.save_checkpoint(file)
+        self._saved_at = time.monotonic()
+
+    def _save_best(self, trainer: Trainer, task: LightningModule) -> None:
+        value = float(trainer.callback_metrics["val_mAP"])
+        if value <= self.best_value:
+            return
+        self.best_value = value
+        weights = task if self.average is None else self.average.weights(task)
+        if trainer.is_global_zero:
+            with replacing(self.best, overwrite=True) as file:
+                save_file({name: tensor.contiguous() for name, tensor in weights.state_dict().items()}, file)
+
+    def _stop(self, trainer: Trainer) -> None:
+        received = self.signals.received
+        name = "another process" if received is None else received.name
+        raise RunInterruptedError(
+            f"stopped by {name} in epoch {trainer.current_epoch + 1}; the run is saved in {self.folder.parent}: "
+            "give the same command with --resume to go on",
+            exit_code=128 + (15 if received is None else received.value),
+        )

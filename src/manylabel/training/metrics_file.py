@@ -1,0 +1,100 @@
+"""The numbers of each epoch, in a table that any program can read."""
+
+import csv
+import io
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning import Callback, LightningModule, Trainer
+from torch import Tensor
+
+from manylabel.storage import write_text
+
+__all__ = ["MetricsFile"]
+
+
+class MetricsFile(Callback):
+    """Writes metrics.csv, one line per epoch: losses, mAP, learning rate and seconds.
+
+    What it collected goes into the checkpoint: a run that was resumed leaves the same table, but for the seconds.
+
+    Args:
+        path: Where the table goes.
+
+    Examples:
+        >>> MetricsFile(Path("run/metrics.csv")).rows
+        []
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.rows: list[dict[str, float]] = []
+        self._loss_sum: Tensor | float = 0.0
+        self._num_batches = 0
+        self._seconds = 0.0
+        self._tick = time.monotonic()
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:  # noqa: ARG002 (Lightning's)
+        """Begin to count the seconds."""
+        self._tick = time.monotonic()
+
+    def on_train_batch_end(
+        self,
+        trainer: Trainer,  # noqa: ARG002 (Lightning's)
+        pl_module: LightningModule,  # noqa: ARG002 (Lightning's)
+        outputs: Any,  # noqa: ANN401 (Lightning's: a dictionary, or whatever a task returns)
+        batch: object,  # noqa: ARG002 (Lightning's)
+        batch_idx: int,  # noqa: ARG002 (Lightning's)
+    ) -> None:
+        """Add a batch's loss; it stays on its device, so that nothing waits for it."""
+        self._loss_sum = self._loss_sum + outputs["loss"].detach().double()
+        self._num_batches += 1
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Write the line of an epoch."""
+        loss = torch.as_tensor(self._loss_sum / self._num_batches, device=pl_module.device)
+        measured = {name: float(value) for name, value in trainer.callback_metrics.items() if name.startswith("val_")}
+        self._count_seconds()
+        self.rows.append(
+            {
+                "epoch": trainer.current_epoch + 1,
+                "step": trainer.global_step,
+                "train_loss": float(trainer.strategy.reduce(loss, reduce_op="mean")),
+                **dict(sorted(measured.items())),
+                "learning_rate": trainer.optimizers[0].param_groups[-1]["lr"],
+                "seconds": round(self._seconds, 2),
+            }
+        )
+        self._loss_sum, self._num_batches, self._seconds = 0.0, 0, 0.0
+        if trainer.is_global_zero:
+            self._write()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what must outlive a kill."""
+        self._count_seconds()
+        return {
+            "rows": self.rows,
+            "loss_sum": float(self._loss_sum),
+            "num_batches": self._num_batches,
+            "seconds": self._seconds,
+        }
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Take it up again."""
+        self.rows = list(state_dict["rows"])
+        self._loss_sum, self._num_batches = state_dict["loss_sum"], state_dict["num_batches"]
+        self._seconds = state_dict["seconds"]
+
+    def _count_seconds(self) -> None:
+        now = time.monotonic()
+        self._seconds, self._tick = self._seconds + now - self._tick, now
+
+    def _write(self) -> None:
+        text = io.StringIO()
+        writer = csv.DictWriter(text, fieldnames=list(self.rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(self.rows)
+        write_text(self.path, text.getvalue(), overwrite=True)

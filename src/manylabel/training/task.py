@@ -1,0 +1,131 @@
+"""The task that every recipe trains: a model, a loss and what is measured, on pictures or on cached features.
+
+Letters in shape comments: B pictures, L labels.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from lightning import LightningModule
+from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
+from torch import Tensor, nn
+
+from manylabel.errors import TrainingError
+from manylabel.metrics import MeanAveragePrecision, TopOneAccuracy
+from manylabel.training.optimizers import make_optimizer
+from manylabel.training.schedules import make_schedule
+from manylabel.training.settings import LoopSettings
+from manylabel.types import Batch, FeatureBatch
+
+__all__ = ["ClassificationTask"]
+
+
+class ClassificationTask(LightningModule):
+    """Trains a model on batches of pictures, or a head on batches of features, and measures mAP on others.
+
+    Chance in the model (dropout) follows from the seed and the place in the run alone, so that a run that was resumed
+    goes on as if nothing had happened.
+
+    Args:
+        model: A classifier for batches of pictures, or a head for batches of features.
+        loss: ``(logits, targets, known) -> scalar``.
+        settings: Optimizer, schedule and seed.
+        single_label: Whether every picture has exactly one label; then accuracy is measured, too.
+        backbone_scale: What the learning rate of the backbone is multiplied by.
+
+    Attributes:
+        total_steps: Optimizer steps of the whole training, for the schedule; `fit` sets it.
+
+    Examples:
+        >>> from manylabel import heads, losses
+        >>> task = ClassificationTask(
+        ...     heads.LinearHead(8, 2), losses.BinaryCrossEntropy(), settings=LoopSettings()
+        ... )
+        >>> batch = FeatureBatch(
+        ...     features=(torch.ones(4, 8, 1, 1),),
+        ...     targets=torch.ones(4, 2),
+        ...     known=torch.ones(4, 2, dtype=torch.bool),
+        ...     indices=torch.arange(4),
+        ... )
+        >>> task(batch).shape
+        torch.Size([4, 2])
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        loss: nn.Module,
+        *,
+        settings: LoopSettings,
+        single_label: bool = False,
+        backbone_scale: float = 1.0,
+    ) -> None:
+        super().__init__()
+        self.model = model
+        self.loss = loss
+        self.settings = settings
+        self.total_steps = 1
+        self.single_label = single_label
+        self.backbone_scale = backbone_scale
+        self.mean_average_precision = MeanAveragePrecision()
+        self.accuracy = TopOneAccuracy() if single_label else None
+
+    def forward(self, batch: Batch | FeatureBatch) -> Tensor:
+        """Return logits ``[B, L]``."""
+        logits: Tensor = self.model(batch.features if isinstance(batch, FeatureBatch) else batch.images)
+        return logits
+
+    def on_train_batch_start(self, batch: Batch | FeatureBatch, batch_idx: int) -> None:  # noqa: ARG002 (Lightning's)
+        """Seed what chance there is in the model."""
+        place = [self.settings.seed, self.current_epoch, batch_idx, self.global_rank]
+        torch.manual_seed(int(np.random.SeedSequence(place).generate_state(1)[0]))
+
+    def training_step(self, batch: Batch | FeatureBatch, batch_idx: int) -> Tensor:
+        """Return the loss of a batch."""
+        loss: Tensor = self.loss(self(batch), batch.targets, batch.known)
+        if not loss.isfinite():
+            raise TrainingError(self._not_finite(float(loss.detach()), batch, batch_idx))
+        self.log("train_loss", loss, batch_size=len(batch))
+        return loss
+
+    def validation_step(self, batch: Batch | FeatureBatch, batch_idx: int) -> None:  # noqa: ARG002 (Lightning's)
+        """Judge a batch."""
+        logits = self(batch).float()
+        loss = self.loss(logits, batch.targets, batch.known)
+        self.log("val_loss", loss, batch_size=len(batch), on_epoch=True, sync_dist=True)
+        scores = logits.softmax(dim=1) if self.single_label else logits.sigmoid()
+        self.mean_average_precision.update(scores, batch.targets, batch.known)
+        if self.accuracy is not None:
+            self.accuracy.update(scores, batch.targets, batch.known)
+
+    def on_validation_epoch_end(self) -> None:
+        """Compute what needs all pictures at once."""
+        self.log("val_mAP", self.mean_average_precision.compute(), sync_dist=True)
+        self.mean_average_precision.reset()
+        if self.accuracy is not None:
+            self.log("val_accuracy", self.accuracy.compute(), sync_dist=True)
+            self.accuracy.reset()
+
+    def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
+        """Return the optimizer and its schedule."""
+        optimizer = make_optimizer(self.model, self.settings, backbone_scale=self.backbone_scale)
+        schedule = make_schedule(
+            optimizer,
+            schedule=self.settings.schedule,
+            warmup=self.settings.warmup,
+            total_steps=self.total_steps,
+        )
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    def _not_finite(self, loss: float, batch: Batch | FeatureBatch, batch_idx: int) -> str:
+        values = batch.features if isinstance(batch, FeatureBatch) else (batch.images,)
+        if not all(bool(value.isfinite().all()) for value in values):
+            pictures = batch.indices.tolist()
+            return f"the inputs of batch {batch_idx} are not finite; look at the pictures number {pictures[:8]}"
+        rate = self.trainer.optimizers[0].param_groups[0]["lr"]
+        return (
+            f"the loss became {loss} in epoch {self.current_epoch + 1}, batch {batch_idx + 1}, at a learning rate of "
+            f"{rate:.2g}; lower learning_rate (now {self.settings.learning_rate:g}), or set clip_gradients to 1, or "
+            "precision to float32"
+        )

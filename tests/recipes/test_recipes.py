@@ -1,0 +1,189 @@
+"""Every recipe, from a data spec to a model that can be loaded."""
+
+import csv
+import logging
+
+import pytest
+import torch
+import yaml
+from torch import nn
+
+from manylabel.classifier import Classifier
+from manylabel.cli.recipe_names import RECIPE_NAMES
+from manylabel.data import folder, scenes
+from manylabel.errors import ConfigError, RunInterruptedError
+from manylabel.heads import LinearHead
+from manylabel.recipes import (
+    PRESETS,
+    RECIPES,
+    Finetune,
+    LinearProbe,
+    RepresentationMixup,
+    TrainAndVal,
+    finetune,
+    linear_probe,
+    representation_mixup,
+)
+
+
+def test_the_command_line_names_the_recipes_there_are():
+    assert list(RECIPE_NAMES) == list(RECIPES)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_recipe_leaves_a_run_and_a_model_that_predicts_what_was_measured(name, quick, sets, tmp_path):
+    recipe = RECIPES[name]
+    heads = {} if name == "representation_mixup" else {"head": "residual_attention"}
+    run = recipe.run(recipe.settings(**quick, **heads, out=tmp_path / "run"))
+    model = Classifier.load(run.model)
+    predictions = model.predict([sets.val.pictures[index] for index in range(len(sets.val))])
+    values, known = sets.val.targets.dense()
+    from manylabel.metrics import average_precision
+
+    measured = average_precision(predictions.scores, torch.from_numpy(values), torch.from_numpy(known)).mean()
+    with run.metrics.open() as file:
+        rows = list(csv.DictReader(file))
+    assert float(rows[-1]["val_mAP"]) == pytest.approx(float(measured), abs=2e-3)  # features are kept in float16
+    assert yaml.safe_load((run.path / "config.yaml").read_text())["backbone"] == "resnet10t"
+
+
+def test_a_finished_run_is_not_trained_again(quick, tmp_path):
+    settings = LinearProbe(**quick, out=tmp_path / "run", head="linear")
+    run = linear_probe(settings)
+    written = (run.model / "model.safetensors").stat().st_mtime_ns
+    linear_probe(settings, resume=True)
+    assert (run.model / "model.safetensors").stat().st_mtime_ns == written
+
+
+def test_the_frozen_backbone_stays_as_it_is_and_finetune_changes_it(quick, sets, tmp_path):
+    probe = linear_probe(LinearProbe(**quick, out=tmp_path / "probe", head="linear"), sets=sets)
+    tuned = finetune(Finetune(**quick, out=tmp_path / "tuned", head="linear"), sets=sets)
+    torch.manual_seed(0)
+    start = Classifier.create(
+        "resnet10t", head=LinearHead, labels=sets.train.labels, pretrained=False, frozen=True, image_size=64
+    ).backbone.state_dict()
+    frozen, changed = (Classifier.load(run.model).backbone.state_dict() for run in (probe, tuned))
+    assert all(torch.equal(value, frozen[name]) for name, value in start.items())
+    assert not all(torch.equal(value, changed[name]) for name, value in start.items())
+
+
+def test_freezing_first_needs_an_epoch_more_for_the_backbone_to_change(quick, sets, tmp_path):
+    run = finetune(Finetune(**quick, out=tmp_path / "run", head="linear", freeze_epochs=2), sets=sets)
+    torch.manual_seed(0)
+    start = Classifier.create(
+        "resnet10t", head=LinearHead, labels=sets.train.labels, pretrained=False, image_size=64
+    ).backbone.state_dict()
+    found = Classifier.load(run.model).backbone.state_dict()
+    assert all(torch.equal(value, found[name]) for name, value in start.items())
+
+
+def test_training_without_a_cache_is_the_same_but_for_rounding(quick, sets, tmp_path):
+    models = [
+        linear_probe(LinearProbe(**quick, out=tmp_path / str(cache), head="linear", cache=cache), sets=sets).model
+        for cache in (True, False)
+    ]
+    cached, direct = (Classifier.load(model).head.state_dict() for model in models)
+    assert all(torch.allclose(value, direct[name], atol=1e-3) for name, value in cached.items())
+
+
+def test_views_are_drawn_from(quick, sets, tmp_path):
+    plain, varied = (
+        linear_probe(LinearProbe(**quick, out=tmp_path / str(views), head="linear", views=views), sets=sets).model
+        for views in (1, 2)
+    )
+    one, other = (Classifier.load(model).head.linear.weight for model in (plain, varied))
+    assert not torch.equal(one, other)
+
+
+def test_single_label_data_train_with_a_softmax(quick, tmp_path):
+    pictures = scenes(12, size=64)
+    for number in range(12):
+        place = tmp_path / "photos" / ("cat" if number % 2 else "dog")
+        place.mkdir(parents=True, exist_ok=True)
+        (place / f"{number}.jpg").write_bytes(pictures.pictures[number])
+    settings = LinearProbe(**{**quick, "data": f"folder:{tmp_path / 'photos'}"}, out=tmp_path / "run", head="linear")
+    assert folder(tmp_path / "photos").single_label
+    run = linear_probe(settings)
+    assert Classifier.load(run.model).single_label
+    assert "val_accuracy" in run.metrics.read_text()
+
+
+def test_a_head_of_ones_own_trains(quick, sets, tmp_path):
+    class OwnHead(nn.Module):
+        def __init__(self, in_channels, num_labels):
+            super().__init__()
+            self.in_channels, self.num_labels = in_channels, num_labels
+            self.linear = nn.Linear(in_channels, num_labels)
+
+        def forward(self, features):
+            return self.linear(features[-1].amax((2, 3)))
+
+    settings = LinearProbe(**quick, out=tmp_path / "run", head="tests:OwnHead")
+    run = linear_probe(settings, sets=sets, head=OwnHead)
+    assert Classifier.load(run.model, head=OwnHead).head.num_labels == 24
+    with pytest.raises(ConfigError, match="is not one of ours; call the recipe"):
+        linear_probe(LinearProbe(**quick, out=tmp_path / "other", head="tests:OwnHead"), sets=sets)
+
+
+def test_a_loss_that_does_not_fit_is_refused(quick, sets, tmp_path):
+    settings = LinearProbe(**quick, out=tmp_path / "run", loss="cross_entropy")
+    with pytest.raises(ConfigError, match="cross_entropy does not fit pictures with any number of labels"):
+        linear_probe(settings, sets=sets)
+    settings = LinearProbe(**quick, out=tmp_path / "other", loss_settings={"gama": 1})
+    with pytest.raises(ConfigError, match="AsymmetricLoss has no setting 'gama'"):
+        linear_probe(settings, sets=sets)
+
+
+def test_labels_that_cannot_be_learned_and_heads_too_big_are_told(quick, sets, tmp_path, caplog):
+    few = TrainAndVal(sets.train.subset([0]), sets.val)
+    with caplog.at_level(logging.WARNING, "manylabel"):
+        linear_probe(LinearProbe(**{**quick, "epochs": 1}, out=tmp_path / "run"), sets=few)
+    told = " ".join(caplog.messages)
+    assert "no picture to train on has one of" in told
+    assert "million parameters on 1 pictures" in told
+
+
+def test_the_papers_settings():
+    decoder = Finetune(data="x", **PRESETS["ml_decoder"])
+    assert (decoder.optimizer, decoder.learning_rate, decoder.weight_decay) == ("adam", 1e-4, 1e-4)
+    assert (decoder.epochs, decoder.batch_size, decoder.image_size, decoder.ema_decay) == (40, 56, 448, 0.9997)
+    sharing = Finetune(data="x", **PRESETS["hsq"])
+    assert (sharing.betas, sharing.epochs, sharing.image_size) == ((0.9, 0.9999), 100, 576)
+    assert Finetune(data="x", **PRESETS["q2l"]).loss_settings["gamma_negative"] == 2
+    mixup = RepresentationMixup(data="x")
+    assert (mixup.optimizer, mixup.momentum, mixup.learning_rate) == ("sgd", 0.9, 0.1)
+    assert (mixup.schedule, mixup.epochs, mixup.loss) == ("one_cycle", 30, "soft_margin")
+
+
+def test_representation_mixup_keeps_only_averages_of_the_maps(quick, sets, tmp_path, monkeypatch):
+    from manylabel.recipes import loading
+
+    asked = []
+    real = loading.cache_features
+    monkeypatch.setattr(loading, "cache_features", lambda *a, **k: asked.append(k["pooling"]) or real(*a, **k))
+    representation_mixup(RepresentationMixup(**quick, out=tmp_path / "run"), sets=sets)
+    assert asked == ["average", "average"]
+
+
+def test_a_run_that_was_stopped_goes_on(quick, sets, tmp_path):
+    import signal
+
+    from lightning import Callback
+
+    from manylabel.recipes import Reporter
+
+    class Stop(Callback):
+        def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
+            if trainer.global_step == 5:
+                signal.raise_signal(signal.SIGTERM)
+
+    class Stopping(Reporter):
+        callbacks = [Stop()]
+
+    settings = {**quick, "head": "residual_attention"}
+    whole = finetune(Finetune(**settings, out=tmp_path / "whole"), sets=sets)
+    with pytest.raises(RunInterruptedError):
+        finetune(Finetune(**settings, out=tmp_path / "run"), sets=sets, reporter=Stopping())
+    resumed = finetune(Finetune(**settings, out=tmp_path / "run"), sets=sets, resume=True)
+    one, other = (Classifier.load(run.model).state_dict() for run in (whole, resumed))
+    assert all(torch.equal(value, other[name]) for name, value in one.items())

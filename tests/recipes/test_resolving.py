@@ -1,0 +1,50 @@
+import pytest
+
+from manylabel.errors import ConfigError
+from manylabel.recipes import RECIPES
+from manylabel.recipes.resolving import read_extra_flags, resolve
+
+PROBE, TUNE = RECIPES["linear_probe"], RECIPES["finetune"]
+
+
+def test_flags_come_before_the_file_and_the_file_before_the_preset(tmp_path):
+    file = tmp_path / "config.yaml"
+    file.write_text("data: scenes:10\nepochs: 7\nbatch_size: 3\n")
+    settings = resolve(TUNE, {"epochs": "9"}, preset="ml_decoder", file=file)
+    assert (settings.epochs, settings.batch_size, settings.image_size) == (9, 3, 448)
+
+
+def test_settings_of_the_head_are_added_to_those_before(tmp_path):
+    file = tmp_path / "config.yaml"
+    file.write_text("data: scenes:10\nhead: ml_decoder\nhead_settings: {num_groups: 4, width: 64}\n")
+    settings = resolve(PROBE, {"head.num_groups": "8"}, file=file)
+    assert settings.head_settings == {"num_groups": 8, "width": 64}
+
+
+def test_another_head_forgets_the_settings_of_the_one_before(tmp_path):
+    file = tmp_path / "config.yaml"
+    file.write_text("data: scenes:10\nhead: ml_decoder\nhead_settings: {num_groups: 4}\n")
+    settings = resolve(PROBE, {"head": "linear", "head.pooling": "max"}, file=file)
+    assert settings.head_settings == {"pooling": "max"}
+    assert resolve(PROBE, {"head": "linear"}, file=file).head_settings == {}
+
+
+def test_a_default_of_a_recipe_is_kept_beside_a_flag():
+    settings = resolve(RECIPES["representation_mixup"], {"data": "x", "head.summary": "tokens"})
+    assert settings.head_settings == {"stages": [0, -1], "summary": "tokens"}
+
+
+def test_a_preset_that_is_not_there_is_told():
+    with pytest.raises(ConfigError, match="no preset 'mldecoder'; did you mean 'ml_decoder'"):
+        resolve(TUNE, {"data": "x"}, preset="mldecoder")
+
+
+def test_flags_are_read_in_every_form():
+    assert read_extra_flags(["--head.num-groups", "20", "--loss.clip=0.1", "--fast", "--x", "-1"]) == {
+        "head.num_groups": "20",
+        "loss.clip": "0.1",
+        "fast": "",
+        "x": "-1",
+    }
+    with pytest.raises(ConfigError, match="cannot make sense of 'linear'"):
+        read_extra_flags(["linear"])

@@ -1,0 +1,50 @@
+import pytest
+
+from manylabel.data import scenes
+from manylabel.errors import DataError
+from manylabel.recipes import LinearProbe, TrainAndVal, open_sets
+
+
+def sizes(**settings):
+    sets = open_sets(LinearProbe(**settings))
+    return len(sets.train), len(sets.val)
+
+
+def test_the_datas_own_splits_come_first():
+    assert sizes(data="scenes:20") == (16, 4)
+
+
+def test_named_validation_pictures_come_before_all():
+    assert sizes(data="scenes:20,split=train", val="scenes:30,split=val,seed=7") == (16, 6)
+
+
+def test_else_a_share_is_held_out_and_always_the_same(tmp_path):
+    assert sizes(data="scenes:20,split=train") == (13, 3)
+    first, second = (
+        open_sets(LinearProbe(data="scenes:20,split=train", val_fraction=0.25, seed=seed)) for seed in (1, 2)
+    )
+    names = [[sets.val.pictures.name(index) for index in range(len(sets.val))] for sets in (first, second)]
+    assert names[0] == names[1]
+    assert len(names[0]) == 4
+
+
+def test_a_limit_makes_both_parts_small():
+    assert sizes(data="scenes:40", limit=5) == (5, 5)
+
+
+def test_labels_of_another_order_are_put_in_order():
+    train = scenes(10, split="train")
+    val = scenes(10, split="val").select_labels(list(reversed(train.labels.names)))
+    sets = TrainAndVal(train, val)
+    assert sets.val.labels.names == train.labels.names
+
+
+def test_labels_that_validation_does_not_know_are_told():
+    train = scenes(10, split="train")
+    with pytest.raises(DataError, match="do not know 1 of the training labels: "):
+        TrainAndVal(train, scenes(10, split="val").select_labels(train.labels.names[1:]))
+
+
+def test_a_part_without_pictures_is_told():
+    with pytest.raises(DataError, match="no pictures to judge by"):
+        TrainAndVal(scenes(5), scenes(5).subset([]))

@@ -1,0 +1,86 @@
+import csv
+import io
+
+import pytest
+import torch
+from lightning import Callback
+from rich.console import Console
+
+from manylabel.errors import ConfigError, MissingExtraError
+from manylabel.training import LoopSettings, RunProgress
+from tiny_training import tiny_run
+
+
+def test_metrics_are_written_for_every_epoch(tmp_path):
+    _, rows = tiny_run(tmp_path / "run")
+    with (tmp_path / "run/metrics.csv").open() as file:
+        written = list(csv.DictReader(file))
+    assert [int(row["epoch"]) for row in written] == [1, 2, 3]
+    assert [float(row["val_mAP"]) for row in written] == [row["val_mAP"] for row in rows]
+    assert list(written[0]) == ["epoch", "step", "train_loss", "val_loss", "val_mAP", "learning_rate", "seconds"]
+
+
+class FakeMap(Callback):
+    """Replaces the measured mAP, to see what is made of it."""
+
+    def __init__(self, values):
+        self.values = values
+        self.weights = []
+
+    def on_validation_epoch_end(self, trainer, pl_module):
+        value = self.values[trainer.current_epoch]
+        pl_module.mean_average_precision.compute = lambda: torch.tensor(value)
+
+    def on_train_epoch_end(self, trainer, pl_module):
+        self.weights.append({name: value.clone() for name, value in pl_module.state_dict().items()})
+
+
+def test_training_stops_when_map_does_not_rise(tmp_path):
+    _, rows = tiny_run(tmp_path / "run", epochs=9, patience=2, callbacks=[FakeMap([0.1, 0.5, 0.4, 0.4] + [0.9] * 5)])
+    assert [round(row["val_mAP"], 1) for row in rows] == [0.1, 0.5, 0.4, 0.4]
+
+
+def test_the_best_epoch_is_kept_where_asked_for(tmp_path):
+    fake = FakeMap([0.1, 0.5, 0.4])
+    task, _ = tiny_run(tmp_path / "run", keep="best", ema_decay=0.0, callbacks=[fake])
+    assert all(torch.equal(value, fake.weights[1][name]) for name, value in task.state_dict().items())
+
+
+def test_progress_prints_a_line_per_epoch_where_there_is_no_terminal(tmp_path):
+    text = io.StringIO()
+    tiny_run(tmp_path / "run", callbacks=[RunProgress(Console(file=text))])
+    lines = text.getvalue().splitlines()
+    assert len(lines) == 3
+    assert lines[0].startswith("epoch 1/3  loss ")
+    assert "mAP" in lines[0]
+
+
+def test_progress_shows_map_in_the_bar_on_a_terminal(tmp_path):
+    text = io.StringIO()
+    tiny_run(tmp_path / "run", callbacks=[RunProgress(Console(file=text, force_terminal=True, width=120))])
+    assert "epoch 3/3" in text.getvalue()
+    assert "mAP" in text.getvalue()
+
+
+def test_a_device_that_is_not_there_is_told(tmp_path, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(ConfigError, match="no cuda device that torch can use; set device to auto or cpu"):
+        tiny_run(tmp_path / "run", device="cuda")
+
+
+def test_a_logger_that_is_not_installed_is_told(tmp_path, monkeypatch):
+    monkeypatch.setattr("manylabel.training.trainer.find_spec", lambda name: None)
+    with pytest.raises(MissingExtraError, match="wandb is not installed; run: pip install wandb"):
+        tiny_run(tmp_path / "run", logger="wandb")
+
+
+def test_settings_list_all_mistakes_at_once():
+    with pytest.raises(ConfigError) as error:
+        LoopSettings(epochs=0, optimizer="adamm", learning_rate="fast", betas=(0.9, 2.0))
+    assert str(error.value).splitlines() == [
+        "4 settings are wrong:",
+        "  epochs must be at least 1, got 0",
+        "  optimizer cannot be 'adamm'; did you mean 'adam' or 'adamw'? There is: adam, adamw, sgd",
+        "  learning_rate must be a number, got 'fast'",
+        "  betas must be two numbers from 0 to below 1, got (0.9, 2.0)",
+    ]

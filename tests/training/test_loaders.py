@@ -1,0 +1,70 @@
+from itertools import islice
+
+import pytest
+import torch
+
+from manylabel.data import PictureLoader, eval_transform, scenes
+from manylabel.training import ResumableLoader, Share, shared_sampler
+from manylabel.types import InputSpec
+from tiny_training import TinyLoader
+
+
+def indices(batches):
+    return [batch.indices.tolist() for batch in batches]
+
+
+def tiny_loader():
+    return ResumableLoader(TinyLoader(batch_size=4, shuffle=True, share=Share()))
+
+
+def test_epochs_follow_one_another_and_differ():
+    loader = tiny_loader()
+    first, second = indices(loader), indices(loader)
+    assert first != second
+    assert loader.state_dict() == {"epoch": 2, "batch": 0}
+
+
+@pytest.mark.parametrize("done", [0, 1, 5, 6])
+def test_a_new_loader_goes_on_where_an_old_one_was(done):
+    expected = tiny_loader()
+    first, second = indices(expected), indices(expected)
+    left = tiny_loader()
+    list(islice(left, done))
+    new = tiny_loader()
+    new.load_state_dict(left.state_dict())
+    assert indices(new) == (first[done:] if done < 6 else second)
+
+
+def test_pictures_that_are_skipped_are_not_decoded(monkeypatch):
+    decoded = []
+    dataset = scenes(8, size=32)
+
+    def transform(picture):
+        decoded.append(picture)
+        return torch.zeros(3, 8, 8)
+
+    loader = ResumableLoader(PictureLoader(dataset, transform=transform, batch_size=2, shuffle=True))
+    loader.load_state_dict({"epoch": 0, "batch": 3})
+    assert len(list(loader)) == 1
+    assert len(decoded) == 2
+
+
+def test_a_resumed_loader_changes_pictures_in_the_same_way():
+    plain = eval_transform(InputSpec(size=(8, 8)))
+
+    def transform(picture):
+        return plain(picture) + torch.rand(())
+
+    whole, resumed = (
+        ResumableLoader(PictureLoader(scenes(6, size=32), transform=transform, batch_size=2, shuffle=True))
+        for _ in range(2)
+    )
+    resumed.load_state_dict({"epoch": 0, "batch": 2})
+    assert torch.equal(list(whole)[2].images, next(iter(resumed)).images)
+
+
+def test_a_shared_order_is_the_same_in_all_processes():
+    samplers = [shared_sampler(7, Share(rank, 3), shuffle=True, seed=5) for rank in range(3)]
+    drawn = [list(sampler) for sampler in samplers]
+    assert [len(sampler) for sampler in samplers] == [len(part) for part in drawn] == [3, 3, 3]
+    assert set().union(*drawn) == set(range(7))

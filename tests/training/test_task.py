@@ -1,0 +1,103 @@
+import pytest
+import torch
+from sklearn.metrics import average_precision_score
+from torch import nn
+
+from manylabel import heads
+from manylabel.errors import TrainingError
+from manylabel.losses import CrossEntropy
+from manylabel.training import ClassificationTask, RunFolder, fit
+from manylabel.types import Batch
+from tiny_training import NUM_LABELS, tiny_loaders, tiny_run, tiny_settings, tiny_task
+
+
+def test_pictures_go_through_the_model_and_features_through_the_head():
+    settings = tiny_settings()
+    pictures = Batch(torch.rand(2, 3, 4, 4), torch.zeros(2, 1), torch.ones(2, 1).bool(), torch.arange(2))
+    convolution = nn.Sequential(nn.Conv2d(3, 1, 4), nn.Flatten())
+    assert ClassificationTask(convolution, nn.Identity(), settings=settings)(pictures).shape == (2, 1)
+    assert tiny_task(settings)(next(iter(tiny_loaders(settings).val))).shape == (4, NUM_LABELS)
+
+
+def test_training_lowers_the_loss(tmp_path):
+    _, rows = tiny_run(tmp_path / "run", epochs=8, learning_rate=0.1)
+    assert rows[-1]["train_loss"] < 0.9 * rows[0]["train_loss"]
+
+
+def test_map_is_that_of_the_averaged_weights_over_all_validation_pictures(tmp_path):
+    task, rows = tiny_run(tmp_path / "run")
+    val = tiny_loaders(task.settings).val
+    with torch.no_grad():
+        scores = torch.cat([task.eval()(batch).sigmoid() for batch in val])
+    expected = average_precision_score(val.targets, scores)
+    assert rows[-1]["val_mAP"] == pytest.approx(expected, abs=1e-6)
+
+
+def test_the_same_seed_gives_the_same_run_and_another_another(tmp_path):
+    first, again, other = (
+        tiny_run(tmp_path / name, epochs=1, seed=seed)[0].state_dict()
+        for name, seed in (("first", 1), ("again", 1), ("other", 2))
+    )
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert not all(torch.equal(first[name], other[name]) for name in first)
+
+
+def test_single_labels_are_judged_by_accuracy_too(tmp_path):
+    settings = tiny_settings()
+    torch.manual_seed(0)
+    task = ClassificationTask(heads.LinearHead(8, NUM_LABELS), CrossEntropy(), settings=settings, single_label=True)
+    loaders = tiny_loaders(settings)
+    for loader in (loaders.train, loaders.val):
+        loader.targets = nn.functional.one_hot(loader.targets.argmax(1), NUM_LABELS).float()
+    rows = fit(task, lambda share: loaders, run=RunFolder.open(tmp_path / "run"))
+    with torch.no_grad():
+        logits = torch.cat([task(batch) for batch in loaders.val])
+    expected = (logits.argmax(1) == loaders.val.targets.argmax(1)).float().mean()
+    assert rows[-1]["val_accuracy"] == pytest.approx(float(expected))
+
+
+def test_accumulated_batches_count_as_one_step(tmp_path):
+    task, rows = tiny_run(tmp_path / "run", accumulate=4)
+    assert rows[-1]["step"] == task.total_steps == 3 * 2  # 6 batches: a step after 4 and one after the last 2
+
+
+def test_a_loss_that_is_not_finite_ends_the_run_with_advice(tmp_path):
+    class Broken(nn.Module):
+        def forward(self, logits, targets, known):
+            return (logits * float("nan")).sum()
+
+    settings = tiny_settings()
+    task = ClassificationTask(heads.LinearHead(8, NUM_LABELS), Broken(), settings=settings)
+    with pytest.raises(TrainingError, match=r"loss became nan in epoch 1, batch 1.*lower learning_rate \(now 0\.01\)"):
+        tiny_run(tmp_path / "run", task=task)
+
+
+def test_inputs_that_are_not_finite_are_told_apart_from_a_high_learning_rate(tmp_path):
+    settings = tiny_settings()
+    task = tiny_task(settings)
+    loaders = tiny_loaders(settings)
+    loaders.train.features[:] = float("inf")
+    with pytest.raises(TrainingError, match="inputs of batch 0 are not finite; look at the pictures number"):
+        task.training_step(next(iter(loaders.train)), 0)
+
+
+def test_memory_that_runs_out_is_told_with_what_to_do(tmp_path):
+    class Huge(nn.Module):
+        def forward(self, logits, targets, known):
+            return logits.sum() + torch.empty(2**60).sum()
+
+    task = ClassificationTask(heads.LinearHead(8, NUM_LABELS), Huge(), settings=tiny_settings())
+    with pytest.raises(TrainingError, match="memory ran out with batch_size 4; try batch_size 2 with accumulate 2"):
+        tiny_run(tmp_path / "run", task=task)
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "adamw", "sgd"])
+@pytest.mark.parametrize("schedule", ["cosine", "constant"])
+def test_every_optimizer_takes_every_schedule(tmp_path, optimizer, schedule):
+    _, rows = tiny_run(tmp_path / "run", epochs=1, optimizer=optimizer, schedule=schedule)
+    assert rows[-1]["learning_rate"] == pytest.approx(0.01 if schedule == "constant" else 0.0)
+
+
+def test_bfloat16_trains(tmp_path):
+    _, rows = tiny_run(tmp_path / "run", epochs=1, precision="bfloat16")
+    assert rows[0]["train_loss"] > 0
