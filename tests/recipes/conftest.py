@@ -1,14 +1,21 @@
 """What the tests of recipes share: few small pictures, a small backbone, features in a folder of their own."""
 
+from dataclasses import replace
+
 import pytest
 
-from manylabel.data import scenes
+from manylabel.data import LazyBytes, scenes
 from manylabel.recipes import TrainAndVal
 
 
 @pytest.fixture(scope="session")
 def sets():
-    return TrainAndVal(scenes(40, split="train", size=64), scenes(40, split="val", size=64))
+    """The pictures of the spec in `quick`, drawn once."""
+    drawn = scenes(30, size=64)
+    encoded = [drawn.pictures[index] for index in range(len(drawn))]
+    names = [drawn.pictures.name(index) for index in range(len(drawn))]
+    once = replace(drawn, pictures=LazyBytes(names, load=encoded.__getitem__))
+    return TrainAndVal(once.split("train"), once.split("val"))
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -22,7 +29,7 @@ def own_cache(tmp_path_factory):
 def quick():
     """Settings that make any recipe run in a second."""
     return {
-        "data": "scenes:40,size=64",
+        "data": "scenes:30,size=64",
         "backbone": "resnet10t",
         "pretrained": False,
         "image_size": 64,

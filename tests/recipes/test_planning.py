@@ -7,7 +7,7 @@ from manylabel.recipes.planning import plan
 def test_a_plan_counts_and_estimates_without_leaving_anything(quick, sets, tmp_path):
     settings = LinearProbe(**quick, out=tmp_path / "run", head="linear", views=2)
     found = plan(settings, sets=sets)
-    assert (found.num_train, found.num_val, found.num_labels) == (32, 8, 24)
+    assert (found.num_train, found.num_val, found.num_labels) == (24, 6, 24)
     assert found.head_parameters == found.cost.trainable == 512 * 24 + 24
     assert found.feature_seconds > 0
     assert found.total_seconds == found.feature_seconds + 2 * found.epoch_seconds
@@ -24,7 +24,7 @@ def test_what_is_cached_takes_no_time(quick, sets, tmp_path):
 def test_a_plan_is_told_in_words(quick, sets, kind, says_features):
     text = plan(kind(**quick, head="linear"), sets=sets).to_text()
     assert "epochs: 2\n" in text
-    assert "\npictures    32 to train on, 8 to judge by, 24 labels\n" in text
+    assert "\npictures    24 to train on, 6 to judge by, 24 labels\n" in text
     assert "GMACs for a picture" in text
     assert ("\nfeatures    about " in text) == says_features
     assert "\nin all      about " in text

@@ -34,7 +34,7 @@ def test_the_command_line_names_the_recipes_there_are():
 def test_a_recipe_leaves_a_run_and_a_model_that_predicts_what_was_measured(name, quick, sets, tmp_path):
     recipe = RECIPES[name]
     heads = {} if name == "representation_mixup" else {"head": "residual_attention"}
-    run = recipe.run(recipe.settings(**quick, **heads, out=tmp_path / "run"))
+    run = recipe.run(recipe.settings(**quick, **heads, out=tmp_path / "run"), sets=sets)
     model = Classifier.load(run.model)
     predictions = model.predict([sets.val.pictures[index] for index in range(len(sets.val))])
     values, known = sets.val.targets.dense()
@@ -158,11 +158,24 @@ def test_the_papers_settings():
 def test_representation_mixup_keeps_only_averages_of_the_maps(quick, sets, tmp_path, monkeypatch):
     from manylabel.recipes import loading
 
+    monkeypatch.setenv("MANYLABEL_CACHE", str(tmp_path / "cache"))
     asked = []
     real = loading.cache_features
     monkeypatch.setattr(loading, "cache_features", lambda *a, **k: asked.append(k["pooling"]) or real(*a, **k))
     representation_mixup(RepresentationMixup(**quick, out=tmp_path / "run"), sets=sets)
     assert asked == ["average", "average"]
+
+
+def test_whole_maps_of_an_earlier_run_serve_a_head_that_pools(quick, tmp_path, monkeypatch):
+    from manylabel.recipes import loading
+
+    monkeypatch.setenv("MANYLABEL_CACHE", str(tmp_path / "cache"))
+    linear_probe(LinearProbe(**quick, out=tmp_path / "maps", head="residual_attention"))
+    asked = []
+    real = loading.cache_features
+    monkeypatch.setattr(loading, "cache_features", lambda *a, **k: asked.append(k["pooling"]) or real(*a, **k))
+    linear_probe(LinearProbe(**quick, out=tmp_path / "pooled", head="linear"))
+    assert asked == ["none", "none"]
 
 
 def test_a_run_that_was_stopped_goes_on(quick, sets, tmp_path):

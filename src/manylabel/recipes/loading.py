@@ -3,12 +3,12 @@
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
 
 from torch import nn
 
 from manylabel.classifier import Classifier
 from manylabel.data import PictureLoader, eval_transform, train_transform
+from manylabel.data.feature_store import Pooling
 from manylabel.heads import LinearHead, RepresentationMixupHead
 from manylabel.recipes.sets import TrainAndVal
 from manylabel.recipes.settings import RecipeSettings
@@ -22,6 +22,7 @@ from manylabel.training.settings import LoopSettings
 __all__ = [
     "CachedSets",
     "cache_sets",
+    "choose_pooling",
     "feature_loaders",
     "missing_pictures",
     "num_workers",
@@ -53,12 +54,13 @@ def cache_sets(
         settings: Views and workers.
         progress: Told how far it is.
     """
+    pooling = choose_pooling(settings, model, sets)
     train, val = (
         cache_features(
             model.backbone,
             part,
             input_spec=model.input_spec,
-            pooling=pooling_for(model.head),
+            pooling=pooling,
             views=views,
             num_workers=num_workers(settings),
             progress=progress,
@@ -68,10 +70,24 @@ def cache_sets(
     return CachedSets(train, val)
 
 
-def missing_pictures(settings: RecipeSettings, model: Classifier, sets: TrainAndVal) -> int:
-    """Return how many pictures, views counted each, `cache_sets` would have to pass through the backbone."""
+def choose_pooling(settings: RecipeSettings, model: Classifier, sets: TrainAndVal) -> Pooling:
+    """Choose what to keep of a map: whole maps where an earlier run left them, else as little as the head needs."""
+    if not missing_pictures(settings, model, sets, pooling="none"):
+        return "none"
+    return pooling_for(model.head)
+
+
+def missing_pictures(settings: RecipeSettings, model: Classifier, sets: TrainAndVal, *, pooling: Pooling) -> int:
+    """Return how many pictures, views counted each, are not cached yet.
+
+    Args:
+        settings: Views.
+        model: The classifier.
+        sets: The pictures.
+        pooling: What is kept of a map.
+    """
     plans = [
-        plan_features(model.backbone, part, input_spec=model.input_spec, pooling=pooling_for(model.head), views=views)
+        plan_features(model.backbone, part, input_spec=model.input_spec, pooling=pooling, views=views)
         for part, views in ((sets.train, settings.num_views), (sets.val, 1))
     ]
     return sum(plan.missing for plan in plans)
@@ -117,7 +133,7 @@ def picture_loaders(
     )
 
 
-def pooling_for(head: nn.Module) -> Literal["none", "average", "max"]:
+def pooling_for(head: nn.Module) -> Pooling:
     """Say what is enough to keep of a feature map for a head: a number per channel where it pools anyway.
 
     Examples:

@@ -109,7 +109,9 @@ def _estimate(settings: RecipeSettings, model: Classifier, sets: TrainAndVal, im
     if settings.caches_features:
         features = [stage.clone().expand(settings.batch_size, -1, -1, -1) for stage in maps]
         step = _step_seconds(settings, model, model.head, features, settings.batch_size)
-        missing = missing_pictures(settings, model, sets)
+        missing = min(
+            missing_pictures(settings, model, sets, pooling=kind) for kind in (pooling_for(model.head), "none")
+        )
         return looking * missing, step * len(sets.train) / settings.batch_size
     step = _step_seconds(settings, model, model, images, len(images))
     return 0.0, max(decoding, step / len(images)) * len(sets.train) + looking * len(sets.val)

@@ -78,8 +78,8 @@ def make_schedule(optimizer: Optimizer, *, schedule: Schedule, warmup: float, to
         >>> import torch
         >>> optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.5)
         >>> scheduler = make_schedule(optimizer, schedule="one_cycle", warmup=0.2, total_steps=11)
-        >>> scheduler.get_last_lr()
-        [0.02]
+        >>> round(scheduler.get_last_lr()[0], 6)
+        0.02
     """
     return LambdaLR(optimizer, partial(_at_step, SCHEDULES[schedule], warmup, max(total_steps - 1, 1)))
 
