@@ -1,0 +1,84 @@
+"""How often the 95 % interval of mAP holds what it should: python benchmarks/intervals.py [--repeats 150].
+
+Pictures are made up: scores are normal, higher by `strength` where a label is present. The interval should hold the
+mean of mAP over sets of as many pictures, and that of the difference of two equally good models should hold 0.
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from manylabel.evaluation import ScoredPictures, bootstrap
+from manylabel.evaluation.estimate import Estimate, estimate
+from manylabel.metrics import average_precision
+from manylabel.storage import write_text
+
+RESULTS = Path(__file__).parent / "results" / "intervals.json"
+CASES = ((300, 0.03, 0.0), (300, 0.03, 1.5), (300, 0.1, 2.5), (2000, 0.03, 1.5), (300, 0.01, 2.5))
+NUM_LABELS = 20
+
+
+def made_up(targets: torch.Tensor, strength: float) -> ScoredPictures:
+    """Return scores of a model that is as good as its strength."""
+    scores = (torch.randn(targets.shape) + strength * targets).sigmoid()
+    return ScoredPictures.from_arrays(scores, targets, labels=[str(number) for number in range(targets.shape[1])])
+
+
+def mean_average_precision(scored: ScoredPictures) -> float:
+    """Return mAP."""
+    return average_precision(*scored.judged).mean().item()
+
+
+def holds(found: Estimate, truth: float) -> bool:
+    """Say whether an interval holds the truth."""
+    return found.low is not None and found.high is not None and found.low <= truth <= found.high
+
+
+def measure(num_pictures: int, share: float, strength: float, *, repeats: int, draws: int) -> dict[str, float]:
+    """Return how often the intervals are right in one case."""
+
+    def targets() -> torch.Tensor:
+        return torch.rand(num_pictures, NUM_LABELS) < share
+
+    truth = float(np.mean([mean_average_precision(made_up(targets(), strength)) for _ in range(3 * repeats)]))
+    centred, plain, same = [], [], []
+    for _ in range(repeats):
+        there = targets()
+        models = [made_up(there, strength) for _ in range(2)]
+        values = [mean_average_precision(model) for model in models]
+        drawn = [bootstrap(model, draws=draws).measures["mAP"] for model in models]
+        centred.append(holds(estimate(values[0], drawn[0]), truth))
+        plain.append(holds(estimate(values[0], drawn[0], centred=False), truth))
+        change = estimate(values[1] - values[0], drawn[1] - drawn[0], bounds=(-1, 1), centred=False)
+        same.append(holds(change, 0))
+    return {
+        "pictures": num_pictures,
+        "positives_a_label": num_pictures * share,
+        "true_map": truth,
+        "interval_holds": float(np.mean(centred)),
+        "unmoved_interval_holds": float(np.mean(plain)),
+        "interval_of_difference_holds": float(np.mean(same)),
+    }
+
+
+def main() -> None:
+    """Print the table and write it as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=150)
+    parser.add_argument("--draws", type=int, default=200)
+    options = parser.parse_args()
+    torch.manual_seed(0)
+    results = [measure(*case, repeats=options.repeats, draws=options.draws) for case in CASES]
+    print("| pictures | positives a label | mAP | interval holds | unmoved | of a difference |")
+    print("|---|---|---|---|---|---|")
+    for row in results:
+        shares = " | ".join(f"{100 * row[name]:.0f} %" for name in list(row)[3:])
+        print(f"| {row['pictures']} | {row['positives_a_label']:.0f} | {100 * row['true_map']:.1f} | {shares} |")
+    write_text(RESULTS, json.dumps(results, indent=2) + "\n", overwrite=True)
+
+
+if __name__ == "__main__":
+    main()
