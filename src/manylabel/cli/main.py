@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.logging import RichHandler
 
 from manylabel import __version__
-from manylabel.cli import benchmark, data, listing
+from manylabel.cli import benchmark, data, graph, listing
 from manylabel.errors import ManyLabelError
 
 __all__ = ["app", "main"]
@@ -26,6 +26,7 @@ app = typer.Typer(
 )
 app.add_typer(data.app, name="data")
 app.add_typer(benchmark.app, name="benchmark")
+app.command("graph")(graph.graph)
 app.command("list")(listing.show)
 
 

@@ -34,6 +34,7 @@ _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _HEAT = LinearSegmentedColormap.from_list("heat", ["#ffffff", "#d3e3f0", "#7fb2d5", "#2f76ab", "#123a5e", "#071a2c"])
 _INK, _FAINT = "#22262b", "#c3c9cf"
 _TITLES = {"co": "What comes together", "dis": "What stays apart", "random": "A random partition"}
+_RING_NUMBER = {"ha": "center", "va": "center_baseline", "fontsize": 8, "weight": "bold", "color": "white"}
 _LINKS_PER_LABEL = 3
 _LONGEST_NAME = 22
 
@@ -173,13 +174,16 @@ def _colour(subset: int) -> str:
 def _draw_heat_map(axes: Axes, drawn: _SortedGraph) -> None:
     """Draw the affinities, the most alike labels beside each other and a frame around each subset."""
     size = len(drawn.order)
-    image = axes.imshow(drawn.affinity, cmap=_HEAT, vmin=0, vmax=max(drawn.affinity.max(), 1e-9), rasterized=True)
+    affinity = np.ma.masked_array(drawn.affinity, mask=np.eye(size, dtype=bool))
+    image = axes.imshow(affinity, cmap=_HEAT, vmin=0, vmax=max(drawn.affinity.max(), 1e-9))
+    axes.set_facecolor("#e9ecef")  # a label and itself
     strip = 0.022 * size
     for number, start, end in drawn.blocks:
         colour, length = _colour(number), end - start
         axes.add_patch(Rectangle((start - 0.5, start - 0.5), length, length, fill=False, edgecolor=colour, linewidth=2))
         axes.add_patch(Rectangle((-0.5 - strip, start - 0.5), strip, length, facecolor=colour, edgecolor="white"))
-        axes.text(size + 0.01 * size, (start + end - 1) / 2, str(number + 1), color=colour, va="center", weight="bold")
+        if length > 0.025 * size:  # else the numbers would lie on each other
+            axes.text(1.01 * size, (start + end - 1) / 2, str(number + 1), color=colour, va="center", weight="bold")
     axes.set(xlim=(-0.5 - strip, size - 0.5), xticks=[])
     axes.set_yticks(range(size), labels=drawn.names, fontsize=drawn.font_size, color=_INK, parse_math=False)
     axes.tick_params(length=0, pad=3)
@@ -197,33 +201,25 @@ def _draw_circle(axes: Axes, drawn: _SortedGraph) -> None:
     colours = to_rgba_array([_colour(number) for number in drawn.subset_of])
     axes.add_collection(_links(drawn, places, colours))
     share = drawn.graph.counts[drawn.order] / max(drawn.graph.counts.max(), 1)
-    axes.scatter(*places.T, s=12 + 190 * share, color=colours, edgecolor="white", linewidth=0.8, zorder=3)
+    axes.scatter(
+        places[:, 0], places[:, 1], s=12 + 190 * share, color=colours, edgecolor="white", linewidth=0.8, zorder=3
+    )
     _draw_ring(axes, drawn, angles)
-    for name, angle in zip(drawn.names, angles, strict=True):
-        left = np.cos(angle) < 0
-        axes.text(
-            *(1.15 * np.array([np.cos(angle), np.sin(angle)])),
-            name,
-            rotation=np.degrees(angle) + (180 if left else 0),
-            rotation_mode="anchor",
-            ha="right" if left else "left",
-            va="center",
-            fontsize=max(drawn.font_size, 6.5) if len(drawn.order) <= 100 else 4.5,
-            color=_INK,
-            parse_math=False,
-        )
-    reach = 1.17 + 0.0021 * max(drawn.font_size, 6.5) * max(map(len, drawn.names))
+    for name, angle, (x, y) in zip(drawn.names, angles, 1.15 * places, strict=True):
+        turn, side = (180, "right") if x < 0 else (0, "left")  # no name stands on its head
+        settings = {"rotation": np.degrees(angle) + turn, "rotation_mode": "anchor", "ha": side, "va": "center"}
+        axes.text(x, y, name, settings, fontsize=1.2 * drawn.font_size, color=_INK, parse_math=False)
+    reach = 1.17 + 0.0026 * drawn.font_size * max(map(len, drawn.names))
     axes.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal")
     axes.axis("off")
 
 
 def _angles(drawn: _SortedGraph) -> NDArray[np.float64]:
     """Return where each label stands, clockwise from the top, with a gap between subsets."""
-    gap = 0.012 * len(drawn.order) + 0.6
-    steps = np.arange(len(drawn.order)) + gap * np.searchsorted(
-        [start for _, start, _ in drawn.blocks[1:]], np.arange(len(drawn.order)), "right"
-    )
-    return np.asarray(np.pi / 2 - 2 * np.pi * (steps + gap / 2) / (len(drawn.order) + gap * len(drawn.blocks)))
+    size, gap = len(drawn.order), 0.012 * len(drawn.order) + 0.6
+    before = np.repeat(np.arange(len(drawn.blocks)), [end - start for _, start, end in drawn.blocks])  # gaps, [L]
+    steps = np.arange(size) + gap * (before + 0.5)
+    return np.asarray(np.pi / 2 - 2 * np.pi * steps / (size + gap * len(drawn.blocks)))
 
 
 def _draw_ring(axes: Axes, drawn: _SortedGraph, angles: NDArray[np.float64]) -> None:
@@ -234,15 +230,8 @@ def _draw_ring(axes: Axes, drawn: _SortedGraph, angles: NDArray[np.float64]) -> 
         arc = Wedge((0, 0), 1.12, np.degrees(last), np.degrees(first), width=0.055, color=_colour(number), linewidth=0)
         axes.add_patch(arc)
         middle = (first + last) / 2
-        axes.text(
-            *(1.0925 * np.array([np.cos(middle), np.sin(middle)])),
-            str(number + 1),
-            ha="center",
-            va="center_baseline",
-            fontsize=8,
-            weight="bold",
-            color="white",
-        )
+        x, y = 1.0925 * np.cos(middle), 1.0925 * np.sin(middle)
+        axes.text(x, y, str(number + 1), _RING_NUMBER)
 
 
 def _links(drawn: _SortedGraph, places: NDArray[np.float64], colours: NDArray[np.float64]) -> LineCollection:
@@ -254,7 +243,8 @@ def _links(drawn: _SortedGraph, places: NDArray[np.float64], colours: NDArray[np
     ends, strength = ends[np.argsort(strength)], np.sort(strength)
     start, end = places[ends[:, :1]], places[ends[:, 1:]]  # [E, 1, 2]
     along = np.linspace(0, 1, 40)[:, None]
-    bend = 0.25 * (start + end)
+    length = np.linalg.norm(end - start, axis=2, keepdims=True)
+    bend = (0.45 - 0.15 * length) * (start + end)  # near labels are tied along the rim, far ones through the middle
     curves = (1 - along) ** 2 * start + 2 * along * (1 - along) * bend + along**2 * end  # [E, 40, 2]
     within = drawn.subset_of[ends[:, 0]] == drawn.subset_of[ends[:, 1]]
     shades = np.where(within[:, None], colours[ends[:, 0]], to_rgba_array(_FAINT))
