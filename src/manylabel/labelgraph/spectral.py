@@ -111,7 +111,7 @@ def _by_iteration(affinity: Affinity, scale: NDArray[np.float64], dimensions: in
     """Return the eigenvectors, one per connected part from its definition, the others by Lanczos iterations.
 
     Eigenvalue 0 of the Laplacian is as often there as the graph has parts, and iterations miss such copies; so they are
-    written down and taken out of the matrix first.
+    written down, and in the matrix moved to the far end: from 1 to -2, where all others are at least -1.
     """
     size, parts = len(affinity), affinity.components
     first = csr_array((1 / scale[:, 0], (np.arange(size), parts)))
@@ -122,7 +122,7 @@ def _by_iteration(affinity: Affinity, scale: NDArray[np.float64], dimensions: in
 
     def apply(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
         vectors = vectors.reshape(size, -1)
-        return np.asarray(scale * affinity.times(scale * vectors) - first @ (first.T @ vectors))
+        return np.asarray(scale * affinity.times(scale * vectors) - 3 * (first @ (first.T @ vectors)))
 
     similar = LinearOperator((size, size), matvec=apply, matmat=apply, dtype=np.float64)
     start = np.random.default_rng(seed).standard_normal(size)
