@@ -1,7 +1,7 @@
 """python benchmarks/label_graph.py: how long a label graph and its partitions take, 10,000 labels by default.
 
-Pictures have a theme out of 200 with 50 labels each; 70 % of what a picture shows is of its theme, the rest is not. Wall
-clock, one run, with the stability over ten seeds included.
+Pictures have a theme out of 200 with 50 labels each; 70 % of what a picture shows is of its theme, the rest is not.
+Wall clock, one run, with the stability over ten seeds included.
 """
 
 import argparse
@@ -42,7 +42,7 @@ def main() -> None:
             start = perf_counter()
             partition = partition_labels(graph, num_subsets, kind=kind)
             seconds, sizes = perf_counter() - start, ", ".join(map(str, partition.sizes[:5]))
-            print(f"{kind:>4} k={num_subsets:<4} {seconds:5.1f} s   stability {partition.stability:.2f}   sizes {sizes}")
+            print(f"{kind:>4} k={num_subsets:<4} {seconds:5.1f} s  stability {partition.stability:.2f}  sizes {sizes}")
 
 
 if __name__ == "__main__":

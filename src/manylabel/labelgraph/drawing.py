@@ -28,8 +28,8 @@ from manylabel.storage import replacing
 
 __all__ = ["draw_graph", "write_drawing"]
 
-# Okabe and Ito's colours, which colour-blind people tell apart, without those too faint for thin lines. Of more than six
-# subsets some share one; their numbers tell them apart.
+# Okabe and Ito's colours, which colour-blind people tell apart, without those too faint for thin lines. Of more than
+# six subsets some share one; their numbers tell them apart.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _HEAT = LinearSegmentedColormap.from_list("heat", ["#ffffff", "#d3e3f0", "#7fb2d5", "#2f76ab", "#123a5e", "#071a2c"])
 _INK, _FAINT = "#22262b", "#c3c9cf"
