@@ -1,0 +1,117 @@
+"""`manylabel graph`: which labels come together, and how to divide them by it."""
+
+import json
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from manylabel.storage import refuse_existing, write_text
+
+if TYPE_CHECKING:  # graphs need torch, for which --help must not wait
+    from manylabel.labelgraph import LabelGraph, Partition, PartitionKind
+
+__all__ = ["graph"]
+
+_MOST_LABELS = 60
+
+
+class Kind(StrEnum):
+    """How the labels can be divided."""
+
+    CO = "co"
+    DIS = "dis"
+    BOTH = "both"
+    RANDOM = "random"
+
+
+_KINDS: "dict[Kind, tuple[PartitionKind, ...]]" = {
+    Kind.CO: ("co",),
+    Kind.DIS: ("dis",),
+    Kind.BOTH: ("co", "dis"),
+    Kind.RANDOM: ("random",),
+}
+
+
+def graph(
+    spec: Annotated[str, typer.Argument(help="The data set, such as voc:VOCdevkit/VOC2012,split=train.")],
+    k: Annotated[int, typer.Option("--k", help="How many subsets.")] = 5,
+    kind: Annotated[
+        Kind, typer.Option(help="Put labels together that come together (co), that stay apart (dis), or at random.")
+    ] = Kind.BOTH,
+    tau: Annotated[float, typer.Option(help="The root to take of the shares; more lifts rare pairs.")] = 2.0,
+    seed: Annotated[int, typer.Option(help="Seeds the clustering.")] = 0,
+    as_json: Annotated[
+        str | None, typer.Option("--json", metavar="FILE", help="Write the graph and the subsets; - prints them.")
+    ] = None,
+    png: Annotated[Path | None, typer.Option("--png", metavar="FILE", help="Draw the graph to a file.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace files that are there.")] = False,
+) -> None:
+    """Say which labels come together in pictures, and divide them into subsets by it.
+
+    Only labels are read, no pictures.
+    """
+    files = [Path(path) for path in (as_json, png) if path is not None and path != "-"]
+    for path in files:
+        refuse_existing(path, overwrite=overwrite)  # before the work, not after it
+    from manylabel import data
+    from manylabel.labelgraph import LabelGraph, draw_graph, partition_labels, write_drawing
+
+    dataset = data.load(spec)
+    label_graph = LabelGraph.from_targets(dataset.targets, dataset.labels, tau=tau)
+    partitions = [partition_labels(label_graph, k, kind=one, seed=seed) for one in _KINDS[kind]]
+    if png is not None:
+        write_drawing(draw_graph(label_graph, partitions), png, overwrite=overwrite)
+    if as_json is not None:
+        _write_json(dataset.name, label_graph, partitions, as_json, overwrite=overwrite)
+    if as_json != "-":
+        _show(dataset.name, len(dataset), label_graph, partitions)
+        typer.echo("".join(f"Wrote {path}\n" for path in files), nl=False)
+
+
+def _write_json(
+    name: str, label_graph: "LabelGraph", partitions: "list[Partition]", path: str, *, overwrite: bool
+) -> None:
+    values = {"name": name, **label_graph.to_dict(), "partitions": [partition.to_dict() for partition in partitions]}
+    text = json.dumps(values, indent=2)
+    if path == "-":
+        typer.echo(text)
+    else:
+        write_text(path, text, overwrite=overwrite)
+
+
+def _show(name: str, num_pictures: int, label_graph: "LabelGraph", partitions: "list[Partition]") -> None:
+    """Print the key figures, and a table and what is odd for each partition."""
+    console = Console(highlight=False)
+    console.print(f"[bold]{escape(name)}[/]")
+    console.print(f"  {num_pictures:,} pictures, {len(label_graph.labels):,} labels", markup=False)
+    console.print(f"  {label_graph.pairs.nnz // 2:,} pairs of labels come together", markup=False)
+    empty = int((label_graph.counts == 0).sum())
+    if empty:
+        console.print(f"  {empty:,} labels without pictures", markup=False)
+    for partition in partitions:
+        console.print()
+        console.print(_subset_table(partition, label_graph))
+        console.print(f"Stability over seeds: {partition.stability:.2f} (1 is the same for every seed)", markup=False)
+        if partition.singletons:
+            alone = ", ".join(map(label_graph.labels.display, partition.singletons))
+            console.print(f"Alone in their subset: {alone}", markup=False)
+
+
+def _subset_table(partition: "Partition", label_graph: "LabelGraph") -> Table:
+    """Return a row for each subset, its labels in most pictures first."""
+    titles = {"co": "Labels that come together", "dis": "Labels that stay apart", "random": "Labels at random"}
+    table = Table(title=titles[partition.kind], title_justify="left", title_style="bold", header_style="bold", box=None)
+    for column in ("subset", "labels"):
+        table.add_column(column, justify="right")
+    table.add_column("the most frequent first")
+    for number, positions in enumerate(partition.positions(label_graph.labels), 1):
+        frequent = sorted(positions.tolist(), key=lambda position: -label_graph.counts[position])
+        names = [label_graph.labels.display(label_graph.labels[position]) for position in frequent[:_MOST_LABELS]]
+        more = f" and {len(frequent) - _MOST_LABELS:,} more" if len(frequent) > _MOST_LABELS else ""
+        table.add_row(str(number), f"{len(frequent):,}", escape(", ".join(names) + more))
+    return table
