@@ -56,6 +56,15 @@ def test_offline_model_needs_no_package_when_untrained(monkeypatch: pytest.Monke
     assert Backbone("offline:efficientnet_lite0", pretrained=False).channels[-1] == 1280
 
 
+def test_takes_the_weights_that_the_hub_gives(monkeypatch: pytest.MonkeyPatch, state: dict[str, Tensor]) -> None:
+    def from_hub(*_: object, **__: object) -> dict[str, Tensor]:  # a stand-in: the hub cannot be reached from here
+        return {**state, "fc.weight": torch.zeros(1000, 512), "fc.bias": torch.zeros(1000)}
+
+    monkeypatch.setattr("timm.models._builder.load_state_dict_from_hf", from_hub)
+    loaded = Backbone("resnet10t", pretrained=True).model.state_dict()
+    assert all(torch.equal(loaded[name], tensor) for name, tensor in state.items())
+
+
 def test_says_what_to_do_when_the_hub_cannot_be_reached(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
