@@ -30,8 +30,9 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY) ## make pictures, check them and write a page to look at
 	@$(BIN)/python examples/demo.py
 
+# One thread each: two processes with two threads each wait for one another on two cores.
 test: check ## the static gates, then every test, doctest and the docs
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 
 check: $(READY) ## lint, format, types, layers, docs
 	$(BIN)/ruff check .
