@@ -4,7 +4,8 @@ from manylabel.recipes import Finetune, LinearProbe, linear_probe
 from manylabel.recipes.planning import plan
 
 
-def test_a_plan_counts_and_estimates_without_leaving_anything(quick, sets, tmp_path):
+def test_a_plan_counts_and_estimates_without_leaving_anything(quick, sets, tmp_path, monkeypatch):
+    monkeypatch.setenv("MANYLABEL_CACHE", str(tmp_path / "cache"))  # an empty one: other tests leave features
     settings = LinearProbe(**quick, out=tmp_path / "run", head="linear", views=2)
     found = plan(settings, sets=sets)
     assert (found.num_train, found.num_val, found.num_labels) == (24, 6, 24)
