@@ -1,11 +1,11 @@
 import json
 
 import pytest
-from tiny_runs import make_run
 from typer.testing import CliRunner
 
 from manylabel.cli.main import app
 from manylabel.errors import ConfigError
+from tiny_runs import make_run
 
 
 @pytest.fixture(scope="module")
