@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.logging import RichHandler
 
 from manylabel import __version__
-from manylabel.cli import benchmark, cache, data, evaluate, graph, listing, report, runs, train
+from manylabel.cli import benchmark, cache, data, evaluate, explain, graph, listing, report, runs, train
 from manylabel.errors import ManyLabelError
 
 __all__ = ["app", "main"]
@@ -28,6 +28,7 @@ app.add_typer(data.app, name="data")
 app.add_typer(train.app, name="train")
 app.command()(evaluate.evaluate)
 app.command()(evaluate.compare)
+app.command()(explain.explain)
 app.command()(report.report)
 app.add_typer(runs.app, name="runs")
 app.command("graph")(graph.graph)

@@ -1,1 +1,8 @@
-"""Why a model says what it says."""
+"""See why: heat maps of labels over a picture, experts, shares of earlier layers."""
+
+from manylabel.explain.explain import METHODS, best_method, explain
+from manylabel.explain.explanation import Explanation
+from manylabel.explain.grid import draw_grid
+from manylabel.explain.models import explain_models
+
+__all__ = ["METHODS", "Explanation", "best_method", "draw_grid", "explain", "explain_models"]
