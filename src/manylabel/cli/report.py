@@ -29,6 +29,9 @@ def report(
     batch_size: Annotated[int, typer.Option(min=1, help="Pictures that go through a model at once.")] = 32,
     workers: Annotated[int, typer.Option(min=0, help="Processes that decode pictures, beside the main one.")] = 0,
     device: Annotated[str | None, typer.Option(help="Where a model runs, such as cuda.")] = None,
+    heat_maps: Annotated[
+        bool, typer.Option(help="Show where a model looks, beside its worst and best pictures.")
+    ] = True,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a page that is there.")] = False,
 ) -> None:
     """Show finished runs on one page that opens anywhere: curves, measures, labels, pictures, settings.
@@ -37,7 +40,7 @@ def report(
     the first report takes long.
     """
     refuse_existing(out, overwrite=overwrite)
-    from manylabel.runs import judge_run, report_page
+    from manylabel.runs import heat_thumbnails, judge_run, report_page
 
     judged, unjudged = [], {}
     for run in _read(folders):
@@ -57,7 +60,8 @@ def report(
         except ManyLabelError as error:
             typer.echo(f"{run.name} could not be judged: {error}", err=True)
             unjudged[run.name] = (run, str(error))
-    report_page(judged, unjudged=unjudged).write(out, overwrite=overwrite)
+    draw = heat_thumbnails if heat_maps else None
+    report_page(judged, unjudged=unjudged, draw=draw).write(out, overwrite=overwrite)
     typer.echo(f"Wrote {out}")
 
 

@@ -96,14 +96,17 @@ def _draw_row(
 ) -> None:
     found = {_column(each): each for each in row}
     _show(axes[0], row[0].picture)
-    axes[0].set_ylabel(row[0].label, color=_INK, fontsize=11, weight="bold", parse_math=False)
+    models = {each.model for each in row}
+    score = "" if len(models) > 1 else f"\n{100 * row[0].score:.0f} %"
+    axes[0].set_ylabel(f"{row[0].label}{score}", color=_INK, fontsize=11, parse_math=False)
     for place, column in zip(axes[1:], columns, strict=True):
         explanation = found.get(column)
         if explanation is None:
             place.axis("off")
             continue
         _show(place, explanation.overlay(longest=_LONGEST))
-        place.set_xlabel(f"{100 * explanation.score:.0f} %", color=_SOFT, fontsize=9)
+        if len(models) > 1:
+            place.set_xlabel(f"{100 * explanation.score:.0f} %", color=_SOFT, fontsize=9)
     if is_first:
         for place, column in zip(axes[1:], columns, strict=True):
             place.set_title(names(column), color=_INK, fontsize=10, parse_math=False)

@@ -7,6 +7,7 @@ from manylabel.classifier.classifier import Picture
 from manylabel.errors import ConfigError
 from manylabel.explain.explain import explain
 from manylabel.explain.explanation import Explanation
+from manylabel.types import LabelSpace
 
 __all__ = ["explain_models"]
 
@@ -34,7 +35,8 @@ def explain_models(
         Explanations, all models of a label beside each other; `draw_grid` shows them.
 
     Raises:
-        ConfigError: There is no model, or none knows a label.
+        ConfigError: There is no model.
+        LabelError: No model knows a label.
 
     Examples:
         >>> from PIL import Image
@@ -54,9 +56,9 @@ def explain_models(
     if named is None:
         last = list(models)[-1]
         named = list(dict.fromkeys(each.label for each in explain(models[last], picture)))
+    known_by_any = LabelSpace(list(dict.fromkeys(label for model in models.values() for label in model.labels)))
     for label in named:
-        if not any(label in model.labels for model in models.values()):
-            next(iter(models.values())).labels.index(label)  # raises, with the nearest names
+        known_by_any.index(label)  # raises where no model knows it, with the nearest names
     found: dict[str, list[Explanation]] = {label: [] for label in named}
     for name, model in models.items():
         known = [label for label in named if label in model.labels]
