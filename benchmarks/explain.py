@@ -1,9 +1,10 @@
 """Which explanation to trust, and what it costs: python benchmarks/explain.py VOC2012 RUN/model [RUN/model ...].
 
-For each model and method, on pictures of VOC that training held out, for each label that they show: how often the hottest place lies in a box of that label
-(the pointing game), and the areas under the deletion and insertion curves. Only labels that the model gives at least
-`--least-score` are explained: where it sees nothing, there is nothing to explain. "centre" points at the middle of
-every picture: what a method must beat. Times are medians of interleaved calls, as ratios to a plain prediction.
+On pictures of VOC that training held out, for each model, method and label that is there: how often the hottest place
+lies in a box of the label (the pointing game), and the areas under the deletion and insertion curves. Only labels that
+the model gives at least `--least-score` are explained: where it sees nothing, there is nothing to explain. "centre"
+points at the middle of every picture: what a method must beat. Times are medians of interleaved calls, as ratios to a
+plain prediction.
 """
 
 import argparse

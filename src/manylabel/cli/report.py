@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from manylabel.errors import ManyLabelError
+from manylabel.errors import ConfigError, ManyLabelError
 from manylabel.storage import refuse_existing
 
 if TYPE_CHECKING:  # these need torch, for which --help must not wait
@@ -24,6 +24,9 @@ __all__ = ["report"]
 def report(
     folders: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of runs, as 'train --out' made.")],
     out: Annotated[Path, typer.Option(metavar="FILE", help="Where the page goes.")] = Path("report.html"),
+    pair: Annotated[
+        list[str] | None, typer.Option(metavar="A,B", help="Two labels to put against each other; again for more.")
+    ] = None,
     draws: Annotated[int, typer.Option(min=0, help="Draws of the bootstrap; 0 for no intervals.")] = 1000,
     seed: Annotated[int, typer.Option(help="Fixes the draws.")] = 0,
     batch_size: Annotated[int, typer.Option(min=1, help="Pictures that go through a model at once.")] = 32,
@@ -40,6 +43,7 @@ def report(
     the first report takes long.
     """
     refuse_existing(out, overwrite=overwrite)
+    pairs = [_pair(text) for text in pair or ()]
     from manylabel.runs import heat_thumbnails, judge_run, report_page
 
     judged, unjudged = [], {}
@@ -61,8 +65,15 @@ def report(
             typer.echo(f"{run.name} could not be judged: {error}", err=True)
             unjudged[run.name] = (run, str(error))
     draw = heat_thumbnails if heat_maps else None
-    report_page(judged, unjudged=unjudged, draw=draw).write(out, overwrite=overwrite)
+    report_page(judged, unjudged=unjudged, draw=draw, pairs=pairs).write(out, overwrite=overwrite)
     typer.echo(f"Wrote {out}")
+
+
+def _pair(text: str) -> tuple[str, str]:
+    first, comma, second = (part.strip() for part in text.partition(","))
+    if not (first and comma and second):
+        raise ConfigError(f"a pair is two labels with a comma between them, such as cow,horse, got {text!r}")
+    return first, second
 
 
 def _read(folders: list[Path]) -> list[Run]:

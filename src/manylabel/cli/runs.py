@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+
+from manylabel.storage import refuse_existing
 
 if TYPE_CHECKING:  # runs need torch, for which --help must not wait
     from manylabel.runs import Run
@@ -95,6 +97,32 @@ def diff(
     for name, cells in zip(("epochs", "mAP", "time", "state"), zip(*map(_numbers, runs), strict=True), strict=True):
         table.add_row(f"[bold]{name}[/]", *cells)
     Console(highlight=False).print(table)
+
+
+@app.command("tradeoff")
+def tradeoff(
+    folder: Annotated[Path, typer.Argument(help="Where the runs are, folders below it included.")] = Path("runs"),
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw it to a PNG file, too.")] = None,
+    by_time: Annotated[
+        bool, typer.Option("--time", help="Measure the time of a picture instead of counting MACs.")
+    ] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file that is there.")] = False,
+) -> None:
+    """Put what the models of finished runs cost beside the mAP they reached."""
+    if out is not None:
+        refuse_existing(out, overwrite=overwrite)
+    from manylabel.labelgraph import write_drawing
+    from manylabel.runs import draw_tradeoff, find_runs, measure_tradeoff
+
+    against: Literal["macs", "time"] = "time" if by_time else "macs"
+    points = sorted(measure_tradeoff(find_runs(folder), against=against), key=lambda point: point.cost)
+    table = _table("run", "head", "backbone", right=("ms" if by_time else "GMACs", "mAP"))
+    for point in points:
+        words = map(escape, (point.run, point.head, point.backbone))
+        table.add_row(*words, f"{point.cost:.3f}", f"{100 * point.mean_average_precision:.2f}")
+    Console(highlight=False).print(table if points else f"No finished runs in {escape(str(folder))}")
+    if out is not None and points:
+        typer.echo(f"Wrote {write_drawing(draw_tradeoff(points, against=against).drawing, out, overwrite=overwrite)}")
 
 
 def _to_dict(run: Run) -> dict[str, Any]:
