@@ -52,7 +52,9 @@ def draw_grid(explanations: Sequence[Explanation], *, title: str = "") -> Figure
         figure.suptitle(title, color=_INK, fontsize=12, parse_math=False)
     grid = figure.subplots(len(rows), 1 + len(columns), squeeze=False)
     for number, (axes, row) in enumerate(zip(grid, rows, strict=True)):
-        _draw_row(axes, row, columns, is_first=number == 0, names=_namer(explanations))
+        _draw_row(axes, row, columns)
+        if number == 0:
+            _name_columns(axes, columns, _namer(explanations))
     scale = figure.colorbar(
         ScalarMappable(cmap=COLOURS), ax=grid, location="bottom", shrink=0.35, aspect=40, pad=0.02, ticks=[0, 1]
     )
@@ -86,30 +88,24 @@ def _namer(explanations: Sequence[Explanation]) -> Callable[[_Column], str]:
     return name
 
 
-def _draw_row(
-    axes: Sequence[Axes],
-    row: Sequence[Explanation],
-    columns: Sequence[_Column],
-    *,
-    is_first: bool,
-    names: Callable[[_Column], str],
-) -> None:
+def _draw_row(axes: Sequence[Axes], row: Sequence[Explanation], columns: Sequence[_Column]) -> None:
     found = {_column(each): each for each in row}
+    has_models = len({model for model, _, _ in columns}) > 1  # each with a score of its own
+    score = "" if has_models else f"\n{100 * row[0].score:.0f} %"
     _show(axes[0], row[0].picture)
-    models = {each.model for each in row}
-    score = "" if len(models) > 1 else f"\n{100 * row[0].score:.0f} %"
     axes[0].set_ylabel(f"{row[0].label}{score}", color=_INK, fontsize=11, parse_math=False)
     for place, column in zip(axes[1:], columns, strict=True):
-        explanation = found.get(column)
-        if explanation is None:
+        if column not in found:
             place.axis("off")
             continue
-        _show(place, explanation.overlay(longest=_LONGEST))
-        if len(models) > 1:
-            place.set_xlabel(f"{100 * explanation.score:.0f} %", color=_SOFT, fontsize=9)
-    if is_first:
-        for place, column in zip(axes[1:], columns, strict=True):
-            place.set_title(names(column), color=_INK, fontsize=10, parse_math=False)
+        _show(place, found[column].overlay(longest=_LONGEST))
+        if has_models:
+            place.set_xlabel(f"{100 * found[column].score:.0f} %", color=_SOFT, fontsize=9)
+
+
+def _name_columns(axes: Sequence[Axes], columns: Sequence[_Column], name: Callable[[_Column], str]) -> None:
+    for place, column in zip(axes[1:], columns, strict=True):
+        place.set_title(name(column), color=_INK, fontsize=10, parse_math=False)
 
 
 def _show(axes: Axes, picture: Image.Image) -> None:
