@@ -119,6 +119,8 @@ def main() -> None:
         }
         print(json.dumps(results, indent=2), flush=True)
     settings = {name: getattr(options, name) for name in ("pictures", "curves", "steps", "least_score", "rounds")}
+    if RESULTS.is_file() and (before := json.loads(RESULTS.read_text(encoding="utf-8")))["settings"] == settings:
+        results = before["models"] | results  # models can be measured one after the other
     write_text(RESULTS, json.dumps({"settings": settings, "models": results}, indent=2) + "\n", overwrite=True)
 
 

@@ -20,11 +20,9 @@ from manylabel.errors import ConfigError
 from manylabel.extras import require
 from manylabel.heads import LinearHead, RepresentationMixupHead, ResidualAttentionHead
 
-__all__ = ["LIBRARY", "class_activation", "head_gradients", "label_weights", "library_maps"]
+__all__ = ["class_activation", "eigen_maps", "gradient_maps", "head_gradients", "label_weights"]
 
-LIBRARY = {"grad_cam": "GradCAM", "grad_cam_plus_plus": "GradCAMPlusPlus", "eigen_cam": "EigenCAM"}
-"""Our names of methods, and the library's."""
-
+_LIBRARY = {"grad_cam": "GradCAM", "grad_cam_plus_plus": "GradCAMPlusPlus"}
 _LABELS_AT_ONCE = 32  # copies of a map that go through the head together
 
 
@@ -93,11 +91,11 @@ def head_gradients(head: nn.Module, features: Sequence[Tensor], labels: Sequence
     return torch.cat(gradients)
 
 
-def library_maps(method: str, head: nn.Module, activation: Tensor, gradients: Tensor) -> Tensor:
+def gradient_maps(method: str, head: nn.Module, activation: Tensor, gradients: Tensor) -> Tensor:
     """Turn a map and the gradients at it into heat, as the grad-cam library does.
 
     Args:
-        method: One of `LIBRARY`.
+        method: ``"grad_cam"`` or ``"grad_cam_plus_plus"``.
         head: The head, which tells the library a device.
         activation: ``[1, C, H, W]``.
         gradients: ``[L, C, H, W]``.
@@ -109,16 +107,37 @@ def library_maps(method: str, head: nn.Module, activation: Tensor, gradients: Te
         MissingExtraError: The library is not installed.
 
     Examples:
-        >>> maps = library_maps("grad_cam", LinearHead(8, 3), torch.rand(1, 8, 2, 2), torch.rand(3, 8, 2, 2))
+        >>> maps = gradient_maps("grad_cam", LinearHead(8, 3), torch.rand(1, 8, 2, 2), torch.rand(3, 8, 2, 2))
         >>> maps.shape
         torch.Size([3, 2, 2])
     """
     library: Any = require("pytorch_grad_cam", extra="explain")
-    arrays = activation.float().cpu().numpy(), gradients.float().cpu().numpy()
-    with getattr(library, LIBRARY[method])(head, []) as cam:
-        if method == "eigen_cam":  # does not depend on the label
-            found = np.repeat(cam.get_cam_image(None, None, None, *arrays, False), len(arrays[1]), axis=0)
-        else:
-            copies = np.broadcast_to(arrays[0], arrays[1].shape)
-            found = cam.get_cam_image(None, None, None, copies, arrays[1], False)
-    return torch.from_numpy(np.maximum(np.asarray(found, dtype=np.float32), 0))
+    arrays = activation.float().expand_as(gradients).cpu().numpy(), gradients.float().cpu().numpy()
+    with getattr(library, _LIBRARY[method])(head, []) as cam:
+        return _positive(cam.get_cam_image(None, None, None, *arrays, False))
+
+
+def eigen_maps(head: nn.Module, activation: Tensor) -> Tensor:
+    """Return EigenCAM, the first principal component of a map: what stands out at all, whatever the label.
+
+    Args:
+        head: The head, which tells the library a device.
+        activation: ``[1, C, H, W]``.
+
+    Returns:
+        ``[1, H, W]``, nothing below 0.
+
+    Raises:
+        MissingExtraError: The library is not installed.
+
+    Examples:
+        >>> eigen_maps(LinearHead(8, 3), torch.rand(1, 8, 2, 2)).shape
+        torch.Size([1, 2, 2])
+    """
+    library: Any = require("pytorch_grad_cam", extra="explain")
+    with library.EigenCAM(head, []) as cam:
+        return _positive(cam.get_cam_image(None, None, None, activation.float().cpu().numpy(), None, False))
+
+
+def _positive(maps: Any) -> Tensor:  # noqa: ANN401 (the library has no types)
+    return torch.from_numpy(np.maximum(np.asarray(maps, dtype=np.float32), 0))

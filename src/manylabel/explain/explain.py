@@ -19,7 +19,13 @@ from manylabel.classifier import Classifier
 from manylabel.classifier.classifier import Picture
 from manylabel.data import decode, eval_transform
 from manylabel.errors import ConfigError, list_choices
-from manylabel.explain.activation import class_activation, head_gradients, label_weights, library_maps
+from manylabel.explain.activation import (
+    class_activation,
+    eigen_maps,
+    gradient_maps,
+    head_gradients,
+    label_weights,
+)
 from manylabel.explain.blocks import absolute_blocks, block_gradients, tap_blocks
 from manylabel.explain.explanation import Explanation, scale_heat, seen_part
 
@@ -151,7 +157,9 @@ class _Look:
         if method == "cam":
             return class_activation(self.head, self.features[-1].detach(), self.columns)
         activation = self.tapped[block].map if block in self.tapped else self.features[-1].detach()
-        return library_maps(method, self.head, activation, self._gradients[block])
+        if method == "eigen_cam":
+            return eigen_maps(self.head, activation).expand(len(self.columns), -1, -1)
+        return gradient_maps(method, self.head, activation, self._gradients[block])
 
     @cached_property
     def _gradients(self) -> dict[int, Tensor]:
