@@ -6,7 +6,6 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +20,7 @@ from manylabel.recipes.sets import TrainAndVal, open_sets
 from manylabel.recipes.settings import RecipeSettings
 from manylabel.training.config import to_yaml
 from manylabel.training.feature_pass import pool
+from manylabel.training.feature_progress import duration
 from manylabel.training.optimizers import make_optimizer
 
 __all__ = ["Plan", "plan"]
@@ -67,9 +67,9 @@ class Plan:
             f"parameters  {self.cost.parameters:,}, of which the head has {self.head_parameters:,}; "
             f"{self.cost.trainable:,} are trained",
             f"cost        {self.cost.macs / 1e9:.2f} GMACs for a picture",
-            f"features    about {_duration(self.feature_seconds)} through the frozen backbone, once",
-            f"an epoch    about {_duration(self.epoch_seconds)}",
-            f"in all      about {_duration(self.total_seconds)} for {self.settings.epochs} epochs, measured on a few "
+            f"features    about {duration(self.feature_seconds)} through the frozen backbone, once",
+            f"an epoch    about {duration(self.epoch_seconds)}",
+            f"in all      about {duration(self.total_seconds)} for {self.settings.epochs} epochs, measured on a few "
             "pictures on this machine as it is now",
             *(f"note        {sentence}" for sentence in self.advice),
         ]
@@ -147,7 +147,3 @@ def _seconds(work: Callable[[], object], *, repeats: int = 3) -> float:
         work()
         times.append(time.perf_counter() - start)
     return statistics.median(times[1:])
-
-
-def _duration(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 90 else str(timedelta(seconds=round(seconds)))

@@ -6,10 +6,11 @@ import csv
 import logging
 import shlex
 import sys
+import time
 
 from lightning import Callback
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from manylabel.classifier import Classifier
 from manylabel.recipes.advice import advise
@@ -22,6 +23,8 @@ from manylabel.training.run_folder import RunFolder
 __all__ = ["Reporter"]
 
 logger = logging.getLogger(__name__)
+
+SECONDS_BETWEEN_LINES = 30  # in a log
 
 
 class Reporter:
@@ -38,6 +41,7 @@ class Reporter:
     def __init__(self, console: Console | None = None) -> None:
         self.console = console if is_first_process() else None
         self._bar: Progress | None = None
+        self._next_line = 0.0
 
     @property
     def command(self) -> str:
@@ -58,15 +62,25 @@ class Reporter:
         self._say(f"{pictures}, {len(sets.train.labels):,} labels")
 
     def features(self, progress: FeatureProgress) -> None:
-        """Show how far the pass of the pictures through the backbone is."""
+        """Show how far the pass of the pictures through the backbone is: a bar, or a line now and then in a log."""
         if self.console is None or (self._bar is None and progress.done == progress.total):
             return
+        if not self.console.is_terminal:
+            if time.monotonic() >= self._next_line:
+                self._next_line = time.monotonic() + SECONDS_BETWEEN_LINES
+                self._say(f"features {progress.done:,}/{progress.total:,}  {progress}")
+            return
         if self._bar is None:
-            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+            columns = (
+                TextColumn("{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[speed]}"),
+            )
             self._bar = Progress(*columns, console=self.console)
-            self._bar.add_task("features", total=progress.total)
+            self._bar.add_task("features", total=progress.total, speed="")
             self._bar.start()
-        self._bar.update(self._bar.task_ids[0], completed=progress.done)
+        self._bar.update(self._bar.task_ids[0], completed=progress.done, speed=str(progress))
         if progress.done == progress.total:
             self._bar.stop()
             self._bar = None
