@@ -81,7 +81,7 @@ def voc(
         pictures=Files(root / "JPEGImages", _picture_names(root, ids)),
         targets=targets,
         labels=labels,
-        name=" ".join(filter(None, (root.absolute().name, split))),
+        name=root.absolute().name,
         splits=splits,
         areas=largest_shares(objects.pictures, columns, objects.shares, present=targets.present),
     )

@@ -65,7 +65,7 @@ def cache_sets(
             num_workers=num_workers(settings),
             progress=progress,
         )
-        for part, views in ((sets.train, settings.num_views), (sets.val, 1))
+        for part, views in ((sets.train, settings.num_views(len(sets.train))), (sets.val, 1))
     )
     return CachedSets(train, val)
 
@@ -88,7 +88,7 @@ def missing_pictures(settings: RecipeSettings, model: Classifier, sets: TrainAnd
     """
     plans = [
         plan_features(model.backbone, part, input_spec=model.input_spec, pooling=pooling, views=views)
-        for part, views in ((sets.train, settings.num_views), (sets.val, 1))
+        for part, views in ((sets.train, settings.num_views(len(sets.train))), (sets.val, 1))
     ]
     return sum(plan.missing for plan in plans)
 
