@@ -21,7 +21,7 @@ from manylabel.recipes.settings import RecipeSettings
 from manylabel.training.feature_dropout import dropped_channels
 from manylabel.training.fit import fit
 from manylabel.training.run_folder import RunFolder
-from manylabel.training.settings import AtLeastOne, NotNegative, Share
+from manylabel.training.settings import AtLeastOne, NotNegative, Positive, Share
 from manylabel.training.task import ClassificationTask
 
 __all__ = ["LinearProbe", "linear_probe"]
@@ -56,6 +56,9 @@ class LinearProbe(RecipeSettings):
 
     epochs: Annotated[int, AtLeastOne] = 6
     """How often every picture is seen."""
+
+    learning_rate: Annotated[float, Positive] = 2e-3
+    """The largest step size of the schedule."""
 
     weight_decay: Annotated[float, NotNegative] = 0.3
     """How strongly weights are drawn to zero; biases and norms never are."""
