@@ -225,3 +225,22 @@ def test_dropped_channels_change_training_and_are_not_part_of_the_model(quick, s
     assert not torch.equal(plain.head.linear.weight, dropped.head.linear.weight)
     maps = [torch.ones(2, 512, 2, 2)]
     assert torch.equal(dropped.head(maps), dropped.head(maps))
+
+
+def test_finetuning_goes_on_from_a_trained_model(quick, sets, tmp_path):
+    quick |= {"head": "linear", "views": 1}
+    probe = linear_probe(LinearProbe(**quick, out=tmp_path / "probe"), sets=sets)
+    quick = {name: value for name, value in quick.items() if name not in ("head", "views")}
+    still = {"start_from": str(probe.model), "learning_rate": 1e-12, "augment": False, "ema_decay": 0.0}
+    tuned = finetune(Finetune(**quick, **still, out=tmp_path / "tuned"), sets=sets)
+    before, after = (Classifier.load(run.model) for run in (probe, tuned))
+    assert torch.allclose(before.head.linear.weight, after.head.linear.weight)
+    name = next(name for name in before.backbone.state_dict() if name.endswith("running_mean"))
+    assert not torch.equal(before.backbone.state_dict()[name], after.backbone.state_dict()[name])
+
+
+def test_finetuning_refuses_a_model_of_other_labels(quick, sets, tmp_path):
+    probe = linear_probe(LinearProbe(**quick, out=tmp_path / "probe", head="linear"), sets=sets)
+    fewer = TrainAndVal(*(part.select_labels(sets.train.labels.names[1:]) for part in (sets.train, sets.val)))
+    with pytest.raises(ConfigError, match="was trained on other labels"):
+        finetune(Finetune(**quick, out=tmp_path / "tuned", start_from=str(probe.model)), sets=fewer)

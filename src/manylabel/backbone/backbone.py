@@ -81,6 +81,21 @@ class Backbone(nn.Module):
         self.select(stages)
         self.model = build_model(name, self._blueprint.options, pretrained=pretrained, weights=weights)
         self.input_spec = _input_spec(self.model, self._blueprint.size)
+        self.freeze(frozen)
+
+    def freeze(self, frozen: bool = True) -> None:
+        """Stop the backbone from learning, or let it learn again.
+
+        Args:
+            frozen: Whether to stop gradients and stay in eval mode.
+
+        Examples:
+            >>> backbone = Backbone("resnet10t", pretrained=False, frozen=True)
+            >>> backbone.freeze(False)
+            >>> all(parameter.requires_grad for parameter in backbone.parameters()), backbone.training
+            (True, True)
+        """
+        self.frozen = frozen
         for key, parameter in self.model.named_parameters():
             # a parameter without gradient stops distributed training, unless it says so
             parameter.requires_grad_(not frozen and key not in self._blueprint.unused)

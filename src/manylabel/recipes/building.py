@@ -20,7 +20,7 @@ __all__ = ["build_classifier", "build_loss", "is_single_label"]
 def build_classifier(
     settings: RecipeSettings, sets: TrainAndVal, *, frozen: bool, head: type[nn.Module] | None = None
 ) -> Classifier:
-    """Build the untrained classifier that the settings describe; the same one for the same seed.
+    """Build the classifier that the settings describe, untrained, the same one for the same seed; or load a trained one.
 
     Args:
         settings: Those of a recipe.
@@ -31,6 +31,8 @@ def build_classifier(
     Raises:
         ConfigError: A setting of the backbone or the head is wrong.
     """
+    if settings.trained_model is not None:
+        return _load_to_train(settings.trained_model, sets, head=head)
     if head is None and settings.head not in HEADS:
         raise ConfigError(
             f"the head {settings.head} is not one of ours; call the recipe from Python and pass its class"
@@ -79,3 +81,16 @@ def _check_settings(kind: type[nn.Module], settings: Mapping[str, Any]) -> None:
     for name in settings:
         if name not in known:
             raise ConfigError(f"{kind.__name__} has no setting {name!r}; {list_choices(name, known)}")
+
+
+def _load_to_train(model: str, sets: TrainAndVal, *, head: type[nn.Module] | None) -> Classifier:
+    """Load a trained classifier to go on with, backbone included."""
+    loaded = Classifier.load(model, head=head)
+    if loaded.labels.names != sets.train.labels.names:
+        odd = sorted({*loaded.labels.names} ^ {*sets.train.labels.names})
+        raise ConfigError(
+            f"{model} was trained on other labels than {sets.train.name} has: {', '.join(odd[:5]) or 'another order'}; "
+            "start from a model of the same labels, or leave start_from out"
+        )
+    loaded.backbone.freeze(False)
+    return loaded

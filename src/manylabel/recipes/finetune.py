@@ -89,6 +89,10 @@ class Finetune(RecipeSettings):
     out: Path = Path("runs/finetune")
     """The run's folder: settings, numbers, state and the finished model."""
 
+    start_from: str | None = None
+    """A trained model to start from, such as RUN/model of a linear probe on the same labels; backbone, head and image
+    size are then the model's, whatever else is set."""
+
     epochs: Annotated[int, AtLeastOne] = 10
     """How often every picture is seen."""
 
@@ -106,6 +110,11 @@ class Finetune(RecipeSettings):
 
     augment: bool = True
     """Whether training pictures are changed at random: flip, Cutout, RandAugment."""
+
+    @property
+    def trained_model(self) -> str | None:
+        """The trained model to start from, if any."""
+        return self.start_from
 
 
 def finetune(

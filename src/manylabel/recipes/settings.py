@@ -68,6 +68,11 @@ class RecipeSettings(LoopSettings):
         """Whether pictures pass through the backbone once, and training works on what is kept of them."""
         return False
 
+    @property
+    def trained_model(self) -> str | None:
+        """The trained model to start from, if any."""
+        return None
+
     def num_views(self, num_pictures: int) -> int:  # noqa: ARG002 (recipes that cache views look at it)
         """Return how many views of each training picture are kept, where there are so many pictures."""
         return 1
