@@ -20,7 +20,7 @@ __all__ = ["build_classifier", "build_loss", "is_single_label"]
 def build_classifier(
     settings: RecipeSettings, sets: TrainAndVal, *, frozen: bool, head: type[nn.Module] | None = None
 ) -> Classifier:
-    """Build the classifier that the settings describe, untrained, the same one for the same seed; or load a trained one.
+    """Build the classifier that the settings describe, the same one for the same seed, or load a trained one.
 
     Args:
         settings: Those of a recipe.
