@@ -12,6 +12,7 @@ import signal
 import threading
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 
 import torch
@@ -101,9 +102,11 @@ class _Worker:
 
     def dismiss(self) -> None:
         """End the process, which has nothing to do or is not wanted any more."""
-        self.connection.close()
         if self.lesson is not None:
             self.process.kill()
+        with suppress(OSError):  # it may be dead
+            self.connection.send(None)
+        self.connection.close()
         self.process.join()
 
 
@@ -138,6 +141,8 @@ def _work(connection: Connection, classroom: Classroom, threads: int, gpu: int |
     while True:
         try:
             lesson = connection.recv()
+            if lesson is None:
+                return
             connection.send(attempt(classroom, lesson))
         except (EOFError, OSError, RunInterruptedError):
             return
