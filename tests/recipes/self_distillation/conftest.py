@@ -2,6 +2,8 @@
 
 import pytest
 
+from manylabel.recipes.self_distillation import lessons
+
 
 @pytest.fixture
 def brief(quick):
@@ -15,3 +17,10 @@ def brief(quick):
         "baseline": False,
         "retries": 0,
     }
+
+
+@pytest.fixture
+def undrawn(monkeypatch):
+    """Leave out the drawing of the label graph, which takes longer than all the rest."""
+    monkeypatch.setattr(lessons, "draw_graph", lambda graph, partitions: None)
+    monkeypatch.setattr(lessons, "write_drawing", lambda figure, path, overwrite: path.touch())

@@ -17,8 +17,9 @@ from manylabel.classifier import Classifier
 from manylabel.errors import RunInterruptedError, TrainingError
 from manylabel.recipes import SelfDistillation, self_distillation
 from manylabel.recipes.self_distillation import classroom as classroom_module
-from manylabel.recipes.self_distillation.executors import OnRay, Processes, Sequential, make_executor, processes
+from manylabel.recipes.self_distillation.executors import OnRay, Sequential, make_executor, processes
 
+pytestmark = pytest.mark.usefixtures("undrawn")
 NAMES = ["co-01", "co-02", "dis-01", "dis-02"]
 FORKS = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 

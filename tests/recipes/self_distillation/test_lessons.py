@@ -68,7 +68,7 @@ def test_the_budget_counts_every_picture_that_is_seen(pictures):
 
 def test_settings_that_do_not_fit_are_refused():
     with pytest.raises(ConfigError, match="cannot be cached; set logits to online"):
-        SelfDistillation(data="x", on="finetune", logits="cached")
+        SelfDistillation(data="x", training="finetune", logits="cached")
     with pytest.raises(ConfigError, match="devices must be 1, got 2"):
         SelfDistillation(data="x", devices=2)
     with pytest.raises(ConfigError, match="co_share must be from 0 to 1"):

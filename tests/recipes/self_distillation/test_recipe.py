@@ -16,6 +16,8 @@ from manylabel.recipes.self_distillation import recipe as recipe_module
 from manylabel.recipes.self_distillation.merging import OnlineTeachers
 from manylabel.types import FeatureBatch
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 
 def weights(folder):
     return Classifier.load(folder).state_dict()
@@ -108,7 +110,9 @@ def test_finetune_asks_teachers_online_and_leaves_their_statistics_alone(brief, 
             asked.append(self)
 
     monkeypatch.setattr(recipe_module, "OnlineTeachers", Watched)
-    run = self_distillation(SelfDistillation(**brief, out=tmp_path / "run", on="finetune", partition="co"), sets=sets)
+    run = self_distillation(
+        SelfDistillation(**brief, out=tmp_path / "run", training="finetune", partition="co"), sets=sets
+    )
     (teachers,) = asked
     after = [each.state_dict() for side in teachers.sides for each in side]
     assert all(equal(one, other) for one, other in zip(teachers.before, after, strict=True))
@@ -118,7 +122,7 @@ def test_finetune_asks_teachers_online_and_leaves_their_statistics_alone(brief, 
 
 
 def test_finetune_without_augmentation_caches_what_teachers_say(brief, sets, tmp_path):
-    same = {"on": "finetune", "partition": "co", "augment": False, "freeze_epochs": 1}
+    same = {"training": "finetune", "partition": "co", "augment": False, "freeze_epochs": 1}
     cached, online = (
         self_distillation(SelfDistillation(**brief, **same, out=tmp_path / logits, logits=logits), sets=sets)
         for logits in ("auto", "online")

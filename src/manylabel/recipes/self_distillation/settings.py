@@ -52,7 +52,7 @@ class SelfDistillation(RecipeSettings):
     out: Path = Path("runs/self_distillation")
     """The run's folder: settings, partitions, teachers, baseline, numbers, state and the finished student."""
 
-    on: Literal["linear_probe", "finetune"] = "linear_probe"
+    training: Literal["linear_probe", "finetune"] = "linear_probe"
     """What teachers and student train on: features of a frozen backbone, which sees each picture once, or pictures,
     the backbone learning too."""
 
@@ -130,12 +130,12 @@ class SelfDistillation(RecipeSettings):
     @property
     def trains_backbone(self) -> bool:
         """Whether the backbone learns."""
-        return self.on == "finetune"
+        return self.training == "finetune"
 
     @property
     def caches_features(self) -> bool:
         """Whether pictures pass through the backbone once, and training works on what is kept of them."""
-        return self.on == "linear_probe"
+        return self.training == "linear_probe"
 
     @property
     def num_views(self) -> int:

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import pickle
 import signal
 import threading
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
 
@@ -43,9 +46,14 @@ class Processes:
 
     def run(self, classroom: Classroom, lessons: Sequence[Lesson]) -> dict[str, str]:
         """Train a teacher for each lesson; see `Executor`."""
-        shared, waiting, failures = classroom.portable(), deque(lessons), dict[str, str]()
+        with TemporaryDirectory() as folder:
+            shared = Path(folder) / "classroom.pickle"
+            shared.write_bytes(pickle.dumps(classroom.portable()))
+            return self._run(shared, lessons)
+
+    def _run(self, shared: Path, lessons: Sequence[Lesson]) -> dict[str, str]:
+        waiting, failures, signals = deque(lessons), dict[str, str](), StopSignals()
         workers = [self._hire(shared, number) for number in range(min(self.num_processes, len(lessons)))]
-        signals = StopSignals()
         signals.catch()
         try:
             while waiting or any(worker.lesson for worker in workers):
@@ -65,18 +73,18 @@ class Processes:
                 worker.dismiss()
         return failures
 
-    def _hire(self, classroom: Classroom, number: int) -> _Worker:
+    def _hire(self, shared: Path, number: int) -> _Worker:
         gpu = number % self.num_gpus if self.num_gpus else None
-        return _Worker(classroom, threads=self.threads, gpu=gpu)
+        return _Worker(shared, threads=self.threads, gpu=gpu)
 
 
 class _Worker:
     """A process that trains teachers, seen from outside."""
 
-    def __init__(self, classroom: Classroom, *, threads: int, gpu: int | None) -> None:
+    def __init__(self, shared: Path, *, threads: int, gpu: int | None) -> None:
         context = multiprocessing.get_context("spawn")  # a fork of a process in which torch has threads may hang
         self.connection, theirs = context.Pipe()
-        self.process = context.Process(target=_work, args=(theirs, classroom, threads, gpu))
+        self.process = context.Process(target=_work, args=(theirs, shared, threads, gpu))
         self.process.start()
         theirs.close()  # so that its death ends the connection
         self.lesson: Lesson | None = None
@@ -131,13 +139,15 @@ def _interrupt(workers: Sequence[_Worker], received: signal.Signals) -> None:
     )
 
 
-def _work(connection: Connection, classroom: Classroom, threads: int, gpu: int | None) -> None:
+def _work(connection: Connection, shared: Path, threads: int, gpu: int | None) -> None:
     """Train teachers until there are no more; the other side of `_Worker`."""
     threading.Thread(target=_die_with_parent, daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides what to do
     if gpu is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = str(gpu)
     torch.set_num_threads(threads)
+    # Through a file, as a process that is handed much holds up the start of the next one until it has read it.
+    classroom: Classroom = pickle.loads(shared.read_bytes())  # noqa: S301 (our own parent wrote it just now)
     while True:
         try:
             lesson = connection.recv()
