@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import ModuleType
 
-from manylabel.errors import RunInterruptedError
+from manylabel.errors import RunInterruptedError, TrainingError
 from manylabel.extras import require
 from manylabel.recipes.self_distillation.classroom import Classroom, attempt
 from manylabel.recipes.self_distillation.lessons import Lesson
@@ -67,13 +67,24 @@ def _connected(ray: ModuleType, address: str | None) -> Iterator[None]:
         yield
         return
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing leaves the machine unasked
-    with _own_path():
-        local = {"include_dashboard": False} if address is None else {}
-        ray.init(address=address, log_to_driver=False, configure_logging=False, **local)
     try:
+        _start(ray, address)
         yield
     finally:
         ray.shutdown()
+
+
+def _start(ray: ModuleType, address: str | None) -> None:
+    local = {"include_dashboard": False} if address is None else {}
+    with _own_path():
+        try:
+            ray.init(address=address, log_to_driver=False, configure_logging=False, **local)
+        except Exception as error:  # noqa: BLE001 (Ray raises a plain one where a busy machine takes too long)
+            where = "be started on this machine" if address is None else f"be reached at {address}"
+            raise TrainingError(
+                f"Ray cannot {where} ({error}); try again with --resume when the machine is less busy, or take "
+                "--executor processes"
+            ) from error
 
 
 @contextmanager
