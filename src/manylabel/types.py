@@ -186,12 +186,14 @@ class FeatureBatch:
         targets: ``[B, L]``, 1 where a label is present, else 0.
         known: ``[B, L]``, true where the target is known.
         indices: ``[B]``, the pictures' positions in their data set.
+        views: ``[B]``, which view of each picture this is; the first of all when left out.
     """
 
     features: tuple[Tensor, ...]
     targets: Tensor
     known: Tensor
     indices: Tensor
+    views: Tensor | None = None
 
     def __len__(self) -> int:
         return int(self.indices.shape[0])
@@ -203,6 +205,7 @@ class FeatureBatch:
             targets=self.targets.to(device, non_blocking=non_blocking),
             known=self.known.to(device, non_blocking=non_blocking),
             indices=self.indices.to(device, non_blocking=non_blocking),
+            views=None if self.views is None else self.views.to(device, non_blocking=non_blocking),
         )
 
     def pin_memory(self) -> Self:
@@ -212,6 +215,7 @@ class FeatureBatch:
             targets=self.targets.pin_memory(),
             known=self.known.pin_memory(),
             indices=self.indices.pin_memory(),
+            views=None if self.views is None else self.views.pin_memory(),
         )
 
 

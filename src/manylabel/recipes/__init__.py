@@ -5,19 +5,23 @@ from manylabel.recipes.linear_probe import LinearProbe, linear_probe
 from manylabel.recipes.names import RECIPES, Recipe
 from manylabel.recipes.reporting import Reporter
 from manylabel.recipes.representation_mixup import RepresentationMixup, representation_mixup
+from manylabel.recipes.self_distillation import VARIANTS, SelfDistillation, self_distillation
 from manylabel.recipes.sets import TrainAndVal, open_sets
 
 __all__ = [
     "PRESETS",
     "RECIPES",
+    "VARIANTS",
     "Finetune",
     "LinearProbe",
     "Recipe",
     "Reporter",
     "RepresentationMixup",
+    "SelfDistillation",
     "TrainAndVal",
     "finetune",
     "linear_probe",
     "open_sets",
     "representation_mixup",
+    "self_distillation",
 ]

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from torch import nn
 
@@ -84,8 +84,6 @@ class Finetune(RecipeSettings):
         40
     """
 
-    trains_backbone: ClassVar[bool] = True
-
     out: Path = Path("runs/finetune")
     """The run's folder: settings, numbers, state and the finished model."""
 
@@ -115,6 +113,11 @@ class Finetune(RecipeSettings):
     def trained_model(self) -> str | None:
         """The trained model to start from, if any."""
         return self.start_from
+
+    @property
+    def trains_backbone(self) -> bool:
+        """Whether the backbone learns."""
+        return True
 
 
 def finetune(

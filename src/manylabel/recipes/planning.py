@@ -41,6 +41,7 @@ class Plan:
         head_parameters: The head's.
         feature_seconds: About how long the pictures take through the frozen backbone, once; 0 where cached already.
         epoch_seconds: About how long an epoch takes.
+        total_epochs: How many epochs' worth of pictures all that is trained sees.
         advice: What may go wrong.
     """
 
@@ -52,12 +53,13 @@ class Plan:
     head_parameters: int
     feature_seconds: float
     epoch_seconds: float
+    total_epochs: float
     advice: tuple[str, ...]
 
     @property
     def total_seconds(self) -> float:
         """About how long the run takes."""
-        return self.feature_seconds + self.settings.epochs * self.epoch_seconds
+        return self.feature_seconds + self.total_epochs * self.epoch_seconds
 
     def to_text(self) -> str:
         """Tell it in words."""
@@ -69,7 +71,7 @@ class Plan:
             f"cost        {self.cost.macs / 1e9:.2f} GMACs for a picture",
             f"features    about {duration(self.feature_seconds)} through the frozen backbone, once",
             f"an epoch    about {duration(self.epoch_seconds)}",
-            f"in all      about {duration(self.total_seconds)} for {self.settings.epochs} epochs, measured on a few "
+            f"in all      about {duration(self.total_seconds)} for {self.total_epochs:.4g} epochs, measured on a few "
             "pictures on this machine as it is now",
             *(f"note        {sentence}" for sentence in self.advice),
         ]
@@ -96,6 +98,7 @@ def plan(settings: RecipeSettings, *, sets: TrainAndVal | None = None) -> Plan:
         head_parameters=count_parameters(model.head),
         feature_seconds=feature_seconds,
         epoch_seconds=epoch_seconds,
+        total_epochs=settings.total_epochs(sets.train),
         advice=tuple(advise(model.head, sets)),
     )
 

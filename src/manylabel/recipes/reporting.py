@@ -11,6 +11,7 @@ import time
 from lightning import Callback
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.table import Table
 
 from manylabel.classifier import Classifier
 from manylabel.recipes.advice import advise
@@ -94,6 +95,11 @@ class Reporter:
         reached = f"mAP {100 * float(rows[-1]['val_mAP']):.2f}{best}; " if rows else ""
         self._say(f"{reached}the model is in {run.model}")
         return run
+
+    def show(self, table: Table) -> None:
+        """Show a table."""
+        if self.console is not None:
+            self.console.print(table, highlight=False)
 
     def _say(self, sentence: str) -> None:
         if self.console is not None:

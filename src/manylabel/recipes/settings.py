@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
+from manylabel.data import PictureDataset
 from manylabel.heads import HEADS
 from manylabel.losses import LOSSES
 from manylabel.training.fields import OneOf
@@ -20,8 +21,6 @@ class RecipeSettings(LoopSettings):
     Raises:
         ConfigError: A setting is wrong; the message lists all that are.
     """
-
-    trains_backbone: ClassVar[bool] = False
 
     data: str
     """The pictures to train on, as a data spec such as voc:PATH or csv:labels.csv,images=photos/."""
@@ -64,6 +63,11 @@ class RecipeSettings(LoopSettings):
     """Whether every picture has exactly one label, so that scores are a softmax; the data say when left out."""
 
     @property
+    def trains_backbone(self) -> bool:
+        """Whether the backbone learns."""
+        return False
+
+    @property
     def caches_features(self) -> bool:
         """Whether pictures pass through the backbone once, and training works on what is kept of them."""
         return False
@@ -76,3 +80,8 @@ class RecipeSettings(LoopSettings):
     def num_views(self, num_pictures: int) -> int:  # noqa: ARG002 (recipes that cache views look at it)
         """Return how many views of each training picture are kept, where there are so many pictures."""
         return 1
+
+    def total_epochs(self, train: PictureDataset) -> float:
+        """Return how many epochs' worth of pictures all that is trained sees."""
+        del train  # one model sees every picture once an epoch
+        return self.epochs

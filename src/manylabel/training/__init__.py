@@ -14,7 +14,7 @@ from manylabel.training.progress import RunProgress
 from manylabel.training.run_folder import RunFolder
 from manylabel.training.schedules import constant, cosine, make_schedule, one_cycle
 from manylabel.training.settings import LoopSettings
-from manylabel.training.task import ClassificationTask
+from manylabel.training.task import ClassificationTask, Guide
 
 __all__ = [
     "CachedFeatures",
@@ -24,6 +24,7 @@ __all__ = [
     "FeaturePlan",
     "FeatureProgress",
     "FreezeFirst",
+    "Guide",
     "Loaders",
     "LoopSettings",
     "MetricsFile",
