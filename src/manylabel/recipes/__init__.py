@@ -6,8 +6,11 @@ from manylabel.recipes.names import RECIPES, Recipe
 from manylabel.recipes.reporting import Reporter
 from manylabel.recipes.representation_mixup import RepresentationMixup, representation_mixup
 from manylabel.recipes.sets import TrainAndVal, open_sets
+from manylabel.recipes.unseen import NAMED_SPLITS, choose_unseen
+from manylabel.recipes.zero_shot import ZeroShot, judge_unseen, zero_shot
 
 __all__ = [
+    "NAMED_SPLITS",
     "PRESETS",
     "RECIPES",
     "Finetune",
@@ -16,8 +19,12 @@ __all__ = [
     "Reporter",
     "RepresentationMixup",
     "TrainAndVal",
+    "ZeroShot",
+    "choose_unseen",
     "finetune",
+    "judge_unseen",
     "linear_probe",
     "open_sets",
     "representation_mixup",
+    "zero_shot",
 ]

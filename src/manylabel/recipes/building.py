@@ -40,7 +40,7 @@ def build_classifier(
         settings.backbone,
         head=head or HEADS[settings.head],
         labels=sets.train.labels,
-        head_settings=settings.head_settings,
+        head_settings=settings.head_arguments(sets.train.labels),
         pretrained=settings.pretrained,
         frozen=frozen,
         image_size=settings.image_size,

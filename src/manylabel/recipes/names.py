@@ -8,6 +8,7 @@ from manylabel.recipes.finetune import PRESETS, Finetune, finetune
 from manylabel.recipes.linear_probe import LinearProbe, linear_probe
 from manylabel.recipes.representation_mixup import RepresentationMixup, representation_mixup
 from manylabel.recipes.settings import RecipeSettings
+from manylabel.recipes.zero_shot import ZeroShot, zero_shot
 from manylabel.training.run_folder import RunFolder
 
 __all__ = ["RECIPES", "Recipe"]
@@ -36,4 +37,5 @@ RECIPES: dict[str, Recipe] = {
     "finetune": Recipe(finetune, Finetune, PRESETS),
     "linear_probe": Recipe(linear_probe, LinearProbe),
     "representation_mixup": Recipe(representation_mixup, RepresentationMixup),
+    "zero_shot": Recipe(zero_shot, ZeroShot),
 }

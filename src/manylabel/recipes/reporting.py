@@ -55,7 +55,7 @@ class Reporter:
             for sentence in advise(model.head, sets):
                 logger.warning(sentence)
         pictures = f"{len(sets.train):,} pictures to train on, {len(sets.val):,} to judge by"
-        self._say(f"{pictures}, {len(sets.train.labels):,} labels")
+        self.say(f"{pictures}, {len(sets.train.labels):,} labels")
 
     def features(self, progress: FeatureProgress) -> None:
         """Show how far the pass of the pictures through the backbone is."""
@@ -78,9 +78,10 @@ class Reporter:
         )
         best = f" (best epoch: {100 * max(float(row['val_mAP']) for row in rows):.2f})" if rows else ""
         reached = f"mAP {100 * float(rows[-1]['val_mAP']):.2f}{best}; " if rows else ""
-        self._say(f"{reached}the model is in {run.model}")
+        self.say(f"{reached}the model is in {run.model}")
         return run
 
-    def _say(self, sentence: str) -> None:
+    def say(self, sentence: str) -> None:
+        """Show a sentence on the console, if there is one."""
         if self.console is not None:
             self.console.print(sentence, highlight=False, soft_wrap=True)

@@ -5,10 +5,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
+from manylabel.data import PictureDataset
 from manylabel.heads import HEADS
 from manylabel.losses import LOSSES
 from manylabel.training.fields import OneOf
 from manylabel.training.settings import AtLeastOne, LoopSettings, Positive, Share
+from manylabel.types import LabelSpace
 
 __all__ = ["RecipeSettings"]
 
@@ -72,3 +74,11 @@ class RecipeSettings(LoopSettings):
     def num_views(self) -> int:
         """How many views of a training picture are kept."""
         return 1
+
+    def train_part(self, dataset: PictureDataset) -> PictureDataset:
+        """Return what of the training pictures and their labels is trained on."""
+        return dataset
+
+    def head_arguments(self, labels: LabelSpace) -> Mapping[str, Any]:  # noqa: ARG002 (recipes with text need them)
+        """Return all arguments of a head for these labels."""
+        return self.head_settings

@@ -5,6 +5,7 @@ run/
 ├── command.txt        the command that made it
 ├── environment.json   versions and machine
 ├── metrics.csv        losses and mAP of each epoch
+├── zero_shot.json     results on unseen labels, of the recipe zero_shot
 ├── checkpoints/       the state to resume from, and the best weights where asked for
 └── model/             the finished model, for `Classifier.load`
 """
@@ -26,7 +27,16 @@ from manylabel.training.processes import is_first_process
 
 __all__ = ["RunFolder"]
 
-PARTS = ("config.yaml", "command.txt", "environment.json", "metrics.csv", "checkpoints", "model", "tensorboard")
+PARTS = (
+    "config.yaml",
+    "command.txt",
+    "environment.json",
+    "metrics.csv",
+    "checkpoints",
+    "model",
+    "tensorboard",
+    "zero_shot.json",
+)
 
 
 FREE = frozenset({"out", "workers", "checkpoint_minutes", "checkpoint_steps", "logger"})  # may change on resuming

@@ -81,9 +81,14 @@ class ClassificationTask(LightningModule):
         place = [self.settings.seed, self.current_epoch, batch_idx, self.global_rank]
         torch.manual_seed(int(np.random.SeedSequence(place).generate_state(1)[0]))
 
+    def objective(self, batch: Batch | FeatureBatch) -> Tensor:
+        """Return what is made small; other tasks make other things small."""
+        loss: Tensor = self.loss(self(batch), batch.targets, batch.known)
+        return loss
+
     def training_step(self, batch: Batch | FeatureBatch, batch_idx: int) -> Tensor:
         """Return the loss of a batch."""
-        loss: Tensor = self.loss(self(batch), batch.targets, batch.known)
+        loss = self.objective(batch)
         if not loss.isfinite():
             raise TrainingError(self._not_finite(float(loss.detach()), batch, batch_idx))
         self.log("train_loss", loss, batch_size=len(batch))
