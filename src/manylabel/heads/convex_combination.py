@@ -87,11 +87,12 @@ class ConvexCombinationHead(nn.Module):
         return trained if self.num_trained is None else self._by_text(trained)
 
     def _by_text(self, trained: Tensor) -> Tensor:
-        weights, best = trained.sigmoid().topk(min(self.num_best, trained.shape[1]), dim=1)  # [B, T]
+        weights, best = trained.float().sigmoid().topk(min(self.num_best, trained.shape[1]), dim=1)  # [B, T]
         weights = weights / weights.sum(1, keepdim=True).clamp(min=1e-6)
-        known = F.normalize(self.trained_vectors, dim=1)[best]  # [B, T, E]
+        known = F.normalize(self.trained_vectors.float(), dim=1)[best]  # [B, T, E]
         mixed = F.normalize(torch.einsum("bt,bte->be", weights, known), dim=1)
-        return SCALE * (mixed @ F.normalize(self.text_vectors, dim=1).t() - MIDDLE)
+        cosines = mixed @ F.normalize(self.text_vectors.float(), dim=1).t()  # in float32: the scale is large
+        return (SCALE * (cosines - MIDDLE)).to(trained.dtype)
 
     def with_text(self, text_vectors: Tensor) -> Self:
         """Return a head with the same weights for other labels, of these vectors ``[L', E]``."""
