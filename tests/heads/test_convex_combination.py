@@ -1,7 +1,7 @@
 import torch
-from conformance.head_suite import HeadSuite
 from torch.nn.functional import cosine_similarity
 
+from conformance.head_suite import HeadSuite
 from manylabel.heads import ConvexCombinationHead
 
 VECTORS = torch.randn(7, 5, generator=torch.Generator().manual_seed(0))

@@ -1,4 +1,4 @@
-"""The real sentence encoder, where its package is installed; its library takes seconds to import, so all is one test."""
+"""The real sentence encoder, where its package is installed; its library is slow to import, so all is one test."""
 
 import logging
 

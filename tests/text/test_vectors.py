@@ -69,7 +69,7 @@ def test_rejects_other_npz_files(tmp_path):
     np.savez(tmp_path / "other.npz", names=["cat"])
     (tmp_path / "broken.npz").write_text("no zip")
     for name in ("other.npz", "broken.npz"):
-        with pytest.raises(DataError, match="must be an .npz file with the arrays labels"):
+        with pytest.raises(DataError, match=r"must be an \.npz file with the arrays labels"):
             StoredVectors.read(tmp_path / name)
     with pytest.raises(DataError, match="there is no file of vectors"):
         StoredVectors.read(tmp_path / "none.npz")
