@@ -36,11 +36,8 @@ def test_the_colours_of_the_labels_are_in_the_picture():
     dataset = scenes(20, labels="compositions", size=160)
     for index in range(20):
         pixels = np.asarray(Image.open(BytesIO(dataset.pictures[index]))).reshape(-1, 3).astype(int)
-        present = {
-            label.split()[0]
-            for label, value in zip(dataset.labels, dataset.targets.dense([index])[0][0], strict=True)
-            if value
-        }
+        values = dataset.targets.dense([index])[0][0]
+        present = {label.split()[0] for label, value in zip(dataset.labels, values, strict=True) if value}
         for name, colour in COLOURS.items():
             near = (np.abs(pixels - np.array(colour)).max(1) < 14).mean()
             assert (near > 0.002) == (name in present), (index, name, near)

@@ -75,5 +75,5 @@ def test_flags_plan_and_mistakes(text, sets):
         ZeroShot(data="scenes:30", single_label=True)
     with pytest.raises(ConfigError, match="conse"):
         ZeroShot(data="scenes:30", head="linear")
-    with pytest.raises(ConfigError, match="needs {label}"):
+    with pytest.raises(ConfigError, match=r"needs \{label\}"):
         ZeroShot(**text, templates="a photo").vocabulary(sets.train.labels)
