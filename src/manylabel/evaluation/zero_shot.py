@@ -7,22 +7,25 @@ changes which labels of a picture come first, so F1 in GZSL, but not the order o
 Letters in shape comments: N pictures, L labels.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from manylabel.errors import ConfigError
-from manylabel.evaluation.bootstrap import bootstrap
+from manylabel.evaluation.bootstrap import Statistic, mean_over_labels, resample
 from manylabel.evaluation.estimate import Estimate, estimate
-from manylabel.evaluation.measures import measure
 from manylabel.evaluation.scores import ScoredPictures
+from manylabel.evaluation.statistics.average_precision import WeightedAveragePrecision
+from manylabel.evaluation.statistics.ratios import Ratio, WeightedRatios
+from manylabel.metrics import PerLabel, average_precision, top_labels
 
 __all__ = ["ZERO_SHOT_MEASURES", "ZeroShotEvaluation", "evaluate_zero_shot"]
 
-ZERO_SHOT_MEASURES = ("mAP", "F1@3", "F1@5")
+TOP = (3, 5)  # K of F1 at K, as in the papers
+ZERO_SHOT_MEASURES = ("mAP", *(f"F1@{k}" for k in TOP))
 
 
 @dataclass(frozen=True)
@@ -99,55 +102,65 @@ def evaluate_zero_shot(
         )
     moved = scored.scores.double().logit(eps=1e-12)
     moved[:, columns] += bias
+    everything = [*range(len(scored.labels))]
+    parts = {
+        "zsl": _Part(columns, scored.scores),
+        "gzsl": _Part(everything, scored.scores),
+        "gzsl_calibrated": _Part(everything, moved),
+        "seen_only": _Part(rest, scored.scores),
+    }
     return ZeroShotEvaluation(
         seen=tuple(scored.labels[column] for column in rest),
         unseen=tuple(scored.labels[column] for column in columns),
         bias=bias,
-        zsl=_measure(_select(scored, columns), draws=draws, seed=seed),
-        gzsl=_measure(scored, draws=draws, seed=seed),
-        gzsl_calibrated=_measure(replace(scored, scores=moved.sigmoid().float()), draws=draws, seed=seed),
-        seen_only=_measure(_select(scored, rest), draws=draws, seed=seed),
-        chance=_chance(_select(scored, columns), seed=seed),
+        **_measure(scored, parts, draws=draws, seed=seed),
+        chance=_chance(scored, columns, seed=seed),
     )
 
 
-def _measure(scored: ScoredPictures, *, draws: int, seed: int) -> dict[str, Estimate]:
-    """Return mAP on all pictures and F1 on those that have a label."""
-    found: dict[str, Estimate] = {}
-    labelled = (scored.targets & scored.known).any(1)
-    for part, names in ((scored, ("mAP",)), (_take(scored, labelled), ("F1@3", "F1@5"))):
-        if not len(part):
-            raise ConfigError("no picture to judge by has one of these labels; judge on more pictures")
-        values, drawn = measure(part), bootstrap(part, draws=draws, seed=seed).measures
-        found |= {name: estimate(values[name], drawn[name]) for name in names}
+class _Part(NamedTuple):
+    """The labels that are judged together, and what orders them within a picture."""
+
+    columns: list[int]
+    scores: Tensor
+
+
+def _measure(
+    scored: ScoredPictures, parts: Mapping[str, _Part], *, draws: int, seed: int
+) -> dict[str, dict[str, Estimate]]:
+    """Measure all parts at once: the precision of a label is the same in each of them."""
+    precision = average_precision(*scored.judged)
+    ratios = {(name, k): _f1(scored, part, k) for name, part in parts.items() for k in TOP}
+    statistics: dict[str, Statistic] = {
+        "precision": WeightedAveragePrecision(scored.judged),
+        "ratios": WeightedRatios({f"{name} {k}": ratio for (name, k), ratio in ratios.items()}),
+    }
+    drawn = resample(statistics, num_pictures=len(scored), draws=draws, seed=seed)
+    by_label, by_ratio = drawn["precision"][0], dict(zip(ratios, drawn["ratios"], strict=True))  # [L, D], [D] each
+    found: dict[str, dict[str, Estimate]] = {}
+    for name, (columns, _) in parts.items():
+        value = PerLabel(precision.values[columns], precision.defined[columns]).mean().item()
+        found[name] = {"mAP": estimate(value, mean_over_labels(by_label[columns]))}
+        found[name] |= {f"F1@{k}": estimate(ratios[name, k].value, by_ratio[name, k]) for k in TOP}
     return found
 
 
-def _chance(scored: ScoredPictures, *, seed: int, times: int = 5) -> dict[str, float]:
+def _f1(scored: ScoredPictures, part: _Part, k: int) -> Ratio:
+    """Return F1 at k as a ratio to which only pictures with a label of the part add."""
+    positives, known = (matrix[:, part.columns] for matrix in (scored.targets & scored.known, scored.known))
+    predicted = top_labels(part.scores[:, part.columns], k)
+    counted = positives.any(1)
+    if not counted.any():
+        raise ConfigError("no picture to judge by has one of these labels; judge on more pictures")
+    hits, named = (predicted & positives).sum(1), (predicted & known).sum(1)
+    return Ratio(2 * hits * counted, (named + positives.sum(1)) * counted)
+
+
+def _chance(scored: ScoredPictures, columns: list[int], *, seed: int, times: int = 5) -> dict[str, float]:
     """Return what random scores reach, as the mean of a few tries."""
     generator = torch.Generator().manual_seed(seed)
-    tries = [
-        _measure(replace(scored, scores=torch.rand(scored.scores.shape, generator=generator)), draws=0, seed=seed)
-        for _ in range(times)
-    ]
+    tries = []
+    for _ in range(times):
+        random = replace(scored, scores=torch.rand(scored.scores.shape, generator=generator))
+        tries.append(_measure(random, {"zsl": _Part(columns, random.scores)}, draws=0, seed=seed)["zsl"])
     return {name: sum(each[name].value for each in tries) / times for name in ZERO_SHOT_MEASURES}
-
-
-def _select(scored: ScoredPictures, columns: Sequence[int]) -> ScoredPictures:
-    return ScoredPictures.from_arrays(
-        scored.scores[:, columns],
-        scored.targets[:, columns],
-        labels=scored.labels.subset([scored.labels[column] for column in columns]),
-        known=scored.known[:, columns],
-        names=scored.names,
-    )
-
-
-def _take(scored: ScoredPictures, rows: Tensor) -> ScoredPictures:
-    return ScoredPictures.from_arrays(
-        scored.scores[rows],
-        scored.targets[rows],
-        labels=scored.labels,
-        known=scored.known[rows],
-        names=[name for name, kept in zip(scored.names, rows.tolist(), strict=True) if kept],
-    )

@@ -98,7 +98,7 @@ class ZeroShot(RecipeSettings):
     epochs: Annotated[int, AtLeastOne] = 5
     """How often every picture is seen; more of them help seen labels and harm unseen ones."""
 
-    learning_rate: Annotated[float, Positive] = 3e-4
+    learning_rate: Annotated[float, Positive] = 1e-3
     """The largest step size of the schedule."""
 
     ema_decay: Annotated[float, NotNegative] = 0.997
