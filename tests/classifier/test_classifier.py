@@ -46,8 +46,10 @@ def saved(tmp_path):
 
 
 HEAD_SETTINGS = {
+    "conse": {"text_vectors": torch.eye(3, 5)},
     "hybrid_sharing": {"width": 32, "feedforward": 64},
     "ml_decoder": {"num_groups": 2, "width": 32, "feedforward": 64},
+    "text_map": {"text_vectors": torch.eye(3, 5)},
     "token_encoder": {"width": 32, "num_layers": 1},
     "transformer_decoder": {"width": 32, "feedforward": 64},
 }

@@ -23,8 +23,10 @@ from manylabel.backbone import Backbone
 from manylabel.classifier.hub import download_model, upload_model
 from manylabel.classifier.model_folder import SavedModel, read_model, write_model
 from manylabel.classifier.settings import build_head, describe_head, fingerprint, head_class, stages_of
+from manylabel.classifier.vocabulary import TextVocabulary, label_bias, merge_labels, require_open, vectors_of
 from manylabel.data import decode, eval_transform
 from manylabel.errors import ConfigError, ModelFormatError, PictureError
+from manylabel.text import TextEncoder
 from manylabel.types import InputSpec, LabelSpace, Predictions
 
 __all__ = ["Classifier", "Picture"]
@@ -33,6 +35,8 @@ logger = logging.getLogger(__name__)
 
 Picture: TypeAlias = str | Path | bytes | Image.Image | NDArray[np.uint8]
 HeadFactory: TypeAlias = Callable[..., nn.Module]
+
+MOST_ANSWERS = 32_000  # pictures x labels at once when labels are asked for by text: about a gigabyte
 
 
 class Classifier(nn.Module):
@@ -46,6 +50,7 @@ class Classifier(nn.Module):
         thresholds: From which score on a label counts as present, one per label; 0.5 for all when left out.
         input_spec: How pictures are prepared; the backbone's own when left out, but the whole picture instead of a
             cut-out of its centre: a small thing at the edge counts as much as any other.
+        text: How the labels became text vectors, where the head has text queries; lets `with_labels` encode new ones.
 
     Raises:
         ConfigError: The settings do not fit each other.
@@ -68,6 +73,7 @@ class Classifier(nn.Module):
         single_label: bool = False,
         thresholds: Sequence[float] | None = None,
         input_spec: InputSpec | None = None,
+        text: TextVocabulary | None = None,
     ) -> None:
         super().__init__()
         self.backbone = backbone
@@ -76,6 +82,9 @@ class Classifier(nn.Module):
         self.single_label = single_label
         self.thresholds = None if thresholds is None else tuple(map(float, thresholds))
         self.input_spec = input_spec or replace(backbone.input_spec, resize="squash", crop_fraction=1.0)
+        self.text = text
+        self.label_bias: Tensor | None
+        self.register_buffer("label_bias", label_bias(self.labels, text), persistent=False)
         if self.thresholds is not None and len(self.thresholds) != len(self.labels):
             raise ConfigError(f"give one threshold for each of {len(self.labels)} labels, got {len(self.thresholds)}")
 
@@ -123,7 +132,7 @@ class Classifier(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """Turn prepared images ``[B, 3, H, W]`` into logits ``[B, L]``."""
         logits: Tensor = self.head(self.backbone(images))
-        return logits
+        return logits if self.label_bias is None else logits + self.label_bias
 
     def scores(self, logits: Tensor) -> Tensor:
         """Turn logits into probabilities: softmax over labels for single-label models, else a sigmoid each."""
@@ -134,6 +143,7 @@ class Classifier(nn.Module):
         self,
         pictures: Picture | Sequence[Picture],
         *,
+        labels: LabelSpace | Sequence[str] | None = None,
         batch_size: int = 32,
         on_bad: Literal["raise", "skip"] = "raise",
     ) -> Predictions:
@@ -141,6 +151,7 @@ class Classifier(nn.Module):
 
         Args:
             pictures: A path, encoded bytes, a PIL image, an array ``[H, W, 3]`` of bytes, or a list of these.
+            labels: Ask for these labels, trained and new ones, instead of the model's own; see `with_labels`.
             batch_size: How many pictures go through the model at once.
             on_bad: What to do with a picture that cannot be decoded: raise, or leave it out and log a warning.
 
@@ -149,7 +160,12 @@ class Classifier(nn.Module):
 
         Raises:
             PictureError: A picture cannot be decoded and `on_bad` is ``"raise"``.
+            ConfigError: Other labels are asked of a model that was trained without text queries.
         """
+        if labels is not None:
+            asked = self.with_labels(labels)
+            few = max(1, min(batch_size, MOST_ANSWERS // len(asked.labels)))
+            return asked.predict(pictures, batch_size=few, on_bad=on_bad)
         listed = [pictures] if isinstance(pictures, str | Path | bytes | Image.Image | np.ndarray) else list(pictures)
         device = next(self.parameters()).device
         names: list[str] = []
@@ -183,6 +199,50 @@ class Classifier(nn.Module):
                 logger.warning("%s; left out", error)
         return names, images
 
+    def with_labels(self, labels: LabelSpace | Sequence[str], *, encoder: TextEncoder | None = None) -> Classifier:
+        """Return a classifier of other labels, trained and new ones mixed, with the same weights.
+
+        Labels that the model has keep their vectors; new ones are encoded with the model's text encoder, all at once.
+        A label that stands twice is taken once.
+
+        Args:
+            labels: Names; as a `LabelSpace`, with descriptions, which are encoded too.
+            encoder: What encodes new labels, instead of the encoder that the model names.
+
+        Returns:
+            The classifier; it shares the backbone with this one. New labels have a threshold of 0.5.
+
+        Raises:
+            ConfigError: The model was trained without text queries.
+            LabelError: There is no label, or one is blank.
+
+        Examples:
+            >>> from manylabel import heads
+            >>> from manylabel.text import StoredVectors
+            >>> vectors = {"text_vectors": torch.randn(2, 8)}
+            >>> trained = TextVocabulary("npz:vectors.npz", ("{label}",), trained=("cat", "dog"))
+            >>> model = Classifier.create(
+            ...     "resnet10t", head=heads.TextMapHead, labels=["cat", "dog"], head_settings=vectors, pretrained=False
+            ... )
+            >>> model.text = trained
+            >>> model.with_labels(["tram", "dog"], encoder=StoredVectors(["tram"], torch.randn(1, 8))).labels.names
+            ('tram', 'dog')
+        """
+        head, known, text = require_open(self.head, self.text, self.labels)
+        wanted = merge_labels(self.labels, labels)
+        vectors = vectors_of(wanted, known=self.labels, vectors=known, text=text, encoder=encoder)
+        limits = None if self.thresholds is None else dict(zip(self.labels, self.thresholds, strict=True))
+        other = Classifier(
+            self.backbone,
+            head.with_text(vectors),
+            wanted,
+            single_label=self.single_label,
+            thresholds=None if limits is None else [limits.get(name, 0.5) for name in wanted],
+            input_spec=self.input_spec,
+            text=text,
+        )
+        return other.to(next(self.parameters()).device).train(self.training)
+
     def fuse(self) -> Classifier:
         """Return a copy for inference: batch-norm folded into the convolutions, what is constant computed once.
 
@@ -203,6 +263,7 @@ class Classifier(nn.Module):
             single_label=self.single_label,
             thresholds=self.thresholds,
             input_spec=self.input_spec,
+            text=self.text,
         )
         return fused.eval()
 
@@ -230,6 +291,7 @@ class Classifier(nn.Module):
             "input": asdict(self.input_spec),
             "single_label": self.single_label,
             "thresholds": self.thresholds,
+            "text": None if self.text is None else asdict(self.text),
         }
         tensors = {
             name: tensor
@@ -315,6 +377,7 @@ def _build(kind: type[Classifier], saved: SavedModel, head: type[nn.Module] | No
         single_label=config["single_label"],
         thresholds=config["thresholds"],
         input_spec=InputSpec(**spec),
+        text=TextVocabulary.from_dict(config["text"]) if config.get("text") else None,
     )
 
 

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.logging import RichHandler
 
 from manylabel import __version__
-from manylabel.cli import benchmark, cache, data, evaluate, graph, listing, train
+from manylabel.cli import benchmark, cache, data, evaluate, graph, listing, train, vocabulary
 from manylabel.errors import ManyLabelError
 
 __all__ = ["app", "main"]
@@ -30,6 +30,7 @@ app.command()(evaluate.evaluate)
 app.command()(evaluate.compare)
 app.command("graph")(graph.graph)
 app.command("list")(listing.show)
+app.command("vocabulary")(vocabulary.vocabulary)
 app.add_typer(cache.app, name="cache")
 app.add_typer(benchmark.app, name="benchmark")
 

@@ -30,6 +30,7 @@ VOC_LABELS = (
     "aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow",
     "diningtable", "dog", "horse", "motorbike", "person", "pottedplant", "sheep", "sofa", "train", "tvmonitor",
 )  # fmt: skip
+TWO_WORDS = {"diningtable": "dining table", "pottedplant": "potted plant", "tvmonitor": "tv monitor"}
 
 
 def voc(
@@ -73,7 +74,8 @@ def voc(
     for name in ids:
         if name not in without_annotation:
             objects.read(root / "Annotations" / f"{name}.xml", picture=positions[name])
-    labels = LabelSpace(_label_names(root, set(objects.labels), read=set(ids) - without_annotation))
+    names = _label_names(root, set(objects.labels), read=set(ids) - without_annotation)
+    labels = LabelSpace(names, display_names={name: text for name, text in TWO_WORDS.items() if name in names})
     columns = np.array([labels.index(name) for name in objects.labels], dtype=np.int64)
     blank = np.array([positions[name] for name in without_annotation], dtype=np.int64)
     targets = _judge(objects, columns, blank, shape=(len(ids), len(labels)), difficult=difficult)

@@ -103,7 +103,7 @@ def _create(
         settings.backbone,
         head=head,
         labels=labels,
-        head_settings=settings.head_settings,
+        head_settings=settings.head_arguments(labels),
         pretrained=settings.pretrained,
         frozen=frozen,
         image_size=settings.image_size,

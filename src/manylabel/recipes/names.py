@@ -9,6 +9,7 @@ from manylabel.recipes.linear_probe import LinearProbe, linear_probe
 from manylabel.recipes.representation_mixup import RepresentationMixup, representation_mixup
 from manylabel.recipes.self_distillation import VARIANTS, SelfDistillation, self_distillation
 from manylabel.recipes.settings import RecipeSettings
+from manylabel.recipes.zero_shot import ZeroShot, zero_shot
 from manylabel.training.run_folder import RunFolder
 
 __all__ = ["RECIPES", "Recipe"]
@@ -38,4 +39,5 @@ RECIPES: dict[str, Recipe] = {
     "linear_probe": Recipe(linear_probe, LinearProbe),
     "representation_mixup": Recipe(representation_mixup, RepresentationMixup),
     "self_distillation": Recipe(self_distillation, SelfDistillation, VARIANTS),
+    "zero_shot": Recipe(zero_shot, ZeroShot),
 }

@@ -16,7 +16,7 @@ from manylabel.data import PictureLoader, eval_transform
 from manylabel.recipes.advice import advise
 from manylabel.recipes.building import build_classifier, build_loss
 from manylabel.recipes.loading import missing_pictures, num_workers, pooling_for
-from manylabel.recipes.sets import TrainAndVal, open_sets
+from manylabel.recipes.sets import TrainAndVal, open_sets, trained_sets
 from manylabel.recipes.settings import RecipeSettings
 from manylabel.training.config import to_yaml
 from manylabel.training.feature_pass import pool
@@ -85,7 +85,7 @@ def plan(settings: RecipeSettings, *, sets: TrainAndVal | None = None) -> Plan:
         settings: Those of a recipe.
         sets: The pictures, instead of those that the settings name.
     """
-    sets = sets or open_sets(settings)
+    sets = trained_sets(settings, sets or open_sets(settings))
     model = build_classifier(settings, sets, frozen=not settings.trains_backbone)
     images = _some_images(model, sets)
     feature_seconds, epoch_seconds = _estimate(settings, model, sets, images)

@@ -60,16 +60,16 @@ class Reporter:
             for sentence in advise(model.head, sets):
                 logger.warning(sentence)
         pictures = f"{len(sets.train):,} pictures to train on, {len(sets.val):,} to judge by"
-        self._say(f"{pictures}, {len(sets.train.labels):,} labels")
+        self.say(f"{pictures}, {len(sets.train.labels):,} labels")
 
     def features(self, progress: FeatureProgress) -> None:
         """Show how far the pass of the pictures through the backbone is: a bar, or a line now and then in a log."""
         if self.console is None or (self._bar is None and progress.done == progress.total):
             return
         if not self.console.is_terminal:
-            if time.monotonic() >= self._next_line:
+            if progress.seconds_left is not None and time.monotonic() >= self._next_line:
                 self._next_line = time.monotonic() + SECONDS_BETWEEN_LINES
-                self._say(f"features {progress.done:,}/{progress.total:,}  {progress}")
+                self.say(f"features {progress.done:,}/{progress.total:,}  {progress}")
             return
         if self._bar is None:
             columns = (
@@ -93,7 +93,7 @@ class Reporter:
         )
         best = f" (best epoch: {100 * max(float(row['val_mAP']) for row in rows):.2f})" if rows else ""
         reached = f"mAP {100 * float(rows[-1]['val_mAP']):.2f}{best}; " if rows else ""
-        self._say(f"{reached}the model is in {run.model}")
+        self.say(f"{reached}the model is in {run.model}")
         return run
 
     def show(self, table: Table) -> None:
@@ -101,6 +101,7 @@ class Reporter:
         if self.console is not None:
             self.console.print(table, highlight=False)
 
-    def _say(self, sentence: str) -> None:
+    def say(self, sentence: str) -> None:
+        """Show a sentence on the console, if there is one."""
         if self.console is not None:
             self.console.print(sentence, highlight=False, soft_wrap=True)

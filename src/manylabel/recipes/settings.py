@@ -10,6 +10,7 @@ from manylabel.heads import HEADS
 from manylabel.losses import LOSSES
 from manylabel.training.fields import OneOf
 from manylabel.training.settings import AtLeastOne, LoopSettings, Positive, Share
+from manylabel.types import LabelSpace
 
 __all__ = ["RecipeSettings"]
 
@@ -85,3 +86,11 @@ class RecipeSettings(LoopSettings):
         """Return how many epochs' worth of pictures all that is trained sees."""
         del train  # one model sees every picture once an epoch
         return self.epochs
+
+    def train_part(self, dataset: PictureDataset) -> PictureDataset:
+        """Return what of the training pictures and their labels is trained on."""
+        return dataset
+
+    def head_arguments(self, labels: LabelSpace) -> Mapping[str, Any]:  # noqa: ARG002 (recipes with text need them)
+        """Return all arguments of a head for these labels."""
+        return self.head_settings

@@ -5,6 +5,7 @@ run/
 ├── command.txt        the command that made it
 ├── environment.json   versions and machine
 ├── metrics.csv        losses and mAP of each epoch
+├── zero_shot.json     results on unseen labels, of the recipe zero_shot
 ├── checkpoints/       the state to resume from, and the best weights where asked for
 └── model/             the finished model, for `Classifier.load`
 """
@@ -29,7 +30,17 @@ __all__ = ["RunFolder"]
 PARTS = frozenset(
     {"config.yaml", "command.txt", "environment.json", "metrics.csv", "checkpoints", "model", "tensorboard"}
 )
-PARTS |= {"partitions.json", "label-graph.png", "teachers", "teacher-logits", "baseline", "summary.json", "summary.md"}
+PARTS |= {
+    "partitions.json",
+    "label-graph.png",
+    "teachers",
+    "teacher-logits",
+    "baseline",
+    "summary.json",
+    "summary.md",
+    "zero_shot.json",
+}
+
 
 FREE = frozenset({"out", "workers", "checkpoint_minutes", "checkpoint_steps", "logger"})  # may change on resuming
 FREE |= {"executor", "processes", "ray_address", "teacher_gpus", "retries"}

@@ -95,12 +95,15 @@ class ClassificationTask(LightningModule):
         place = [self.settings.seed, self.current_epoch, batch_idx, self.global_rank]
         torch.manual_seed(int(np.random.SeedSequence(place).generate_state(1)[0]))
 
-    def training_step(self, batch: Batch | FeatureBatch, batch_idx: int) -> Tensor:
-        """Return the loss of a batch."""
+    def objective(self, batch: Batch | FeatureBatch) -> Tensor:
+        """Return what is made small; other tasks make other things small."""
         logits = self(batch)
         loss: Tensor = self.loss(logits, batch.targets, batch.known)
-        if self.guide is not None:
-            loss = loss + self.guide(batch, logits)
+        return loss if self.guide is None else loss + self.guide(batch, logits)
+
+    def training_step(self, batch: Batch | FeatureBatch, batch_idx: int) -> Tensor:
+        """Return the loss of a batch."""
+        loss = self.objective(batch)
         if not loss.isfinite():
             raise TrainingError(self._not_finite(float(loss.detach()), batch, batch_idx))
         self.log("train_loss", loss, batch_size=len(batch))
