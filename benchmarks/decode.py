@@ -17,7 +17,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from manylabel.data.decode import decode
+from manylabel.decode import decode
 from manylabel.data.transforms import eval_transform, train_transform
 from manylabel.types import InputSpec
 

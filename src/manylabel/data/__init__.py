@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from manylabel.data.check import CheckReport, check
 from manylabel.data.coco import coco
 from manylabel.data.dataset import PictureDataset
-from manylabel.data.decode import decode, picture_size
+from manylabel.decode import decode, picture_size
 from manylabel.data.feature_store import FeatureStore, list_stores, remove_store
 from manylabel.data.files import files
 from manylabel.data.folder import folder
