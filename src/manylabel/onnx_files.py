@@ -90,7 +90,7 @@ def write_onnx(
                 (images,),
                 input_names=["images"],
                 output_names=outputs,
-                dynamic_shapes=({axis: torch.export.Dim.DYNAMIC for axis in dynamic_axes},),
+                dynamic_shapes=(dict.fromkeys(dynamic_axes, torch.export.Dim.DYNAMIC),),
                 dynamo=True,
                 verbose=False,
             )

@@ -49,7 +49,8 @@ class ScoreCalibration:
 
     def apply(self, logits: Tensor) -> Tensor:
         """Return calibrated logits for logits ``[B, L]``."""
-        scale, shift = torch.tensor([self.scale, self.shift], dtype=logits.dtype, device=logits.device)
+        scale = torch.tensor(self.scale, dtype=logits.dtype, device=logits.device)
+        shift = torch.tensor(self.shift, dtype=logits.dtype, device=logits.device)
         return logits * scale + shift
 
     @classmethod

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import multiprocessing
 import os
+import threading
 import urllib.error
 import urllib.request
 from collections import deque
@@ -101,7 +102,8 @@ class _Pool:
         if not num_processes:
             return ThreadPoolExecutor(1)
         # not forked: a fork of a process with threads, such as those of a model, may wait for ever
-        return ProcessPoolExecutor(num_processes, mp_context=multiprocessing.get_context("spawn"))
+        context = multiprocessing.get_context("spawn")
+        return ProcessPoolExecutor(num_processes, mp_context=context, initializer=_end_with_parent)
 
     def submit(self, names: tuple[str, ...], spec: InputSpec) -> Future[DecodedBatch]:
         try:
@@ -136,6 +138,18 @@ def _one_by_one(names: Sequence[str], spec: InputSpec, start: Callable[[int], Ex
         np.concatenate([batch.pixels for batch in batches]),
         tuple(reason for batch in batches for reason in batch.reasons),
     )
+
+
+def _end_with_parent() -> None:
+    """End this worker when the process that started it is killed; else it would wait for work for ever."""
+    parent = multiprocessing.parent_process()
+
+    def watch() -> None:
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _decode(names: tuple[str, ...], spec: InputSpec) -> DecodedBatch:

@@ -106,7 +106,7 @@ def export_torch(
     """
 
     def write(target: Path, module: InferenceModule, images: Tensor, axes: Sequence[int]) -> Run:
-        shapes = ({axis: torch.export.Dim.DYNAMIC for axis in axes},)
+        shapes = (dict.fromkeys(axes, torch.export.Dim.DYNAMIC),)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # about torch's own inside
@@ -170,7 +170,7 @@ def _difference(run: Run, module: InferenceModule, images: Tensor, *, other: boo
     if other:
         tried.append(torch.cat([images, images.flip(1)[:, :OTHER_SIZE]], dim=1))
     try:
-        differences = [(run(each) - module(each)[0]).abs().max().item() for each in tried]
+        differences = [float((run(each) - module(each)[0]).abs().max()) for each in tried]
     except Exception as error:
         raise ConfigError(f"the exported file does not run: {type(error).__name__}: {error}") from error
     worst = max(differences, key=lambda value: float("inf") if np.isnan(value) else value)

@@ -31,6 +31,9 @@ class InferenceModule(nn.Module):
         True
     """
 
+    scale: Tensor
+    shift: Tensor
+
     def __init__(self, classifier: Classifier) -> None:
         super().__init__()
         self.classifier = classifier.fuse()

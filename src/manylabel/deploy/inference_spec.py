@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from manylabel.errors import LabelError, ModelFormatError
 from manylabel.types import InputSpec, LabelSpace
@@ -62,7 +63,9 @@ class InferenceSpec:
             found = values["version"]
             if found != VERSION:
                 raise ModelFormatError(f"{source} has format {found}, this version reads {VERSION}; export it again")
-            numbers = {key: tuple(value) if isinstance(value, list) else value for key, value in values["input"].items()}
+            numbers: dict[str, Any] = {
+                key: tuple(value) if isinstance(value, list) else value for key, value in values["input"].items()
+            }
             del numbers["images"]
             thresholds = values["thresholds"]
             return cls(

@@ -55,7 +55,9 @@ def open_engine(
     """
     if Path(model).suffix.lower() == ".onnx":
         if engine == "torch" or labels is not None:
-            raise ConfigError(f"{model} is exported: it runs in onnxruntime, with its own labels; give the model itself")
+            raise ConfigError(
+                f"{model} is exported: it runs in onnxruntime, with its own labels; give the model itself"
+            )
         return OnnxEngine(model, num_threads=num_threads)
     folder = local_model(model) or _download(model)
     is_cpu = device is None or device == "cpu"

@@ -81,7 +81,9 @@ def open_output(path: str | Path, *, resume: bool = False, overwrite: bool = Fal
     elif overwrite:
         path.unlink(missing_ok=True)
     path.parent.mkdir(parents=True, exist_ok=True)
-    writer = {".csv": _Csv, ".jsonl": _JsonLines, ".parquet": _Parquet}[ending](path)
+    kinds: dict[str, Callable[[Path], _Csv | _JsonLines | _Parquet]]
+    kinds = {".csv": _Csv, ".jsonl": _JsonLines, ".parquet": _Parquet}
+    writer = kinds[ending](path)
     return writer, DonePictures(writer.pictures())
 
 
@@ -209,7 +211,11 @@ class _Parquet:
 
     def _write_part(self) -> None:
         tag = pl.Struct({"label": pl.String, "score": pl.Float32})
-        schema = {"picture": pl.String, "tags": pl.List(tag), "error": pl.String}
+        schema: dict[str, pl.DataType | type[pl.DataType]] = {
+            "picture": pl.String,
+            "tags": pl.List(tag),
+            "error": pl.String,
+        }
         columns = {
             "picture": [picture.name.encode("utf-8", "backslashreplace").decode() for picture in self.rows],
             "tags": [[tag._asdict() for tag in picture.tags] for picture in self.rows],

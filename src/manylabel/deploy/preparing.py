@@ -49,7 +49,9 @@ def to_pixels(picture: Picture, spec: InputSpec, *, name: str | None = None) -> 
     if isinstance(picture, np.ndarray):
         if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3 or not picture.size:
             got = f"{picture.dtype} {list(picture.shape)}"
-            raise PictureError(name or "array", f"an array must be bytes (uint8) of shape [height, width, 3], got {got}")
+            raise PictureError(
+                name or "array", f"an array must be bytes (uint8) of shape [height, width, 3], got {got}"
+            )
         return prepare(Image.fromarray(picture), spec)
     source = picture if isinstance(picture, bytes) else Path(picture)
     return prepare(decode(source, name=name, at_least=_resized(spec)), spec)

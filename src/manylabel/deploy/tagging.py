@@ -44,6 +44,5 @@ def tag_pictures(
         ['there is no such file']
     """
     choice = choice or TagChoice()
-    choice.limits(predictor.spec)  # says at once if the model has no tuned thresholds
     for batch in decode_batches(names, predictor.spec.input_spec, batch_size=batch_size, num_workers=num_workers):
         yield predictor.tag(batch.names, batch.pixels, batch.reasons, choice)
