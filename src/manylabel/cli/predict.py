@@ -79,7 +79,7 @@ def predict(
 ) -> None:
     """Name what is in pictures.
 
-    Bad pictures never stop it: they are named at the end, and in FILE. After a kill FILE is whole, and --resume goes on.
+    Bad pictures never stop it: they are named at the end, and in FILE. After a kill FILE is whole; --resume goes on.
     """
     from manylabel.deploy import Predictor, TagChoice, tag_pictures
     from manylabel.deploy.decoding import default_workers

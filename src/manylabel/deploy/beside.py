@@ -39,7 +39,7 @@ _XMP = """<?xpacket begin="\ufeff" id="W5M0MpCehiHzreSzNTczkc9d"?>
 
 
 def write_sidecar(picture: TaggedPicture, kind: SidecarKind, *, overwrite: bool = False) -> bool:
-    """Write a picture's tags to a file beside it: ``photo.txt`` or ``photo.xmp`` beside ``photo.jpg``.
+    r"""Write a picture's tags to a file beside it: ``photo.txt`` or ``photo.xmp`` beside ``photo.jpg``.
 
     Args:
         picture: The picture; nothing is written for one that could not be read, or was fetched.

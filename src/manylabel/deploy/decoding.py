@@ -6,28 +6,28 @@ Letters in shape comments: B pictures, H and W pixels.
 from __future__ import annotations
 
 import itertools
-import multiprocessing
 import os
-import threading
+import queue
 import urllib.error
 import urllib.request
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
 
 from manylabel.deploy.listing import is_address
 from manylabel.deploy.preparing import Pixels, to_pixels
+from manylabel.deploy.workers import WorkerDiedError, WorkerProcess
 from manylabel.errors import ConfigError, PictureError
 from manylabel.types import InputSpec
 
-__all__ = ["DecodedBatch", "decode_batches", "default_workers"]
+__all__ = ["DecodedBatch", "decode_batch", "decode_batches", "default_workers"]
 
 SECONDS_TO_FETCH = 30
 MOST_BYTES = 100_000_000  # of a picture that is fetched
+_ENDED = "the process that decoded it was ended; it may need more memory than there is"
 FEW_BATCHES = 2  # so few are decoded by a thread: processes would take longer to start
 
 
@@ -76,84 +76,63 @@ def decode_batches(
     first = list(itertools.islice(batches, FEW_BATCHES + 1))
     processes = num_workers if len(first) > FEW_BATCHES else 0
     with _Pool(processes) as pool:
-        pending: deque[tuple[tuple[str, ...], Future[DecodedBatch]]] = deque()
+        pending: deque[Future[DecodedBatch]] = deque()
         for batch in itertools.chain(first, batches):
-            pending.append((batch, pool.submit(batch, spec)))
+            pending.append(pool.submit(batch, spec))
             if len(pending) > 2 * max(processes, 1):
-                yield pool.result(*pending.popleft(), spec)
+                yield pending.popleft().result()
         while pending:
-            yield pool.result(*pending.popleft(), spec)
+            yield pending.popleft().result()
 
 
 class _Pool:
-    """Processes or a thread that decode, started again when one of them dies."""
+    """Threads, each with a process that decodes for it; or one thread that decodes by itself."""
 
     def __init__(self, num_processes: int) -> None:
         self.num_processes = num_processes
-        self.executor = self._start(num_processes)
+        self.threads = ThreadPoolExecutor(max(1, num_processes))
+        self.idle: queue.SimpleQueue[WorkerProcess] = queue.SimpleQueue()
 
     def __enter__(self) -> _Pool:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.executor.shutdown(cancel_futures=True)
-
-    def _start(self, num_processes: int) -> Executor:
-        if not num_processes:
-            return ThreadPoolExecutor(1)
-        # not forked: a fork of a process with threads, such as those of a model, may wait for ever
-        context = multiprocessing.get_context("spawn")
-        return ProcessPoolExecutor(num_processes, mp_context=context, initializer=_end_with_parent)
+        self.threads.shutdown(cancel_futures=True)
+        while not self.idle.empty():
+            self.idle.get().close()
 
     def submit(self, names: tuple[str, ...], spec: InputSpec) -> Future[DecodedBatch]:
+        """Let a batch be decoded."""
+        return self.threads.submit(self._decode if self.num_processes else decode_batch, names, spec)
+
+    def _decode(self, names: tuple[str, ...], spec: InputSpec) -> DecodedBatch:
+        """Decode in a process; if it dies, each picture by itself, so that one of them is found to be the reason."""
+        worker = WorkerProcess() if self.idle.empty() else self.idle.get()
+        batches = []
         try:
-            return self.executor.submit(_decode, names, spec)
-        except BrokenProcessPool:
-            self.executor = self._start(self.num_processes)
-            return self.executor.submit(_decode, names, spec)
-
-    def result(self, names: tuple[str, ...], future: Future[DecodedBatch], spec: InputSpec) -> DecodedBatch:
-        try:
-            return future.result()
-        except BrokenProcessPool:
-            return _one_by_one(names, spec, self._start)
-
-
-def _one_by_one(names: Sequence[str], spec: InputSpec, start: Callable[[int], Executor]) -> DecodedBatch:
-    """Decode a batch during which a process died, each picture in a process that may die."""
-    batches: list[DecodedBatch] = []
-    executor = start(1)
-    try:
-        for name in names:
-            try:
-                batches.append(executor.submit(_decode, (name,), spec).result())
-            except BrokenProcessPool:
-                reason = "the process that decoded it was ended; it may need more memory than there is"
-                batches.append(DecodedBatch((name,), _nothing(spec), (reason,)))
-                executor = start(1)
-    finally:
-        executor.shutdown()
-    return DecodedBatch(
-        tuple(names),
-        np.concatenate([batch.pixels for batch in batches]),
-        tuple(reason for batch in batches for reason in batch.reasons),
-    )
+            batches.append(worker.call(names, spec))
+        except WorkerDiedError:
+            for name in names:
+                try:
+                    worker = worker if worker.is_alive else WorkerProcess()
+                    batches.append(worker.call((name,), spec))
+                except WorkerDiedError:
+                    batches.append(DecodedBatch((name,), _nothing(spec), (_ENDED,)))
+        self.idle.put(worker if worker.is_alive else WorkerProcess())
+        return DecodedBatch(
+            names,
+            np.concatenate([batch.pixels for batch in batches]),
+            tuple(reason for batch in batches for reason in batch.reasons),
+        )
 
 
-def _end_with_parent() -> None:
-    """End this worker when the process that started it is killed; else it would wait for work for ever."""
-    parent = multiprocessing.parent_process()
+def decode_batch(names: tuple[str, ...], spec: InputSpec) -> DecodedBatch:
+    """Decode a batch; this is what workers do.
 
-    def watch() -> None:
-        if parent is not None:
-            parent.join()
-            os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
-
-
-def _decode(names: tuple[str, ...], spec: InputSpec) -> DecodedBatch:
-    """Decode a batch; runs in a worker."""
+    Examples:
+        >>> decode_batch(("no_such.jpg",), InputSpec(size=(8, 8))).reasons
+        ('there is no such file',)
+    """
     pixels: list[Pixels] = []
     reasons: list[str | None] = []
     for name in names:

@@ -1,7 +1,7 @@
 """Files of tags that grow batch by batch and can be read at any moment, also after the process was killed.
 
 JSON lines and CSV are appended to in whole rows, each batch in one write. Parquet cannot grow: ``tags.parquet`` is a
-folder of parts, each moved into place when it is whole; polars, pandas, DuckDB and Spark read such a folder as one table.
+folder of parts, each moved into place when it is whole; polars, pandas, DuckDB and Spark read it as one table.
 """
 
 from __future__ import annotations
