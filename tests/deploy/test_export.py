@@ -24,8 +24,8 @@ COMBINATIONS = {
     "ml_decoder": ("test_efficientnet", {**SMALL, "num_groups": 2}),
     "representation_mixup": ("test_convnext", {}),
     "residual_attention": ("test_byobnet", {}),
-    "token_encoder": ("test_nfnet", {}),
-    "transformer_decoder": ("test_mambaout", {}),
+    "token_encoder": ("test_nfnet", {**SMALL, "num_layers": 1}),
+    "transformer_decoder": ("test_mambaout", {**SMALL, "num_decoder_layers": 1}),
 }
 
 

@@ -48,7 +48,7 @@ def test_a_table_of_tags_is_read_back_as_a_data_set(tmp_path):
     write(tmp_path / "tags.csv", PICTURES[:2])
     frame = pl.read_csv(tmp_path / "tags.csv")
     assert frame["scores"].to_list() == ["0.9|0.25", None]
-    dataset = load(f"csv:{tmp_path / 'tags.csv'},tags=tags")
+    dataset = load(f"csv:{tmp_path / 'tags.csv'},label_column=tags")
     assert set(dataset.labels) == {"cat", "traffic light"}
 
 
@@ -99,12 +99,14 @@ def test_nothing_is_lost_unless_asked(tmp_path):
 
 
 def test_rejects_what_it_cannot_go_on_with(tmp_path):
-    (tmp_path / "other.csv").write_text("a,b\n1,2\n")
-    (tmp_path / "other.jsonl").write_text('{"a": 1}\n')
+    (tmp_path / "other.csv").write_text("a,b\n1,2")
+    (tmp_path / "other.jsonl").write_text('{"a":\n1}')
     (tmp_path / "other.parquet").touch()
     for kind in KINDS:
+        before = (tmp_path / f"other.{kind}").read_bytes()
         with pytest.raises(DataError, match=r"other\."):
             open_output(tmp_path / f"other.{kind}", resume=True)
+        assert (tmp_path / f"other.{kind}").read_bytes() == before
     with pytest.raises(ConfigError, match=r"cannot write tags to tags\.txt"):
         open_output(tmp_path / "tags.txt")
     with pytest.raises(ConfigError, match="not both"):

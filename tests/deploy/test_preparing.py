@@ -20,12 +20,12 @@ SPECS = [
 
 @pytest.mark.parametrize("spec", SPECS)
 @pytest.mark.parametrize("size", [(451, 300), (33, 500), (30, 400)], ids=["photo", "tall", "strip"])
-def test_pixels_are_those_of_the_transform_to_within_a_level(spec, size):
+def test_pixels_are_those_of_the_transform_to_within_two_levels(spec, size):
     image = decode(sample_photos()[1]).resize(size)
     expected = 255 * eval_transform(spec)(image).permute(1, 2, 0)
     found = torch.from_numpy(prepare(image, spec).copy()).float()
     assert found.shape == (*spec.size, 3)
-    assert (found - expected).abs().max() <= 1.01
+    assert (found - expected).abs().max() <= 2.01
 
 
 def test_every_kind_of_picture_gives_the_same_pixels(tmp_path):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
+import itertools
 import json
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -117,29 +118,44 @@ class _Rows:
     def __init__(self, path: Path) -> None:
         self.path = path
         if path.exists():
+            self._refuse_strangers()
             _cut_off(path, self.ends_a_row())
-        self.file = path.open("ab", buffering=0)  # a batch is one write: a kill leaves all of it or nothing
-        if not self.file.tell():
-            self.file.write(self.head)
+        if not path.exists() or not path.stat().st_size:
+            self.append(self.head)
 
     head = b""
+    start = b""
+
+    def _refuse_strangers(self) -> None:
+        """Refuse a file that is not one of tags, before anything is cut off it."""
+        with self.path.open("rb") as file:
+            first = file.read(len(self.start))
+        if not self.start.startswith(first):
+            raise DataError(f"{self.path} is not a file of tags: it starts with {first!r}; choose another name")
 
     def ends_a_row(self) -> Callable[[bytes], bool]:
         """Return what tells of one line after the other whether a row ends with it."""
         raise NotImplementedError
 
+    def append(self, content: bytes) -> None:
+        """Add to the file in one write: a kill leaves all of it or nothing."""
+        with self.path.open("ab", buffering=0) as file:
+            file.write(content)
+
     def close(self) -> None:
-        self.file.close()
+        """Do nothing: all is written."""
 
 
 class _JsonLines(_Rows):
     """One JSON object per line."""
 
+    start = b'{"picture": '
+
     def ends_a_row(self) -> Callable[[bytes], bool]:
         return lambda line: line.endswith(b"}\n")
 
     def write(self, pictures: Sequence[TaggedPicture]) -> None:
-        self.file.write(b"".join(map(_json_line, pictures)))
+        self.append(b"".join(map(_json_line, pictures)))
 
     def pictures(self) -> Iterator[str]:
         with self.path.open("rb") as lines:
@@ -154,7 +170,7 @@ class _JsonLines(_Rows):
 class _Csv(_Rows):
     """One row per picture: its tags and their scores, each joined by a bar, or why it could not be read."""
 
-    head = (",".join(COLUMNS) + "\n").encode()
+    head = start = (",".join(COLUMNS) + "\n").encode()
 
     def ends_a_row(self) -> Callable[[bytes], bool]:
         quotes = 0
@@ -173,14 +189,11 @@ class _Csv(_Rows):
             tags = SEPARATOR.join(tag.label for tag in picture.tags)
             scores = SEPARATOR.join(f"{tag.score:g}" for tag in picture.tags)
             writer.writerow((picture.name, tags, scores, picture.error or ""))
-        self.file.write(text.getvalue().encode("utf-8", "backslashreplace"))
+        self.append(text.getvalue().encode("utf-8", "backslashreplace"))
 
     def pictures(self) -> Iterator[str]:
         with self.path.open(newline="", encoding="utf-8") as lines:
-            rows = csv.reader(lines)
-            if tuple(next(rows, ())) != COLUMNS:
-                raise DataError(f"{self.path} has other columns than {', '.join(COLUMNS)}; choose another file")
-            yield from (row[0] for row in rows)
+            yield from (row[0] for row in itertools.islice(csv.reader(lines), 1, None))
 
 
 class _Parquet:

@@ -1,6 +1,6 @@
 """From a decoded picture to the bytes that an exported model takes; the same pixels as `eval_transform`, without torch.
 
-torchvision's resize and Pillow's round differently: a pixel may be one level of 255 apart.
+torchvision's resize and Pillow's round differently: a pixel may be a level or two of 255 apart.
 """
 
 from __future__ import annotations
