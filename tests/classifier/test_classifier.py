@@ -8,7 +8,8 @@ from PIL import Image
 from torch import nn
 
 from manylabel import heads
-from manylabel.classifier import Classifier, ScoreCalibration, change_config, hub
+from manylabel.classifier import Classifier, ScoreCalibration, classifier, hub
+from manylabel.classifier import change_config as change_settings
 from manylabel.errors import ConfigError, ModelFormatError, OutputExistsError, PictureError
 from manylabel.types import LabelSpace, Predictions
 
@@ -283,7 +284,7 @@ def test_half_the_size_gives_almost_the_same_scores(tmp_path):
 
 def test_settings_on_disk_are_changed_in_place(tmp_path):
     model = Classifier.create("test_resnet", head=heads.LinearHead, labels=["cat", "dog"], pretrained=False)
-    change_config(model.save(tmp_path / "model"), {"thresholds": [0.2, 0.3]})
+    change_settings(model.save(tmp_path / "model"), {"thresholds": [0.2, 0.3]})
     assert Classifier.load(tmp_path / "model").thresholds == (0.2, 0.3)
     with pytest.raises(ModelFormatError, match="not a manylabel model"):
-        change_config(tmp_path, {})
+        change_settings(tmp_path, {})

@@ -11,9 +11,8 @@ def scored(num_pictures=600, seed=0, thresholds=None):
     """A model that is too sure of itself, and shy of its second label; its third is rare."""
     generator = torch.Generator().manual_seed(seed)
     targets = torch.rand(num_pictures, 3, generator=generator) < torch.tensor([0.4, 0.2, 0.005])
-    logits = 6 * (targets.float() - 0.5 + 0.8 * torch.randn(num_pictures, 3, generator=generator)) - torch.tensor(
-        [0, 4, 0]
-    )
+    noise = torch.randn(num_pictures, 3, generator=generator)
+    logits = 6 * (targets.float() - 0.5 + 0.8 * noise) - torch.tensor([0, 4, 9])
     pictures = ScoredPictures.from_arrays(logits.sigmoid(), targets, labels=["cat", "dog", "<yak>"])
     return ScoredPictures(**{**vars(pictures), "thresholds": thresholds})
 
