@@ -212,7 +212,8 @@ class _Speed(TextColumn):
 def _progress(paths: Sequence[str], *, skipped: int) -> Iterator[Callable[[int], None]]:
     """Give what moves a bar on the standard error; a thread counts the pictures meanwhile."""
     columns = (TextColumn("tagging"), BarColumn(), MofNCompleteColumn(), _Speed(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("", total=None)
 
         def count() -> None:

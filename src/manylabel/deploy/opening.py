@@ -85,7 +85,8 @@ def export_path(folder: Path, labels: Sequence[str] | None = None) -> Path:
     for name in ("config.json", "labels.json", "model.safetensors"):
         if not (folder / name).is_file():
             raise ModelFormatError(f"{folder} is not a manylabel model: {name} missing")
-        digest.update((folder / name).read_bytes())
+        with (folder / name).open("rb") as file:
+            digest.update(hashlib.file_digest(file, "blake2b").digest())
     versions = [version(package) for package in ("manylabel", "torch", "timm")]
     digest.update(repr((versions, None if labels is None else list(labels))).encode())
     return cache_folder() / EXPORTS / f"{digest.hexdigest()}.onnx"
