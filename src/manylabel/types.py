@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, Self
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 from manylabel.errors import ConfigError, LabelError, list_choices
+
+if TYPE_CHECKING:  # what runs an exported model needs labels and input specs, and must do without torch
+    import torch
+    from torch import Tensor
 
 __all__ = ["BadPicture", "Batch", "FeatureBatch", "InputSpec", "LabelSpace", "Predictions", "Tag"]
 
@@ -270,6 +271,7 @@ class Predictions:
         names: What each picture is called.
 
     Examples:
+        >>> import torch
         >>> predictions = Predictions(torch.tensor([[0.9, 0.2]]), LabelSpace(["cat", "dog"]), names=["a.jpg"])
         >>> predictions.above(0.5)
         [[Tag(label='cat', score=0.9)]]
@@ -295,6 +297,8 @@ class Predictions:
         Args:
             threshold: One number for all labels, or one for each.
         """
+        import torch
+
         limits = torch.as_tensor(threshold, dtype=self.scores.dtype, device=self.scores.device)
         if limits.ndim and limits.shape != (len(self.labels),):
             raise ConfigError(f"give one threshold or one for each of {len(self.labels)} labels, got {limits.numel()}")
@@ -306,7 +310,7 @@ class Predictions:
         if k < 1:
             raise ConfigError(f"k must be at least 1, got {k}")
         best = self.scores.topk(min(k, len(self.labels)), dim=1).indices
-        chosen = torch.zeros_like(self.scores, dtype=torch.bool).scatter_(1, best, True)
+        chosen = self.scores.new_zeros(self.scores.shape).scatter_(1, best, 1).bool()
         return self._tags(chosen)
 
     def to_dicts(self) -> list[dict[str, Any]]:

@@ -125,6 +125,11 @@ class Backbone(nn.Module):
         """How many stages there are to choose from."""
         return len(self._blueprint.channels)
 
+    @property
+    def takes_any_size(self) -> bool:
+        """Whether pictures may have any height and width, not just multiples of some number or one size."""
+        return self._blueprint.size_step == 1
+
     def forward(self, images: Tensor) -> list[Tensor]:
         """Return the maps of the chosen stages, finest first.
 

@@ -20,7 +20,8 @@ from PIL import Image
 from torch import Tensor, nn
 
 from manylabel.backbone import Backbone
-from manylabel.classifier.hub import download_model, upload_model
+from manylabel.classifier.calibration import ScoreCalibration
+from manylabel.classifier.hub import find_model, upload_model
 from manylabel.classifier.model_folder import SavedModel, read_model, write_model
 from manylabel.classifier.settings import build_head, describe_head, fingerprint, head_class, stages_of
 from manylabel.classifier.vocabulary import TextVocabulary, label_bias, merge_labels, require_open, vectors_of
@@ -48,6 +49,7 @@ class Classifier(nn.Module):
         labels: The labels, in the order of the logits.
         single_label: Whether every picture has exactly one label, so that scores are a softmax.
         thresholds: From which score on a label counts as present, one per label; 0.5 for all when left out.
+        calibration: What is done to logits before they become scores; nothing when left out.
         input_spec: How pictures are prepared; the backbone's own when left out, but the whole picture instead of a
             cut-out of its centre: a small thing at the edge counts as much as any other.
         text: How the labels became text vectors, where the head has text queries; lets `with_labels` encode new ones.
@@ -72,6 +74,7 @@ class Classifier(nn.Module):
         *,
         single_label: bool = False,
         thresholds: Sequence[float] | None = None,
+        calibration: ScoreCalibration | None = None,
         input_spec: InputSpec | None = None,
         text: TextVocabulary | None = None,
     ) -> None:
@@ -81,12 +84,15 @@ class Classifier(nn.Module):
         self.labels = labels if isinstance(labels, LabelSpace) else LabelSpace(labels)
         self.single_label = single_label
         self.thresholds = None if thresholds is None else tuple(map(float, thresholds))
+        self.calibration = calibration
         self.input_spec = input_spec or replace(backbone.input_spec, resize="squash", crop_fraction=1.0)
         self.text = text
         self.label_bias: Tensor | None
         self.register_buffer("label_bias", label_bias(self.labels, text), persistent=False)
         if self.thresholds is not None and len(self.thresholds) != len(self.labels):
             raise ConfigError(f"give one threshold for each of {len(self.labels)} labels, got {len(self.thresholds)}")
+        if calibration is not None and len(calibration.scale) != len(self.labels):
+            raise ConfigError(f"give one scale for each of {len(self.labels)} labels, got {len(calibration.scale)}")
 
     @classmethod
     def create(
@@ -135,7 +141,8 @@ class Classifier(nn.Module):
         return logits if self.label_bias is None else logits + self.label_bias
 
     def scores(self, logits: Tensor) -> Tensor:
-        """Turn logits into probabilities: softmax over labels for single-label models, else a sigmoid each."""
+        """Turn logits into probabilities: calibrated, then softmax for single-label models, else a sigmoid each."""
+        logits = logits if self.calibration is None else self.calibration.apply(logits)
         return logits.softmax(dim=-1) if self.single_label else logits.sigmoid()
 
     @torch.inference_mode()
@@ -262,18 +269,22 @@ class Classifier(nn.Module):
             self.labels,
             single_label=self.single_label,
             thresholds=self.thresholds,
+            calibration=self.calibration,
             input_spec=self.input_spec,
             text=self.text,
         )
         return fused.eval()
 
-    def save(self, folder: str | Path, *, include_backbone: bool = True, overwrite: bool = False) -> Path:
+    def save(
+        self, folder: str | Path, *, include_backbone: bool = True, half: bool = False, overwrite: bool = False
+    ) -> Path:
         """Write the classifier to a folder of tensors and JSON, all that `load` needs.
 
         Args:
             folder: Where.
             include_backbone: Whether the backbone's weights go in too. Without them the folder is small, and `load`
                 takes them from where the backbone's name says and checks that they are the same.
+            half: Whether weights are rounded to float16, which halves the folder; `load` gives float32 again.
             overwrite: Whether a folder that is there may be replaced.
 
         Returns:
@@ -292,9 +303,10 @@ class Classifier(nn.Module):
             "single_label": self.single_label,
             "thresholds": self.thresholds,
             "text": None if self.text is None else asdict(self.text),
+            "calibration": None if self.calibration is None else asdict(self.calibration),
         }
         tensors = {
-            name: tensor
+            name: tensor.half() if half and tensor.is_floating_point() else tensor
             for name, tensor in self.state_dict().items()
             if include_backbone or not name.startswith("backbone.")
         }
@@ -328,17 +340,17 @@ class Classifier(nn.Module):
     def from_pretrained(
         cls, name: str | Path, *, revision: str | None = None, head: type[nn.Module] | None = None
     ) -> Classifier:
-        """Load a classifier from a folder or from the Hugging Face hub.
+        """Load a classifier from a folder, from this package or from the Hugging Face hub.
 
         Args:
-            name: A folder, or a repository such as ``"someone/street-tagger"``.
+            name: A folder, ``"builtin:coco80"``, or a repository such as ``"someone/street-tagger"``.
             revision: A branch, tag or commit of the repository.
             head: The head's class, when it is one of your own.
 
         Returns:
             The classifier, in eval mode, on the CPU.
         """
-        return cls.load(name if Path(name).is_dir() else download_model(str(name), revision=revision), head=head)
+        return cls.load(find_model(name, revision=revision), head=head)
 
     def push_to_hub(self, name: str, *, private: bool = False, message: str = "Upload a manylabel model") -> str:
         """Share the classifier on the Hugging Face hub.
@@ -370,12 +382,14 @@ def _build(kind: type[Classifier], saved: SavedModel, head: type[nn.Module] | No
     spec: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value for name, value in config["input"].items()
     }
+    calibration = config.get("calibration")
     return kind(
         backbone,
         top,
         saved.labels,
         single_label=config["single_label"],
         thresholds=config["thresholds"],
+        calibration=None if calibration is None else ScoreCalibration.from_dict(calibration),
         input_spec=InputSpec(**spec),
         text=TextVocabulary.from_dict(config["text"]) if config.get("text") else None,
     )

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.logging import RichHandler
 
 from manylabel import __version__
-from manylabel.cli import benchmark, cache, data, evaluate, graph, listing, train, vocabulary
+from manylabel.cli import benchmark, cache, data, evaluate, export, graph, listing, predict, train, tune, vocabulary
 from manylabel.errors import ManyLabelError
 
 __all__ = ["app", "main"]
@@ -28,6 +28,9 @@ app.add_typer(data.app, name="data")
 app.add_typer(train.app, name="train")
 app.command()(evaluate.evaluate)
 app.command()(evaluate.compare)
+app.command()(predict.predict)
+app.command()(tune.tune)
+app.command()(export.export)
 app.command("graph")(graph.graph)
 app.command("list")(listing.show)
 app.command("vocabulary")(vocabulary.vocabulary)
