@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from statistics import median
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from manylabel.errors import ConfigError
+from manylabel.types import LabelSpace
 
 __all__ = ["CalibrationMethod", "ScoreCalibration"]
 
@@ -52,6 +54,23 @@ class ScoreCalibration:
         scale = torch.tensor(self.scale, dtype=logits.dtype, device=logits.device)
         shift = torch.tensor(self.shift, dtype=logits.dtype, device=logits.device)
         return logits * scale + shift
+
+    def for_labels(self, old: LabelSpace, new: LabelSpace) -> ScoreCalibration:
+        """Return the calibration for other labels; one that was not calibrated gets the middle of all others.
+
+        Args:
+            old: The labels that this is for.
+            new: The labels to make it for.
+
+        Examples:
+            >>> calibration = ScoreCalibration("temperature", scale=(0.5, 0.5), shift=(0.0, 0.0))
+            >>> calibration.for_labels(LabelSpace(["cat", "dog"]), LabelSpace(["dog", "tram", "cow"])).scale
+            (0.5, 0.5, 0.5)
+        """
+        middle = (median(self.scale), median(self.shift))
+        known = dict(zip(old, zip(self.scale, self.shift, strict=True), strict=True))
+        scale, shift = zip(*(known.get(name, middle) for name in new), strict=True)
+        return ScoreCalibration(self.method, scale, shift)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> ScoreCalibration:

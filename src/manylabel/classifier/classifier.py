@@ -245,6 +245,7 @@ class Classifier(nn.Module):
             wanted,
             single_label=self.single_label,
             thresholds=None if limits is None else [limits.get(name, 0.5) for name in wanted],
+            calibration=None if self.calibration is None else self.calibration.for_labels(self.labels, wanted),
             input_spec=self.input_spec,
             text=text,
         )

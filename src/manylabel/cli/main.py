@@ -9,7 +9,22 @@ from rich.console import Console
 from rich.logging import RichHandler
 
 from manylabel import __version__
-from manylabel.cli import benchmark, cache, data, evaluate, export, graph, listing, predict, train, tune, vocabulary
+from manylabel.cli import (
+    benchmark,
+    cache,
+    data,
+    evaluate,
+    explain,
+    export,
+    graph,
+    listing,
+    predict,
+    report,
+    runs,
+    train,
+    tune,
+    vocabulary,
+)
 from manylabel.errors import ManyLabelError
 
 __all__ = ["app", "main"]
@@ -31,6 +46,9 @@ app.command()(evaluate.compare)
 app.command()(predict.predict)
 app.command()(tune.tune)
 app.command()(export.export)
+app.command()(explain.explain)
+app.command()(report.report)
+app.add_typer(runs.app, name="runs")
 app.command("graph")(graph.graph)
 app.command("list")(listing.show)
 app.command("vocabulary")(vocabulary.vocabulary)

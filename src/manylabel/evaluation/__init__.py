@@ -6,6 +6,7 @@ from manylabel.evaluation.confusions import Confusion, find_confusions
 from manylabel.evaluation.estimate import Estimate
 from manylabel.evaluation.evaluate import Evaluation, evaluate
 from manylabel.evaluation.groups import SIZE_LIMITS, by_label_count, by_object_size
+from manylabel.evaluation.label_pairs import LabelPair, label_pair
 from manylabel.evaluation.label_results import LabelResult
 from manylabel.evaluation.measures import MEASURES, Measure, measure
 from manylabel.evaluation.pages import compare_page, evaluation_page
@@ -23,6 +24,7 @@ __all__ = [
     "Draws",
     "Estimate",
     "Evaluation",
+    "LabelPair",
     "LabelResult",
     "Measure",
     "ScoredPictures",
@@ -36,6 +38,7 @@ __all__ = [
     "evaluate_zero_shot",
     "evaluation_page",
     "find_confusions",
+    "label_pair",
     "measure",
     "read_scores",
     "save_scores",

@@ -6,6 +6,7 @@ run/
 ├── environment.json   versions and machine
 ├── metrics.csv        losses and mAP of each epoch
 ├── zero_shot.json     results on unseen labels, of the recipe zero_shot
+├── scores.npz         what the model says of the held-out pictures, once a report was made
 ├── checkpoints/       the state to resume from, and the best weights where asked for
 └── model/             the finished model, for `Classifier.load`
 """
@@ -38,6 +39,7 @@ PARTS |= {
     "baseline",
     "summary.json",
     "summary.md",
+    "scores.npz",
     "zero_shot.json",
 }
 

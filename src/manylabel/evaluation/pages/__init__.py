@@ -1,6 +1,11 @@
 """Evaluations and comparisons as self-contained pages."""
 
 from manylabel.evaluation.pages.comparison import compare_page
-from manylabel.evaluation.pages.evaluation import evaluation_page
+from manylabel.evaluation.pages.evaluation import (
+    DrawPicture,
+    evaluation_details,
+    evaluation_headline,
+    evaluation_page,
+)
 
-__all__ = ["compare_page", "evaluation_page"]
+__all__ = ["DrawPicture", "compare_page", "evaluation_details", "evaluation_headline", "evaluation_page"]

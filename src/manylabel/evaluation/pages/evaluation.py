@@ -1,6 +1,6 @@
 """An evaluation as a page: the numbers and how far they can be trusted, then where the model goes wrong."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from manylabel.data import PictureDataset
 from manylabel.evaluation.evaluate import Evaluation
@@ -11,9 +11,27 @@ from manylabel.evaluation.pages.album import thumbnail
 from manylabel.evaluation.pages.plots import draw_calibration, draw_curves, draw_groups, draw_labels
 from manylabel.evaluation.pages.words import describe_tags, interval, number, plural, shown, some, with_interval
 from manylabel.evaluation.picture_results import PictureResult
-from manylabel.page import Cell, Columns, Heading, Note, Page, Part, Pictures, Section, Share, Table, Text, Tile, Tiles
+from manylabel.page import (
+    Cell,
+    Columns,
+    Heading,
+    Note,
+    Page,
+    Part,
+    Picture,
+    Pictures,
+    Section,
+    Share,
+    Table,
+    Text,
+    Tile,
+    Tiles,
+)
 
-__all__ = ["evaluation_page"]
+__all__ = ["DrawPicture", "evaluation_details", "evaluation_headline", "evaluation_page"]
+
+DrawPicture = Callable[[PictureResult, str], Picture]
+"""Makes the thumbnail of a picture that a model understood well or badly, over the caption given."""
 
 _FEW_POSITIVES = 20  # with fewer, the average precision of a label is mostly luck
 _MOST_ROWS = 2_000
@@ -38,18 +56,50 @@ def evaluation_page(evaluation: Evaluation, dataset: PictureDataset) -> Page:
         'Evaluation of model'
     """
     judged = f"{plural(evaluation.num_pictures, 'picture')} of {evaluation.dataset}"
-    return Page(
-        f"Evaluation of {evaluation.model}", subtitle=f"{judged}, {plural(len(evaluation.labels), 'label')}"
-    ).add(
-        _key_figures(evaluation),
-        *_notes(evaluation),
+    subtitle = f"{judged}, {plural(len(evaluation.labels), 'label')}"
+    page = Page(f"Evaluation of {evaluation.model}", subtitle=subtitle)
+    return page.add(*evaluation_headline(evaluation), *evaluation_details(evaluation, dataset))
+
+
+def evaluation_headline(evaluation: Evaluation) -> list[Part]:
+    """Return what a reader should see first: key figures, and what to know before trusting them.
+
+    Examples:
+        >>> from manylabel.evaluation import ScoredPictures, evaluate
+        >>> scored = ScoredPictures.from_arrays([[0.9, 0.2]], [[1, 0]], labels=["cat", "dog"])
+        >>> type(evaluation_headline(evaluate(scored, draws=0))[0]).__name__
+        'Tiles'
+    """
+    return [_key_figures(evaluation), *_notes(evaluation)]
+
+
+def evaluation_details(
+    evaluation: Evaluation, dataset: PictureDataset, *, draw: DrawPicture | None = None
+) -> list[Part]:
+    """Return the rest: all measures, labels, confusions, hard cases and pictures.
+
+    Args:
+        evaluation: What `evaluate` found.
+        dataset: The data set that it was found on; a few of its pictures are read again.
+        draw: Makes the thumbnails; plain ones when left out.
+
+    Examples:
+        >>> from manylabel.data import scenes
+        >>> from manylabel.evaluation import ScoredPictures, evaluate
+        >>> dataset = scenes(4)
+        >>> targets, _ = dataset.targets.dense()
+        >>> scored = ScoredPictures.from_arrays(0.8 * targets + 0.1, targets, labels=dataset.labels)
+        >>> evaluation_details(evaluate(scored, draws=0), dataset)[0]
+        Heading(text='All measures', level=2)
+    """
+    return [
         *_measures(evaluation),
         *_labels(evaluation),
         *_confusions(evaluation, dataset),
         *_groups(evaluation),
-        *_pictures(evaluation, dataset),
+        *_pictures(evaluation, dataset, draw or (lambda result, words: thumbnail(dataset, result.index, words))),
         _explanation(evaluation),
-    )
+    ]
 
 
 def _key_figures(evaluation: Evaluation) -> Tiles:
@@ -199,14 +249,13 @@ def _size_table(evaluation: Evaluation) -> Table:
     return Table(["size", "picture x label", "recall", "mAP"], rows, caption=caption)
 
 
-def _pictures(evaluation: Evaluation, dataset: PictureDataset) -> Iterator[Part]:
+def _pictures(evaluation: Evaluation, dataset: PictureDataset, draw: DrawPicture) -> Iterator[Part]:
     yield Heading("Pictures")
     for results, title in (
         (evaluation.worst, "Understood worst: scores furthest from the truth"),
         (evaluation.best, "Understood best, of pictures that have labels"),
     ):
-        shown = [thumbnail(dataset, result.index, _caption(result, dataset)) for result in results]
-        yield Pictures(shown, title=title)
+        yield Pictures([draw(result, _caption(result, dataset)) for result in results], title=title)
 
 
 def _caption(result: PictureResult, dataset: PictureDataset) -> str:

@@ -1,0 +1,128 @@
+"""Which explanation to trust, and what it costs: python benchmarks/explain.py VOC2012 RUN/model [RUN/model ...].
+
+On pictures of VOC that training held out, for each model, method and label that is there: how often the hottest place
+lies in a box of the label (the pointing game), and the areas under the deletion and insertion curves. Only labels that
+the model gives at least `--least-score` are explained: where it sees nothing, there is nothing to explain. "centre"
+points at the middle of every picture: what a method must beat. Times are medians of interleaved calls, as ratios to a
+plain prediction.
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+import torch
+from PIL import Image
+
+from manylabel.classifier import Classifier
+from manylabel.cost import median_seconds, peak_memory
+from manylabel.data import decode, eval_transform
+from manylabel.data.voc_boxes import voc_boxes
+from manylabel.explain import METHODS, Explanation, explain
+from manylabel.explain.faithfulness import measure_faithfulness, points_at
+from manylabel.recipes import LinearProbe, open_sets
+from manylabel.storage import write_text
+
+RESULTS = Path(__file__).parent / "results" / "explain.json"
+
+
+def methods_of(model: Classifier) -> list[str]:
+    """Return the methods that a model offers."""
+    offered = []
+    for method in METHODS[1:]:
+        try:
+            explain(model, Image.new("RGB", (64, 64)), labels=model.labels[0], method=method)
+            offered.append(method)
+        except ValueError:
+            continue
+    return offered
+
+
+def centre(explanation: Explanation) -> Explanation:
+    """Return heat that falls from the middle of the picture to its rim."""
+    height, width = explanation.heat.shape
+    rows, columns = torch.linspace(-1, 1, height), torch.linspace(-1, 1, width)
+    heat = torch.exp(-2 * (rows[:, None] ** 2 + columns**2))
+    return Explanation(explanation.picture, explanation.label, explanation.score, heat, "centre")
+
+
+def measure(model: Classifier, root: Path, options: argparse.Namespace) -> dict[str, dict[str, float]]:
+    """Play the pointing game and draw curves, for every method."""
+    dataset = open_sets(LinearProbe(data=f"voc:{root}")).val  # what training holds out, too
+    order = torch.randperm(len(dataset), generator=torch.Generator().manual_seed(0)).tolist()
+    methods = methods_of(model)
+    hits: dict[str, list[bool]] = {method: [] for method in [*methods, "centre"]}
+    curves: dict[str, list[tuple[float, float]]] = {method: [] for method in [*methods, "centre"]}
+    for index in order[: options.pictures]:
+        name = dataset.pictures.name(index)
+        things = [thing for thing in voc_boxes(root / "Annotations" / f"{Path(name).stem}.xml") if not thing.difficult]
+        labels = list(dict.fromkeys(thing.label for thing in things))
+        found = explain(model, decode(dataset.pictures[index]), labels=labels, method=methods) if labels else []
+        found = [each for each in found if each.score >= options.least_score]
+        found += [centre(each) for each in found if each.method == methods[0]]
+        for each in found:
+            hits[each.method].append(points_at(each, [thing.box for thing in things if thing.label == each.label]))
+        if len(curves["centre"]) < options.curves and found:
+            first = [each for each in found if each.label == found[0].label]
+            for each in first:
+                curve = measure_faithfulness(model, each, steps=options.steps)
+                curves[each.method].append((curve.deletion_area, curve.insertion_area))
+    return {
+        method: {
+            "pointing": sum(hits[method]) / len(hits[method]),
+            "rounds": len(hits[method]),
+            "deletion": sum(each[0] for each in curves[method]) / len(curves[method]),
+            "insertion": sum(each[1] for each in curves[method]) / len(curves[method]),
+            "curves": len(curves[method]),
+        }
+        for method in hits
+    }
+
+
+def measure_cost(model: Classifier, options: argparse.Namespace) -> dict[str, dict[str, float]]:
+    """Time explanations of 20 labels against a plain prediction, and count memory."""
+    picture = Image.effect_noise((500, 375), 80).convert("RGB")
+    labels = list(model.labels)[:20]
+    prepared = eval_transform(model.input_spec)(picture)[None]
+    calls = {"predict": lambda: model.predict(picture)}
+    for method in methods_of(model):
+        calls[method] = lambda method=method: explain(model, picture, labels=labels, method=method)
+    with torch.no_grad():
+        plain = peak_memory(lambda: model(prepared))
+    seconds = median_seconds(calls, rounds=options.rounds)
+    memory = {name: plain if name == "predict" else peak_memory(call) for name, call in calls.items()}
+    return {
+        name: {"times_prediction": seconds[name] / seconds["predict"], "memory_times_prediction": memory[name] / plain}
+        for name in calls
+    }
+
+
+def main() -> None:
+    """Measure all models and write the results."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("voc", type=Path)
+    parser.add_argument("models", type=Path, nargs="+")
+    parser.add_argument("--pictures", type=int, default=200)
+    parser.add_argument("--curves", type=int, default=50)
+    parser.add_argument("--steps", type=int, default=6)
+    parser.add_argument("--least-score", type=float, default=0.5)
+    parser.add_argument("--rounds", type=int, default=20)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    results = {}
+    for folder in options.models:
+        model = Classifier.load(folder)
+        head, backbone = type(model.head).__name__, model.backbone.name
+        results[f"{head} on {backbone}"] = {
+            "cost": measure_cost(model, options),
+            "faithfulness": measure(model, options.voc, options),
+        }
+        print(json.dumps(results, indent=2), flush=True)
+    settings = {name: getattr(options, name) for name in ("pictures", "curves", "steps", "least_score", "rounds")}
+    if RESULTS.is_file() and (before := json.loads(RESULTS.read_text(encoding="utf-8")))["settings"] == settings:
+        results = before["models"] | results  # models can be measured one after the other
+    write_text(RESULTS, json.dumps({"settings": settings, "models": results}, indent=2) + "\n", overwrite=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+"""`manylabel explain`: where a model looks for a label."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from manylabel.storage import refuse_existing
+
+if TYPE_CHECKING:  # models need torch, for which --help must not wait
+    from manylabel.classifier import Classifier
+
+__all__ = ["explain"]
+
+
+def explain(
+    picture: Annotated[Path, typer.Argument(help="The picture.")],
+    model: Annotated[
+        list[str],
+        typer.Option("--model", metavar="MODEL", help="A model's folder or name on the hub; several compare."),
+    ],
+    label: Annotated[
+        list[str] | None, typer.Option("--label", help="A label; again for more. Left out: those predicted.")
+    ] = None,
+    method: Annotated[
+        list[str] | None,
+        typer.Option(help="auto, attention, cam, grad_cam, grad_cam_plus_plus or eigen_cam; again for more."),
+    ] = None,
+    blocks: Annotated[
+        str, typer.Option(help="Blocks of the backbone, such as 0,1,-1, or all; -1 is the final one.")
+    ] = "-1",
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Where the PNG goes; PICTURE.explained.png.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file that is there.")] = False,
+) -> None:
+    """Show where a model looks for labels in a picture: a row for each label, a column for each method and block."""
+    target = out or picture.with_suffix(".explained.png")
+    refuse_existing(target, overwrite=overwrite)
+    from manylabel.explain import draw_grid, explain_models
+    from manylabel.labelgraph import write_drawing
+
+    models = {_name(each): _load(each) for each in model}
+    explanations = explain_models(
+        models, picture, labels=label, method=method or ["auto"], blocks=_blocks(blocks, next(iter(models.values())))
+    )
+    write_drawing(draw_grid(explanations), target, overwrite=overwrite)
+    for each in explanations:
+        x, y = each.hottest()
+        where = f"hottest at {100 * x:.0f} % from the left, {100 * y:.0f} % from the top"
+        model_name = f"{each.model}: " if len(models) > 1 else ""
+        typer.echo(f"{model_name}{each.label} {100 * each.score:.1f} %, {each.method}, block {each.block}: {where}")
+    typer.echo(f"Wrote {target}")
+
+
+def _load(source: str) -> Classifier:
+    from manylabel.classifier import Classifier
+
+    return Classifier.from_pretrained(source)
+
+
+def _name(source: str) -> str:
+    """Return what tells models apart; the folder of a run keeps its model in one that is called model."""
+    path = Path(source)
+    return path.parent.name if path.name == "model" and path.parent.name else path.name
+
+
+def _blocks(text: str, model: Classifier) -> list[int]:
+    from manylabel.errors import ConfigError
+
+    if text == "all":
+        return list(range(model.backbone.num_stages))
+    try:
+        return [int(number) for number in text.split(",")]
+    except ValueError:
+        raise ConfigError(f"blocks must be numbers such as 0,1,-1, or all, got {text!r}") from None

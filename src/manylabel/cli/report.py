@@ -1,0 +1,94 @@
+"""`manylabel report`: finished runs on one page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from manylabel.errors import ConfigError, ManyLabelError
+from manylabel.storage import refuse_existing
+
+if TYPE_CHECKING:  # these need torch, for which --help must not wait
+    from manylabel.runs import Run
+
+__all__ = ["report"]
+
+
+def report(
+    folders: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of runs, as 'train --out' made.")],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="Where the page goes.")] = Path("report.html"),
+    pair: Annotated[
+        list[str] | None, typer.Option(metavar="A,B", help="Two labels to put against each other; again for more.")
+    ] = None,
+    draws: Annotated[int, typer.Option(min=0, help="Draws of the bootstrap; 0 for no intervals.")] = 1000,
+    seed: Annotated[int, typer.Option(help="Fixes the draws.")] = 0,
+    batch_size: Annotated[int, typer.Option(min=1, help="Pictures that go through a model at once.")] = 32,
+    workers: Annotated[int, typer.Option(min=0, help="Processes that decode pictures, beside the main one.")] = 0,
+    device: Annotated[str | None, typer.Option(help="Where a model runs, such as cuda.")] = None,
+    heat_maps: Annotated[
+        bool, typer.Option(help="Show where a model looks, beside its worst and best pictures.")
+    ] = True,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a page that is there.")] = False,
+) -> None:
+    """Show finished runs on one page that opens anywhere: curves, measures, labels, pictures, settings.
+
+    Each model is judged on the pictures that its run held out. Its scores are kept in the run's folder, so that only
+    the first report takes long.
+    """
+    refuse_existing(out, overwrite=overwrite)
+    pairs = [_pair(text) for text in pair or ()]
+    from manylabel.runs import heat_thumbnails, judge_run, report_page
+
+    judged, unjudged = [], {}
+    for run in _read(folders):
+        try:
+            with _progress_bar(run.name) as progress:
+                judged.append(
+                    judge_run(
+                        run,
+                        draws=draws,
+                        seed=seed,
+                        batch_size=batch_size,
+                        num_workers=workers,
+                        device=device,
+                        progress=progress,
+                    )
+                )
+        except ManyLabelError as error:
+            typer.echo(f"{run.name} could not be judged: {error}", err=True)
+            unjudged[run.name] = (run, str(error))
+    draw = heat_thumbnails if heat_maps else None
+    report_page(judged, unjudged=unjudged, draw=draw, pairs=pairs).write(out, overwrite=overwrite)
+    typer.echo(f"Wrote {out}")
+
+
+def _pair(text: str) -> tuple[str, str]:
+    first, comma, second = (part.strip() for part in text.partition(","))
+    if not (first and comma and second):
+        raise ConfigError(f"a pair is two labels with a comma between them, such as cow,horse, got {text!r}")
+    return first, second
+
+
+def _read(folders: list[Path]) -> list[Run]:
+    """Read the runs; of two with the same name, both are called by their paths."""
+    from manylabel.runs import Run
+
+    runs = [Run.read(folder) for folder in folders]
+    names = [run.name for run in runs]
+    return [run if names.count(run.name) == 1 else replace(run, name=str(run.path)) for run in runs]
+
+
+@contextmanager
+def _progress_bar(name: str) -> Iterator[Callable[[int, int], None]]:
+    """Give what moves a bar on the standard error."""
+    columns = (TextColumn("scoring pictures with {task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(name, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

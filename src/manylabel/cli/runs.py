@@ -1,0 +1,158 @@
+"""`manylabel runs`: past runs, found and compared from their folders."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from manylabel.storage import refuse_existing
+
+if TYPE_CHECKING:  # runs need torch, for which --help must not wait
+    from manylabel.runs import Run
+
+__all__ = ["app"]
+
+app = typer.Typer(help="Past runs: find them, look at one, compare several.", no_args_is_help=True)
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+
+
+@app.command("ls")
+def ls(
+    folder: Annotated[Path, typer.Argument(help="Where to look, folders below it included.")] = Path("runs"),
+    as_json: Json = False,
+) -> None:
+    """List the runs in a folder, the newest first."""
+    from manylabel.runs import find_runs  # here because `--help` must not wait for torch
+
+    runs = find_runs(folder)
+    if as_json:
+        typer.echo(json.dumps([_to_dict(run) for run in runs], indent=2))
+        return
+    if not runs:
+        typer.echo(f"No runs in {folder}; 'manylabel train RECIPE --data SPEC --out {folder}/first' makes one.")
+        return
+    table = _table("run", "recipe", "head", "backbone", "data", right=("epochs", "mAP", "time", "state"))
+    for run in runs:
+        words = (run.recipe, *(str(run.settings.get(name, "?")) for name in ("head", "backbone", "data")))
+        table.add_row(escape(str(run.path)), *map(escape, words), *_numbers(run))
+    Console(highlight=False).print(table)
+
+
+@app.command("show")
+def show(
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="The run's folder.")], as_json: Json = False
+) -> None:
+    """Show one run: how it was started, its epochs and its settings."""
+    from manylabel.runs import Run
+
+    run = Run.read(folder)
+    if as_json:
+        epochs, settings = list(map(dict, run.epochs)), dict(run.settings)
+        everything = {**_to_dict(run), "epochs": epochs, "settings": settings, "environment": dict(run.environment)}
+        typer.echo(json.dumps(everything, indent=2))
+        return
+    console = Console(highlight=False)
+    console.print(f"[bold]{escape(run.name)}[/]  {escape(run.recipe)}, begun {run.started:%Y-%m-%d %H:%M} UTC")
+    console.print(run.command, markup=False, soft_wrap=True)
+    if run.epochs:
+        columns = list(run.epochs[0])
+        table = _table(right=columns)
+        for row in run.epochs:
+            table.add_row(*(f"{row[name]:.5g}" for name in columns))
+        console.print(table)
+    settings_table = _table("setting", "value")
+    for name, value in run.settings.items():
+        settings_table.add_row(name, escape(str(value)))
+    console.print(settings_table)
+    console.print(f"The model is in {run.model}" if run.is_finished else "Not finished: no model yet", markup=False)
+
+
+@app.command("diff")
+def diff(
+    folders: Annotated[list[Path], typer.Argument(metavar="RUN RUN...", help="Folders of two or more runs.")],
+    as_json: Json = False,
+) -> None:
+    """Show in which settings runs differ, and what they reached."""
+    from manylabel.errors import ConfigError
+    from manylabel.runs import Run, differences
+
+    if len(folders) < 2:
+        raise ConfigError(f"a difference needs two runs or more, got {len(folders)}; name another folder")
+    runs = [Run.read(folder) for folder in folders]
+    changed = differences(runs)
+    if as_json:
+        typer.echo(json.dumps({"runs": [_to_dict(run) for run in runs], "settings": changed}, indent=2))
+        return
+    table = _table("setting", *(str(run.path) for run in runs))
+    for name, values in changed.items():
+        table.add_row(name, *(escape(str(value)) for value in values))
+    for name, cells in zip(("epochs", "mAP", "time", "state"), zip(*map(_numbers, runs), strict=True), strict=True):
+        table.add_row(f"[bold]{name}[/]", *cells)
+    Console(highlight=False).print(table)
+
+
+@app.command("tradeoff")
+def tradeoff(
+    folder: Annotated[Path, typer.Argument(help="Where the runs are, folders below it included.")] = Path("runs"),
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw it to a PNG file, too.")] = None,
+    by_time: Annotated[
+        bool, typer.Option("--time", help="Measure the time of a picture instead of counting MACs.")
+    ] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file that is there.")] = False,
+) -> None:
+    """Put what the models of finished runs cost beside the mAP they reached."""
+    if out is not None:
+        refuse_existing(out, overwrite=overwrite)
+    from manylabel.labelgraph import write_drawing
+    from manylabel.runs import draw_tradeoff, find_runs, measure_tradeoff
+
+    against: Literal["macs", "time"] = "time" if by_time else "macs"
+    points = sorted(measure_tradeoff(find_runs(folder), against=against), key=lambda point: point.cost)
+    table = _table("run", "head", "backbone", right=("ms" if by_time else "GMACs", "mAP"))
+    for point in points:
+        words = map(escape, (point.run, point.head, point.backbone))
+        table.add_row(*words, f"{point.cost:.3f}", f"{100 * point.mean_average_precision:.2f}")
+    Console(highlight=False).print(table if points else f"No finished runs in {escape(str(folder))}")
+    if out is not None and points:
+        typer.echo(f"Wrote {write_drawing(draw_tradeoff(points, against=against).drawing, out, overwrite=overwrite)}")
+
+
+def _to_dict(run: Run) -> dict[str, Any]:
+    return {
+        "path": str(run.path),
+        "name": run.name,
+        "recipe": run.recipe,
+        "command": run.command,
+        "started": run.started.isoformat(timespec="seconds"),
+        "is_finished": run.is_finished,
+        "num_epochs": len(run.epochs),
+        "seconds": run.seconds,
+        "mAP": run.mean_average_precision,
+        "best_mAP": run.best_mean_average_precision,
+    }
+
+
+def _numbers(run: Run) -> tuple[str, str, str, str]:
+    from manylabel.runs.facts import duration
+
+    reached = run.mean_average_precision
+    state = "finished" if run.is_finished else "not finished"
+    epochs = f"{len(run.epochs)}/{run.settings.get('epochs', '?')}"
+    return epochs, "" if reached is None else f"{100 * reached:.2f}", duration(run.seconds), state
+
+
+def _table(*left: str, right: Sequence[str] = ()) -> Table:
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for name in left:
+        table.add_column(escape(name), overflow="fold")
+    for name in right:
+        table.add_column(escape(name), justify="right", no_wrap=True)
+    return table

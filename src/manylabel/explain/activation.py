@@ -1,0 +1,143 @@
+"""Class activation maps: CAM, Grad-CAM, Grad-CAM++ and EigenCAM.
+
+Zhou et al., "Learning Deep Features for Discriminative Localization", 2016 (CAM); Selvaraju et al., "Grad-CAM", 2017;
+Chattopadhay et al., "Grad-CAM++", 2018; Muhammad and Yeasin, "Eigen-CAM", 2020. All but CAM are the grad-cam library's.
+
+Letters in shape comments: B pictures, L labels, C channels, H and W cells of a map.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from manylabel.errors import ConfigError
+from manylabel.extras import require
+from manylabel.heads import LinearHead, RepresentationMixupHead, ResidualAttentionHead
+
+__all__ = ["class_activation", "eigen_maps", "gradient_maps", "head_gradients", "label_weights"]
+
+_LIBRARY = {"grad_cam": "GradCAM", "grad_cam_plus_plus": "GradCAMPlusPlus"}
+_LABELS_AT_ONCE = 32  # copies of a map that go through the head together
+
+
+def label_weights(head: nn.Module) -> Tensor | None:
+    """Return the weight of each channel of the final map for each label, ``[L, C]``, of heads that are linear in it.
+
+    Returns:
+        The weights; None for a head that is not linear.
+
+    Examples:
+        >>> label_weights(LinearHead(8, 3)).shape
+        torch.Size([3, 8])
+    """
+    if isinstance(head, LinearHead | RepresentationMixupHead):
+        return head.linear.weight.detach()
+    if isinstance(head, ResidualAttentionHead):
+        return head.classify.weight.detach().reshape(-1, head.num_labels, head.in_channels).mean(0)
+    return None
+
+
+def class_activation(head: nn.Module, final: Tensor, labels: Sequence[int]) -> Tensor:
+    """Return CAM: what each place of the final map ``[1, C, H, W]`` adds to each label's logit, ``[L, H, W]``.
+
+    Raises:
+        ConfigError: The head is not linear in the map.
+
+    Examples:
+        >>> class_activation(LinearHead(8, 3), torch.rand(1, 8, 7, 7), [0, 2]).shape
+        torch.Size([2, 7, 7])
+    """
+    weights = label_weights(head)
+    if weights is None:
+        raise ConfigError(
+            f"CAM needs a head that is linear in the final map, which {type(head).__name__} is not; "
+            "use attention or grad_cam"
+        )
+    return torch.einsum("lc,chw->lhw", weights[list(labels)], final[0]).clamp(min=0)
+
+
+def head_gradients(head: nn.Module, features: Sequence[Tensor], labels: Sequence[int]) -> Tensor:
+    """Return the gradient of each label's logit at the final map of one picture, ``[L, C, H, W]``.
+
+    The backbone takes no part: copies of its map go through the head together, one for each label.
+
+    Args:
+        head: In eval mode.
+        features: One map ``[1, C, H, W]`` per stage.
+        labels: Columns of the logits.
+
+    Examples:
+        >>> head = LinearHead(8, 3)
+        >>> gradients = head_gradients(head, [torch.rand(1, 8, 2, 2)], [1, 2])
+        >>> torch.allclose(gradients[:, :, 0, 0], head.linear.weight[1:] / 4)
+        True
+    """
+    weights = {name: tensor.detach() for name, tensor in head.state_dict(keep_vars=True).items()}
+    gradients = []
+    for start in range(0, len(labels), _LABELS_AT_ONCE):
+        columns = torch.as_tensor(list(labels[start : start + _LABELS_AT_ONCE]), device=features[-1].device)
+        copies = [stage.detach().expand(len(columns), -1, -1, -1) for stage in features]
+        final = copies[-1].clone().requires_grad_()
+        with torch.enable_grad():
+            logits: Tensor = functional_call(head, weights, ([*copies[:-1], final],))
+            chosen = logits.gather(1, columns[:, None]).sum()
+        gradients.append(torch.autograd.grad(chosen, final)[0])
+    return torch.cat(gradients)
+
+
+def gradient_maps(method: str, head: nn.Module, activation: Tensor, gradients: Tensor) -> Tensor:
+    """Turn a map and the gradients at it into heat, as the grad-cam library does.
+
+    Args:
+        method: ``"grad_cam"`` or ``"grad_cam_plus_plus"``.
+        head: The head, which tells the library a device.
+        activation: ``[1, C, H, W]``.
+        gradients: ``[L, C, H, W]``.
+
+    Returns:
+        ``[L, H, W]``, nothing below 0.
+
+    Raises:
+        MissingExtraError: The library is not installed.
+
+    Examples:
+        >>> maps = gradient_maps("grad_cam", LinearHead(8, 3), torch.rand(1, 8, 2, 2), torch.rand(3, 8, 2, 2))
+        >>> maps.shape
+        torch.Size([3, 2, 2])
+    """
+    library: Any = require("pytorch_grad_cam", extra="explain")
+    arrays = activation.float().expand_as(gradients).cpu().numpy(), gradients.float().cpu().numpy()
+    with getattr(library, _LIBRARY[method])(head, []) as cam:
+        return _positive(cam.get_cam_image(None, None, None, *arrays, False))
+
+
+def eigen_maps(head: nn.Module, activation: Tensor) -> Tensor:
+    """Return EigenCAM, the first principal component of a map: what stands out at all, whatever the label.
+
+    Args:
+        head: The head, which tells the library a device.
+        activation: ``[1, C, H, W]``.
+
+    Returns:
+        ``[1, H, W]``, nothing below 0.
+
+    Raises:
+        MissingExtraError: The library is not installed.
+
+    Examples:
+        >>> eigen_maps(LinearHead(8, 3), torch.rand(1, 8, 2, 2)).shape
+        torch.Size([1, 2, 2])
+    """
+    library: Any = require("pytorch_grad_cam", extra="explain")
+    with library.EigenCAM(head, []) as cam:
+        return _positive(cam.get_cam_image(None, None, None, activation.float().cpu().numpy(), None, False))
+
+
+def _positive(maps: Any) -> Tensor:  # noqa: ANN401 (the library has no types)
+    return torch.from_numpy(np.maximum(np.asarray(maps, dtype=np.float32), 0))

@@ -1,0 +1,188 @@
+"""Explain what a model says of a picture: where it looks for each label.
+
+Letters in shape comments: L labels, C channels, H and W pixels of a picture or cells of a map.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from manylabel.classifier import Classifier
+from manylabel.classifier.classifier import Picture
+from manylabel.data import decode, eval_transform
+from manylabel.errors import ConfigError, list_choices
+from manylabel.explain.activation import (
+    class_activation,
+    eigen_maps,
+    gradient_maps,
+    head_gradients,
+    label_weights,
+)
+from manylabel.explain.blocks import absolute_blocks, block_gradients, tap_blocks
+from manylabel.explain.explanation import Explanation, scale_heat, seen_part
+
+__all__ = ["METHODS", "Method", "best_method", "explain"]
+
+Method = Literal["auto", "attention", "cam", "grad_cam", "grad_cam_plus_plus", "eigen_cam"]
+METHODS: tuple[str, ...] = get_args(Method)
+"""The ways to explain; auto chooses what was measured to be most faithful for the model's head."""
+
+_FINAL_ONLY = ("attention", "cam")
+_MOST_LABELS = 5
+
+
+def explain(
+    model: Classifier,
+    picture: Picture,
+    *,
+    labels: str | Sequence[str] | None = None,
+    method: str | Sequence[str] = "auto",
+    blocks: Sequence[int] = (-1,),
+    name: str = "",
+) -> list[Explanation]:
+    """Show where a model looks for labels in a picture.
+
+    Attention comes out of the same pass as the scores, for all labels at once. Class activation maps share one pass of
+    the backbone over all labels and methods; only blocks before the final one need a pass backward for each label.
+
+    Args:
+        model: The classifier; it is left in eval mode.
+        picture: A path, encoded bytes, a PIL image or an array ``[H, W, 3]`` of bytes.
+        labels: One label or several; those that are predicted, at most five, or else the likeliest, when left out.
+        method: One of `METHODS`, or several. EigenCAM shows what stands out at all, the same for every label.
+        blocks: Which stages of the backbone to read maps from, as `Backbone` numbers them. Attention and CAM know the
+            final one only.
+        name: What to call the model where several are shown.
+
+    Returns:
+        One explanation for each label, method and block, in this order.
+
+    Raises:
+        ConfigError: There is no such method or block, or the model does not offer it.
+        LabelError: There is no such label.
+        PictureError: The picture cannot be decoded.
+
+    Examples:
+        >>> from manylabel import heads
+        >>> model = Classifier.create(
+        ...     "resnet10t", head=heads.MLDecoder, labels=["cat", "dog"], pretrained=False, image_size=64
+        ... )
+        >>> [cat] = explain(model, Image.new("RGB", (80, 60)), labels="cat", method="attention")
+        >>> cat.label, cat.heat.shape
+        ('cat', torch.Size([2, 2]))
+    """
+    methods = _resolve(model, [method] if isinstance(method, str) else list(method))
+    numbers = absolute_blocks(model.backbone, blocks)
+    image = _open(picture)
+    device = next(model.parameters()).device
+    prepared = eval_transform(model.input_spec)(image)[None].to(device)
+    model.eval()
+    look = _Look(model, prepared, labels, blocks=numbers if set(methods) - set(_FINAL_ONLY) else numbers[-1:])
+    heat = {
+        (kind, block): scale_heat(look.maps(kind, block)).cpu()
+        for kind in methods
+        for block in numbers
+        if block == look.final or kind not in _FINAL_ONLY
+    }
+    if not all(any(kind == shown for shown, _ in heat) for kind in methods):
+        raise ConfigError(f"attention and CAM are read from the final block; add -1 to the blocks {list(blocks)}")
+    seen = seen_part(image, model.input_spec)
+    source = str(picture) if isinstance(picture, str | Path) else ""
+    return [
+        Explanation(seen, model.labels[column], look.scores[column].item(), maps[row], kind, block, name, source)
+        for row, column in enumerate(look.columns)
+        for (kind, block), maps in heat.items()
+    ]
+
+
+def best_method(model: Classifier) -> str:
+    """Return what ``"auto"`` stands for; docs/how-to/explain.md has the measurements.
+
+    Examples:
+        >>> from manylabel import heads
+        >>> best_method(Classifier.create("resnet10t", head=heads.LinearHead, labels=["cat"], pretrained=False))
+        'cam'
+    """
+    if label_weights(model.head) is not None:
+        return "cam"
+    return "attention" if hasattr(model.head, "attention") else "grad_cam"
+
+
+def _resolve(model: Classifier, methods: Sequence[str]) -> list[str]:
+    """Check the methods, and say what auto stands for."""
+    for method in methods:
+        if method not in METHODS:
+            raise ConfigError(f"no method {method!r}; {list_choices(method, METHODS)}")
+    resolved = list(dict.fromkeys(best_method(model) if method == "auto" else method for method in methods))
+    if "attention" in resolved and not hasattr(model.head, "attention"):
+        raise ConfigError(f"{type(model.head).__name__} has no attention to show; use {best_method(model)} or grad_cam")
+    if not resolved:
+        raise ConfigError(f"name a method; {list_choices('', METHODS)}")
+    return resolved
+
+
+class _Look:
+    """One pass of a picture through a model, and the maps that can be read from it."""
+
+    def __init__(
+        self, model: Classifier, prepared: Tensor, labels: str | Sequence[str] | None, *, blocks: Sequence[int]
+    ) -> None:
+        self.head: Any = model.head  # may have methods that nn.Module's type does not know of
+        self.final = model.backbone.num_stages - 1
+        self.blocks = blocks
+        earlier = [block for block in blocks if block != self.final]
+        if earlier:
+            self.features, self.logits, self.tapped = tap_blocks(model, prepared, earlier)
+        else:
+            with torch.no_grad():
+                self.features, self.tapped = model.backbone(prepared), {}
+                self.logits = self.head(self.features)
+        self.scores = model.scores(self.logits.detach())[0].float()
+        self.columns = _columns(model, self.scores, labels)
+
+    def maps(self, method: str, block: int) -> Tensor:
+        """Return the maps ``[L, H, W]`` of the labels."""
+        if method == "attention":
+            with torch.no_grad():
+                attention: Tensor = self.head.attention(self.features)
+            return attention[0, self.columns]
+        if method == "cam":
+            return class_activation(self.head, self.features[-1].detach(), self.columns)
+        activation = self.tapped[block].map if block in self.tapped else self.features[-1].detach()
+        if method == "eigen_cam":
+            return eigen_maps(self.head, activation).expand(len(self.columns), -1, -1)
+        return gradient_maps(method, self.head, activation, self._gradients[block])
+
+    @cached_property
+    def _gradients(self) -> dict[int, Tensor]:
+        found = block_gradients(self.logits, self.tapped, self.columns) if self.tapped else {}
+        if self.final in self.blocks:
+            found[self.final] = head_gradients(self.head, self.features, self.columns)
+        return found
+
+
+def _columns(model: Classifier, scores: Tensor, labels: str | Sequence[str] | None) -> list[int]:
+    if labels is not None:
+        return [model.labels.index(label) for label in ([labels] if isinstance(labels, str) else labels)]
+    limits = torch.tensor(model.thresholds or [0.5] * len(scores), device=scores.device)
+    order: list[int] = scores.argsort(descending=True).tolist()
+    predicted = [column for column in order if scores[column] >= limits[column]]
+    return predicted[:_MOST_LABELS] or order[:1]
+
+
+def _open(picture: Picture) -> Image.Image:
+    """Return any kind of picture as an RGB image, whole."""
+    if isinstance(picture, Image.Image):
+        return picture.convert("RGB")
+    if isinstance(picture, np.ndarray):
+        return Image.fromarray(picture).convert("RGB")
+    name = str(picture) if isinstance(picture, str | Path) else "picture"
+    return decode(picture if isinstance(picture, bytes) else Path(picture), name=name)

@@ -1,0 +1,68 @@
+"""The same picture under several models: the teachers and the student of CPSD (its Figure 4), or any others."""
+
+from collections.abc import Mapping, Sequence
+
+from manylabel.classifier import Classifier
+from manylabel.classifier.classifier import Picture
+from manylabel.errors import ConfigError
+from manylabel.explain.explain import explain
+from manylabel.explain.explanation import Explanation
+from manylabel.types import LabelSpace
+
+__all__ = ["explain_models"]
+
+
+def explain_models(
+    models: Mapping[str, Classifier],
+    picture: Picture,
+    *,
+    labels: str | Sequence[str] | None = None,
+    method: str | Sequence[str] = "auto",
+    blocks: Sequence[int] = (-1,),
+) -> list[Explanation]:
+    """Explain a picture with several models, label by label.
+
+    A teacher of CPSD knows only the labels of its subset; a model is left out of the rows of labels it lacks.
+
+    Args:
+        models: Classifiers by name, in the order of the columns.
+        picture: What `explain` takes.
+        labels: As for `explain`; those that the last model predicts when left out.
+        method: As for `explain`.
+        blocks: As for `explain`.
+
+    Returns:
+        Explanations, all models of a label beside each other; `draw_grid` shows them.
+
+    Raises:
+        ConfigError: There is no model.
+        LabelError: No model knows a label.
+
+    Examples:
+        >>> from PIL import Image
+        >>> from manylabel import heads
+        >>> pets, all_animals = (
+        ...     Classifier.create("resnet10t", head=heads.LinearHead, labels=labels, pretrained=False, image_size=64)
+        ...     for labels in (["cat", "dog"], ["cat", "dog", "cow"])
+        ... )
+        >>> models = {"teacher": pets, "student": all_animals}
+        >>> found = explain_models(models, Image.new("RGB", (64, 64)), labels=["cow", "cat"])
+        >>> [(each.label, each.model) for each in found]
+        [('cow', 'student'), ('cat', 'teacher'), ('cat', 'student')]
+    """
+    if not models:
+        raise ConfigError("name at least one model to explain with")
+    named = [labels] if isinstance(labels, str) else labels
+    if named is None:
+        last = list(models)[-1]
+        named = list(dict.fromkeys(each.label for each in explain(models[last], picture)))
+    known_by_any = LabelSpace(list(dict.fromkeys(label for model in models.values() for label in model.labels)))
+    for label in named:
+        known_by_any.index(label)  # raises where no model knows it, with the nearest names
+    found: dict[str, list[Explanation]] = {label: [] for label in named}
+    for name, model in models.items():
+        known = [label for label in named if label in model.labels]
+        if known:
+            for each in explain(model, picture, labels=known, method=method, blocks=blocks, name=name):
+                found[each.label].append(each)
+    return [each for rows in found.values() for each in rows]

@@ -1,0 +1,49 @@
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from manylabel.cli.main import app
+from manylabel.errors import ConfigError, OutputExistsError
+from tiny_runs import make_model
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("explain")
+    make_model("linear", labels=["cat", "dog"]).save(folder / "first" / "model")
+    make_model("residual_attention", labels=["cat", "dog"]).save(folder / "second")
+    Image.effect_noise((90, 60), 90).convert("RGB").save(folder / "photo.jpg")
+    return folder
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, ["explain", *map(str, arguments)], catch_exceptions=False)
+
+
+def test_a_picture_is_explained_to_a_file(folder, tmp_path):
+    out = tmp_path / "dog.png"
+    result = run(folder / "photo.jpg", "--model", folder / "second", "--label", "dog", "--out", out)
+    assert result.exit_code == 0
+    assert result.stdout.startswith("dog ")
+    assert result.stdout.endswith(f"Wrote {out}\n")
+    assert out.read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(OutputExistsError):
+        run(folder / "photo.jpg", "--model", folder / "second", "--out", out)
+
+
+def test_models_methods_and_blocks_multiply(folder, tmp_path):
+    models = ("--model", folder / "first" / "model", "--model", folder / "second")
+    methods = ("--label", "cat", "--method", "cam", "--method", "grad_cam", "--blocks", "0,-1")
+    lines = run(folder / "photo.jpg", *models, *methods, "--out", tmp_path / "a.png").stdout.splitlines()
+    assert [line.split(" ")[0] for line in lines[:-1]] == ["first:"] * 3 + ["second:"] * 3
+    assert sum("grad_cam, block 0" in line for line in lines) == 2
+
+
+def test_the_file_is_named_after_the_picture(folder):
+    run(folder / "photo.jpg", "--model", folder / "second")
+    assert (folder / "photo.explained.png").is_file()
+
+
+def test_blocks_that_are_no_numbers_are_refused(folder, tmp_path):
+    with pytest.raises(ConfigError, match="numbers such as 0,1,-1, or all, got 'some'"):
+        run(folder / "photo.jpg", "--model", folder / "second", "--blocks", "some", "--out", tmp_path / "a.png")
