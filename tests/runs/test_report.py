@@ -4,7 +4,6 @@ import json
 
 import pytest
 from selenium.webdriver.common.by import By
-from tiny_runs import make_run
 from typer.testing import CliRunner
 
 from manylabel.cli.main import app
@@ -12,6 +11,7 @@ from manylabel.data import load
 from manylabel.errors import ConfigError, OutputExistsError
 from manylabel.evaluation import evaluate, score
 from manylabel.runs import Run, heat_thumbnails, judge_run, report_page
+from tiny_runs import make_run
 
 
 @pytest.fixture(scope="module")

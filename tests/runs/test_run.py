@@ -1,10 +1,10 @@
 import pytest
-from tiny_runs import make_run
 
 from manylabel.errors import ConfigError
 from manylabel.recipes import Finetune, RepresentationMixup
 from manylabel.runs import Run, differences, find_runs
 from manylabel.training import RunFolder
+from tiny_runs import make_run
 
 
 def test_a_run_tells_what_its_folder_holds(tmp_path):

@@ -1,10 +1,10 @@
 import pytest
-from tiny_runs import make_run
 from typer.testing import CliRunner
 
 from manylabel.cli.main import app
 from manylabel.cost import count_macs
 from manylabel.runs import Run, draw_tradeoff, measure_tradeoff
+from tiny_runs import make_run
 
 
 @pytest.fixture(scope="module")

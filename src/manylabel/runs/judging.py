@@ -1,4 +1,4 @@
-"""A finished run judged again on its held-out pictures; its scores are kept beside it, so that this is slow only once."""
+"""A finished run judged again on its held-out pictures; its scores are kept, so that this is slow only once."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ def _read_epochs(path: Path) -> tuple[dict[str, float], ...]:
 def _read_json(path: Path) -> dict[str, Any]:
     found = json.loads(_read_text(path) or "{}")
     if not isinstance(found, dict):
-        raise ValueError(f"{path.name} holds no names with values")  # noqa: TRY004 (the caller tells the user)
+        raise ValueError(f"{path.name} holds no names with values")
     return found
 
 

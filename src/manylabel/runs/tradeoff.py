@@ -79,7 +79,8 @@ def draw_tradeoff(points: Sequence[TradeoffPoint], *, against: Literal["macs", "
         against: What the cost is.
 
     Examples:
-        >>> points = [TradeoffPoint("a", "linear", "resnet10t", 1.0, 0.5), TradeoffPoint("b", "csra", "resnet10t", 1.1, 0.6)]
+        >>> plain = TradeoffPoint("a", "linear", "resnet10t", 1.0, 0.5)
+        >>> points = [plain, TradeoffPoint("b", "csra", "resnet10t", 1.1, 0.6)]
         >>> draw_tradeoff(points).caption
         'Up and to the left is better. Points of one head are joined; each is named after its run.'
     """
