@@ -54,8 +54,8 @@ class LinearProbe(RecipeSettings):
     """Arguments of the head; as a flag: --head.NAME VALUE. Query heads are smaller here than in their papers: a width
     of 256 unless asked for another."""
 
-    epochs: Annotated[int, AtLeastOne] = 6
-    """How often every picture is seen."""
+    epochs: Annotated[int | None, AtLeastOne] = None
+    """How often every picture is seen; when left out, 6 times, or more often where that were less than 400 steps."""
 
     learning_rate: Annotated[float, Positive] = 2e-3
     """The largest step size of the schedule."""

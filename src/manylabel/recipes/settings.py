@@ -84,8 +84,7 @@ class RecipeSettings(LoopSettings):
 
     def total_epochs(self, train: PictureDataset) -> float:
         """Return how many epochs' worth of pictures all that is trained sees."""
-        del train  # one model sees every picture once an epoch
-        return self.epochs
+        return self.num_epochs(-(-len(train) // (self.batch_size * self.accumulate * self.devices)))
 
     def train_part(self, dataset: PictureDataset) -> PictureDataset:
         """Return what of the training pictures and their labels is trained on."""

@@ -48,7 +48,7 @@ def make_trainer(
             devices=settings.devices,
             strategy="auto" if settings.devices == 1 else unused,
             precision=_find_precision(settings, device),
-            max_epochs=settings.epochs,
+            max_epochs=settings.epochs or -1,  # which `fit` sets when it knows how many batches there are
             accumulate_grad_batches=settings.accumulate,
             gradient_clip_val=settings.clip_gradients,
             deterministic=settings.deterministic,

@@ -70,6 +70,9 @@ class SelfDistillation(RecipeSettings):
     """What a teacher trains on: pictures that show one of its labels, or all pictures. A teacher of a single label
     always gets all, as it would never see the label missing."""
 
+    epochs: Annotated[int, AtLeastOne] = 20
+    """How often the student sees every picture."""
+
     teacher_epochs: Annotated[int | None, AtLeastOne] = None
     """How often a teacher sees each of its pictures; as often as the student when left out."""
 
