@@ -79,7 +79,7 @@ def _start(ray: ModuleType, address: str | None) -> None:
     with _own_path():
         try:
             ray.init(address=address, log_to_driver=False, configure_logging=False, **local)
-        except Exception as error:  # a plain one where a busy machine takes too long
+        except Exception as error:  # a plain one, where a busy machine takes too long
             where = "be started on this machine" if address is None else f"be reached at {address}"
             raise TrainingError(
                 f"Ray cannot {where} ({error}); try again with --resume when the machine is less busy, or take "
