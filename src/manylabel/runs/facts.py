@@ -41,7 +41,7 @@ def facts_table(runs: Sequence[JudgedRun]) -> Table:
         "head": [_with_settings(judged.run.settings, "head") for judged in runs],
         "loss": [_with_settings(judged.run.settings, "loss") for judged in runs],
         "optimizer": [_optimizer(judged.run.settings) for judged in runs],
-        "epochs": [f"{len(judged.run.epochs)} of {judged.run.settings.get('epochs', '?')}" for judged in runs],
+        "epochs": [_epochs(judged.run) for judged in runs],
         "time of the epochs": [duration(judged.run.seconds) for judged in runs],
         "parameters": [f"{judged.cost.parameters / 1e6:.2f} M" for judged in runs],
         "of these in the head": [f"{_head_parameters(judged) / 1e6:.2f} M" for judged in runs],
@@ -49,6 +49,12 @@ def facts_table(runs: Sequence[JudgedRun]) -> Table:
         "begun": [f"{judged.run.started:%Y-%m-%d %H:%M} UTC" for judged in runs],
     }
     return Table(["", *(judged.run.name for judged in runs)], [[name, *cells] for name, cells in facts.items()])
+
+
+def _epochs(run: Run) -> str:
+    """Return how many epochs there were, and of how many, where the settings say it."""
+    asked = run.settings.get("epochs")
+    return f"{len(run.epochs)} of {asked}" if asked else f"{len(run.epochs)}"
 
 
 def settings_parts(runs: Sequence[Run]) -> Iterator[Part]:

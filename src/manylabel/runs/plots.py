@@ -52,6 +52,8 @@ def draw_curves(runs: Sequence[Run]) -> list[Figure]:
         _line(precision_axes, number, run, "val_mAP", run.name, factor=100)
     has_val_loss = any("val_loss" in run.epochs[0] for run in told)
     loss_axes.set(xlabel="epoch", ylabel="loss", yscale="log" if _spans_tenfold(told) else "linear")
+    if loss_axes.get_yscale() == "log":
+        loss_axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")  # pages know no TeX
     precision_axes.set(xlabel="epoch", ylabel="mAP on held-out pictures, in per cent")
     for axes in (loss_axes, precision_axes):
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
