@@ -8,6 +8,7 @@ included. Heads, pictures, epochs and the loop are the same. The cache is empty 
 import argparse
 import json
 import os
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -73,6 +74,7 @@ def main() -> None:
         start = time.perf_counter()
         together(settings, sets, lessons, Path(root))
         middle = time.perf_counter()
+        print(f"together: {middle - start:.1f} s", file=sys.stderr)
         alone(settings, sets, lessons, Path(root))
         end = time.perf_counter()
     result = {
