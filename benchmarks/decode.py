@@ -17,8 +17,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from manylabel.data.decode import decode
 from manylabel.data.transforms import eval_transform, train_transform
+from manylabel.decode import decode
 from manylabel.types import InputSpec
 
 

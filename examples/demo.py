@@ -1,24 +1,26 @@
-"""`make demo`: draw pictures, look for what is wrong with them, and leave a page to look at."""
+"""`make demo`: draw pictures, check them, train on them, and leave a report of how good the model is."""
 
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 
-from manylabel import data
-from manylabel.data.check.page import check_page
-
 FOLDER = Path("demo")  # made by this script, and made anew each time
+
+COMMANDS = f"""
+data scenes {FOLDER}/scenes --n 400 --unknown 0.05 --overwrite
+data check csv:{FOLDER}/scenes/labels.csv --html {FOLDER}/check.html --overwrite
+train linear_probe --data csv:{FOLDER}/scenes/labels.csv --out {FOLDER}/run --overwrite
+report {FOLDER}/run --out {FOLDER}/report.html --overwrite
+"""
 
 
 def main() -> None:
     """Run the demo."""
-    table = data.write_scenes(FOLDER / "scenes", 400, seed=0, unknown=0.05, overwrite=True)
-    dataset = data.load(f"csv:{table},val_fraction=0.2")
-    print(f"Drew {len(dataset)} pictures with {len(dataset.labels)} labels: {table.parent}")
-
-    report = data.check(dataset)
-    for sentence in [*report.problems, *report.warnings]:
-        print(f"  - {sentence}")
-    page = check_page(report, dataset).write(FOLDER / "check.html", overwrite=True)
-    print(f"Open this page in a browser: {page.resolve().as_uri()}")
+    for command in COMMANDS.strip().splitlines():
+        print(f"\n$ manylabel {command}", flush=True)
+        subprocess.run([sys.executable, "-m", "manylabel", *shlex.split(command)], check=True)
+    print(f"\nOpen this page in a browser: {(FOLDER / 'report.html').resolve().as_uri()}")
 
 
 if __name__ == "__main__":

@@ -13,7 +13,16 @@ from torch import Tensor, nn
 
 from manylabel.errors import ConfigError, list_choices
 
-__all__ = ["LearnableQueries", "QueryKind", "RandomQueries", "TextQueries", "group_labels", "make_queries"]
+__all__ = [
+    "LearnableQueries",
+    "QueryKind",
+    "RandomQueries",
+    "TextQueries",
+    "check_text_vectors",
+    "group_labels",
+    "group_means",
+    "make_queries",
+]
 
 QueryKind = Literal["learnable", "random", "text"]
 
@@ -122,7 +131,7 @@ class TextQueries(nn.Module):
         self, num_labels: int, width: int, *, text_vectors: Tensor | None = None, text_dim: int | None = None
     ) -> None:
         super().__init__()
-        self.register_buffer("vectors", _checked_vectors(num_labels, text_vectors, text_dim))
+        self.register_buffer("vectors", check_text_vectors(num_labels, text_vectors, text_dim))
         self.project = nn.Linear(self.vectors.shape[1], width)
 
     def forward(self, groups: Tensor | None = None, num_groups: int = 0) -> Tensor:
@@ -135,7 +144,10 @@ class TextQueries(nn.Module):
         Returns:
             ``[L, D]``, or ``[K, D]`` with `groups`.
         """
-        vectors = self.vectors if groups is None else _group_means(self.vectors, groups, num_groups)
+        return self.make(self.vectors if groups is None else group_means(self.vectors, groups, num_groups))
+
+    def make(self, vectors: Tensor) -> Tensor:
+        """Return the queries ``[K, D]`` of any text vectors ``[K, E]``."""
         return F.relu(self.project(vectors))
 
 
@@ -181,7 +193,21 @@ def make_queries(
     raise ConfigError(f"no queries {kind!r}; {list_choices(str(kind), ['learnable', 'random', 'text'])}")
 
 
-def _checked_vectors(num_labels: int, text_vectors: Tensor | None, text_dim: int | None) -> Tensor:
+def check_text_vectors(num_labels: int, text_vectors: Tensor | None, text_dim: int | None) -> Tensor:
+    """Return a copy of text vectors ``[L, E]``, or zeros to be filled in by a state dict.
+
+    Args:
+        num_labels: Labels.
+        text_vectors: A vector per label.
+        text_dim: E; needed only without `text_vectors`.
+
+    Raises:
+        ConfigError: Neither is given, or a shape does not fit.
+
+    Examples:
+        >>> check_text_vectors(3, None, 4).shape
+        torch.Size([3, 4])
+    """
     if text_vectors is None:
         if text_dim is None or text_dim < 1:
             raise ConfigError(f"text queries need text_vectors, one per label, or text_dim; got text_dim={text_dim}")
@@ -193,7 +219,13 @@ def _checked_vectors(num_labels: int, text_vectors: Tensor | None, text_dim: int
     return text_vectors.detach().clone().to(torch.get_default_dtype())
 
 
-def _group_means(vectors: Tensor, groups: Tensor, num_groups: int) -> Tensor:
+def group_means(vectors: Tensor, groups: Tensor, num_groups: int) -> Tensor:
+    """Return the mean vector of each group: ``[L, E]`` and groups ``[L]`` -> ``[K, E]``.
+
+    Examples:
+        >>> group_means(torch.tensor([[1.0], [2.0], [4.0]]), torch.tensor([1, 0, 1]), 2).tolist()
+        [[2.0], [2.5]]
+    """
     sums = vectors.new_zeros(num_groups, vectors.shape[1]).index_add(0, groups, vectors)
     counts = vectors.new_zeros(num_groups).index_add(0, groups, torch.ones_like(vectors[:, 0]))
     return sums / counts.unsqueeze(1)

@@ -1,4 +1,4 @@
-"""Writing files so that nothing is lost: a temporary name first, then one move into place."""
+"""Where files go: written so that nothing is lost, a temporary name first, then one move; and the folder of caches."""
 
 import os
 import shutil
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from manylabel.errors import OutputExistsError
 
-__all__ = ["refuse_existing", "replacing", "replacing_folder", "write_text"]
+__all__ = ["cache_folder", "refuse_existing", "replacing", "replacing_folder", "write_text"]
 
 
 @contextmanager
@@ -121,6 +121,25 @@ def refuse_existing(path: str | Path, *, overwrite: bool = False) -> None:
     """
     if Path(path).exists() and not overwrite:
         raise OutputExistsError(f"{path} exists already; choose another name or ask to overwrite it (--overwrite)")
+
+
+def cache_folder() -> Path:
+    """Return the folder of what can be made again: MANYLABEL_CACHE if that is set, else in the platform's own.
+
+    Examples:
+        >>> isinstance(cache_folder(), Path)
+        True
+    """
+    given = os.environ.get("MANYLABEL_CACHE")
+    return Path(given).expanduser() if given else _platform_caches() / "manylabel"
+
+
+def _platform_caches() -> Path:
+    if os.name == "nt":
+        return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local"))
+    if os.uname().sysname == "Darwin":
+        return Path.home() / "Library" / "Caches"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
 
 
 def _ready(path: str | Path, *, overwrite: bool) -> Path:

@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, Self
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 from manylabel.errors import ConfigError, LabelError, list_choices
+
+if TYPE_CHECKING:  # what runs an exported model needs labels and input specs, and must do without torch
+    import torch
+    from torch import Tensor
 
 __all__ = ["BadPicture", "Batch", "FeatureBatch", "InputSpec", "LabelSpace", "Predictions", "Tag"]
 
@@ -186,12 +187,14 @@ class FeatureBatch:
         targets: ``[B, L]``, 1 where a label is present, else 0.
         known: ``[B, L]``, true where the target is known.
         indices: ``[B]``, the pictures' positions in their data set.
+        views: ``[B]``, which view of each picture this is; the first of all when left out.
     """
 
     features: tuple[Tensor, ...]
     targets: Tensor
     known: Tensor
     indices: Tensor
+    views: Tensor | None = None
 
     def __len__(self) -> int:
         return int(self.indices.shape[0])
@@ -203,6 +206,7 @@ class FeatureBatch:
             targets=self.targets.to(device, non_blocking=non_blocking),
             known=self.known.to(device, non_blocking=non_blocking),
             indices=self.indices.to(device, non_blocking=non_blocking),
+            views=None if self.views is None else self.views.to(device, non_blocking=non_blocking),
         )
 
     def pin_memory(self) -> Self:
@@ -212,6 +216,7 @@ class FeatureBatch:
             targets=self.targets.pin_memory(),
             known=self.known.pin_memory(),
             indices=self.indices.pin_memory(),
+            views=None if self.views is None else self.views.pin_memory(),
         )
 
 
@@ -266,6 +271,7 @@ class Predictions:
         names: What each picture is called.
 
     Examples:
+        >>> import torch
         >>> predictions = Predictions(torch.tensor([[0.9, 0.2]]), LabelSpace(["cat", "dog"]), names=["a.jpg"])
         >>> predictions.above(0.5)
         [[Tag(label='cat', score=0.9)]]
@@ -291,6 +297,8 @@ class Predictions:
         Args:
             threshold: One number for all labels, or one for each.
         """
+        import torch
+
         limits = torch.as_tensor(threshold, dtype=self.scores.dtype, device=self.scores.device)
         if limits.ndim and limits.shape != (len(self.labels),):
             raise ConfigError(f"give one threshold or one for each of {len(self.labels)} labels, got {limits.numel()}")
@@ -302,7 +310,7 @@ class Predictions:
         if k < 1:
             raise ConfigError(f"k must be at least 1, got {k}")
         best = self.scores.topk(min(k, len(self.labels)), dim=1).indices
-        chosen = torch.zeros_like(self.scores, dtype=torch.bool).scatter_(1, best, True)
+        chosen = self.scores.new_zeros(self.scores.shape).scatter_(1, best, 1).bool()
         return self._tags(chosen)
 
     def to_dicts(self) -> list[dict[str, Any]]:

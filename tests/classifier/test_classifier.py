@@ -8,7 +8,8 @@ from PIL import Image
 from torch import nn
 
 from manylabel import heads
-from manylabel.classifier import Classifier, classifier, hub
+from manylabel.classifier import Classifier, ScoreCalibration, classifier, hub
+from manylabel.classifier import change_config as change_settings
 from manylabel.errors import ConfigError, ModelFormatError, OutputExistsError, PictureError
 from manylabel.types import LabelSpace, Predictions
 
@@ -46,8 +47,10 @@ def saved(tmp_path):
 
 
 HEAD_SETTINGS = {
+    "conse": {"text_vectors": torch.eye(3, 5)},
     "hybrid_sharing": {"width": 32, "feedforward": 64},
     "ml_decoder": {"num_groups": 2, "width": 32, "feedforward": 64},
+    "text_map": {"text_vectors": torch.eye(3, 5)},
     "token_encoder": {"width": 32, "num_layers": 1},
     "transformer_decoder": {"width": 32, "feedforward": 64},
 }
@@ -254,3 +257,36 @@ def test_an_unreachable_hub_is_told(monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(ModelFormatError, match="could not be fetched from the hub"):
         Classifier.from_pretrained("someone/tagger")
+
+
+def test_calibration_changes_scores_and_is_saved(tmp_path):
+    model = Classifier.create("test_resnet", head=heads.LinearHead, labels=["cat", "dog"], pretrained=False)
+    logits = torch.tensor([[2.0, 3.0]])
+    model.calibration = ScoreCalibration("platt", scale=(0.5, 1.0), shift=(0.0, -1.0))
+    expected = torch.tensor([[1.0, 2.0]]).sigmoid()
+    torch.testing.assert_close(model.scores(logits), expected)
+    torch.testing.assert_close(model.fuse().scores(logits), expected)
+    again = Classifier.load(model.save(tmp_path / "model"))
+    assert again.calibration == model.calibration
+    with pytest.raises(ConfigError, match="one scale for each of 2 labels, got 1"):
+        Classifier(model.backbone, model.head, model.labels, calibration=ScoreCalibration("platt", (1.0,), (0.0,)))
+    with pytest.raises(ConfigError, match="scales must be above 0"):
+        ScoreCalibration("platt", (-1.0,), (0.0,))
+
+
+def test_half_the_size_gives_almost_the_same_scores(tmp_path):
+    model = Classifier.create("test_resnet", head=heads.LinearHead, labels=["cat", "dog"], pretrained=False).eval()
+    whole, half = (model.save(tmp_path / str(half), half=half) / "model.safetensors" for half in (False, True))
+    assert half.stat().st_size < 0.6 * whole.stat().st_size
+    picture = np.full((64, 64, 3), 100, dtype=np.uint8)
+    again = Classifier.load(half.parent)
+    assert next(again.parameters()).dtype == torch.float32
+    torch.testing.assert_close(again.predict(picture).scores, model.predict(picture).scores, atol=1e-2, rtol=0)
+
+
+def test_settings_on_disk_are_changed_in_place(tmp_path):
+    model = Classifier.create("test_resnet", head=heads.LinearHead, labels=["cat", "dog"], pretrained=False)
+    change_settings(model.save(tmp_path / "model"), {"thresholds": [0.2, 0.3]})
+    assert Classifier.load(tmp_path / "model").thresholds == (0.2, 0.3)
+    with pytest.raises(ModelFormatError, match="not a manylabel model"):
+        change_settings(tmp_path, {})

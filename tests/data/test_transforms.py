@@ -198,9 +198,23 @@ def test_small_modules_say_their_settings():
         (views_transform, {"crops": 3}, "1, 5 or 10, got 3"),
         (views_transform, {"crops": 5, "crop_fraction": 1.5}, "got 1.5"),
         (train_transform, {"cutout": 1.5}, "got 1.5"),
+        (train_transform, {"crop": 0.0}, "got 0.0"),
+        (train_transform, {"crop": 1.1}, "got 1.1"),
         (train_transform, {"cutout": -0.1}, "got -0.1"),
     ],
 )
 def test_rejects_settings_out_of_range(make, options, words):
     with pytest.raises(ConfigError, match=words):
         make(InputSpec(), **options)
+
+
+def test_random_crops_keep_detail_and_show_a_part_of_the_picture():
+    spec = InputSpec(size=(32, 32), mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
+    transform = train_transform(spec, crop=0.25, flip=False, cutout=0, randaugment=False)
+    assert transform.at_least == (64, 64)
+    columns = np.tile(np.arange(256, dtype=np.uint8)[None, :, None], (256, 1, 3))
+    torch.manual_seed(0)
+    views = torch.stack([transform(Image.fromarray(columns)) for _ in range(50)])
+    shown = (views[..., -1] - views[..., 0]).mean((1, 2))  # the share of the width that each view shows
+    assert shown.min() < 0.6
+    assert shown.max() > 0.8

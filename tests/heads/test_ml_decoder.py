@@ -20,6 +20,9 @@ class TestMLDecoder(HeadSuite):
     cases = {
         "a query per label": lambda: MLDecoder(24, 7, **SMALL),
         "groups, two layers, self-attention": lambda: MLDecoder(24, 7, **GROUPED),
+        "text queries, groups, weights from text": lambda: MLDecoder(
+            24, 7, num_groups=3, shared_projection=True, **TEXT
+        ),
         "text queries, shared projection": lambda: MLDecoder(24, 7, shared_projection=True, **TEXT),
         "text queries, groups": lambda: MLDecoder(24, 7, num_groups=4, **TEXT),
     }

@@ -34,7 +34,8 @@ def test_the_command_line_names_the_recipes_there_are():
 def test_a_recipe_leaves_a_run_and_a_model_that_predicts_what_was_measured(name, quick, sets, tmp_path):
     recipe = RECIPES[name]
     heads = {} if name == "representation_mixup" else {"head": "residual_attention"}
-    run = recipe.run(recipe.settings(**quick, **heads, out=tmp_path / "run"), sets=sets)
+    few = {"executor": "sequential", "k": 2, "teacher_epochs": 1} if name == "self_distillation" else {}
+    run = recipe.run(recipe.settings(**quick, **heads, **few, out=tmp_path / "run"), sets=sets)
     model = Classifier.load(run.model)
     predictions = model.predict([sets.val.pictures[index] for index in range(len(sets.val))])
     values, known = sets.val.targets.dense()
@@ -78,8 +79,9 @@ def test_freezing_first_needs_an_epoch_more_for_the_backbone_to_change(quick, se
 
 
 def test_training_without_a_cache_is_the_same_but_for_rounding(quick, sets, tmp_path):
+    quick |= {"head": "linear", "views": 1}
     models = [
-        linear_probe(LinearProbe(**quick, out=tmp_path / str(cache), head="linear", cache=cache), sets=sets).model
+        linear_probe(LinearProbe(**quick, out=tmp_path / str(cache), cache=cache), sets=sets).model
         for cache in (True, False)
     ]
     cached, direct = (Classifier.load(model).head.state_dict() for model in models)
@@ -200,3 +202,46 @@ def test_a_run_that_was_stopped_goes_on(quick, sets, tmp_path):
     resumed = finetune(Finetune(**settings, out=tmp_path / "run"), sets=sets, resume=True)
     one, other = (Classifier.load(run.model).state_dict() for run in (whole, resumed))
     assert all(torch.equal(value, other[name]) for name, value in one.items())
+
+
+def test_few_pictures_are_cached_in_several_views_and_many_in_one():
+    probe = LinearProbe(data="x")
+    assert [probe.num_views(count) for count in (10, 6_250, 10_000, 82_081)] == [4, 4, 2, 1]
+    assert LinearProbe(data="x", views=3).num_views(82_081) == 3
+
+
+def test_heads_on_frozen_features_are_small_unless_asked_otherwise():
+    assert LinearProbe(data="x", head="token_encoder").head_settings == {"width": 256}
+    assert LinearProbe(data="x", head_settings={"width": 768}).head_settings == {"width": 768, "feedforward": 512}
+    assert LinearProbe(data="x", head="linear").head_settings == {}
+
+
+def test_dropped_channels_change_training_and_are_not_part_of_the_model(quick, sets, tmp_path):
+    quick |= {"head": "linear", "views": 1}
+    runs = [
+        linear_probe(LinearProbe(**quick, out=tmp_path / str(share), feature_dropout=share), sets=sets)
+        for share in (0.0, 0.5)
+    ]
+    plain, dropped = (Classifier.load(run.model).train() for run in runs)
+    assert not torch.equal(plain.head.linear.weight, dropped.head.linear.weight)
+    maps = [torch.ones(2, 512, 2, 2)]
+    assert torch.equal(dropped.head(maps), dropped.head(maps))
+
+
+def test_finetuning_goes_on_from_a_trained_model(quick, sets, tmp_path):
+    quick |= {"head": "linear", "views": 1}
+    probe = linear_probe(LinearProbe(**quick, out=tmp_path / "probe"), sets=sets)
+    quick = {name: value for name, value in quick.items() if name not in ("head", "views")}
+    still = {"start_from": str(probe.model), "learning_rate": 1e-12, "augment": False, "ema_decay": 0.0}
+    tuned = finetune(Finetune(**quick, **still, out=tmp_path / "tuned"), sets=sets)
+    before, after = (Classifier.load(run.model) for run in (probe, tuned))
+    assert torch.allclose(before.head.linear.weight, after.head.linear.weight)
+    name = next(name for name in before.backbone.state_dict() if name.endswith("running_mean"))
+    assert not torch.equal(before.backbone.state_dict()[name], after.backbone.state_dict()[name])
+
+
+def test_finetuning_refuses_a_model_of_other_labels(quick, sets, tmp_path):
+    probe = linear_probe(LinearProbe(**quick, out=tmp_path / "probe", head="linear"), sets=sets)
+    fewer = TrainAndVal(*(part.select_labels(sets.train.labels.names[1:]) for part in (sets.train, sets.val)))
+    with pytest.raises(ConfigError, match="was trained on other labels"):
+        finetune(Finetune(**quick, out=tmp_path / "tuned", start_from=str(probe.model)), sets=fewer)

@@ -16,11 +16,11 @@ import manylabel.training.engine as engine_module
 import manylabel.training.feature_pass as feature_pass_module
 from manylabel.backbone import Backbone
 from manylabel.data import PictureDataset, PictureLoader
-from manylabel.data.decode import decode
 from manylabel.data.feature_store import list_stores
 from manylabel.data.sampling import class_aware_sampler
 from manylabel.data.sources import Files
 from manylabel.data.transforms import eval_transform, train_transform
+from manylabel.decode import decode
 from manylabel.errors import BadPicturesError, CacheError, ConfigError, DataError, MissingExtraError
 from manylabel.heads import LinearHead
 from manylabel.targets import Targets

@@ -81,6 +81,21 @@ class Backbone(nn.Module):
         self.select(stages)
         self.model = build_model(name, self._blueprint.options, pretrained=pretrained, weights=weights)
         self.input_spec = _input_spec(self.model, self._blueprint.size)
+        self.freeze(frozen)
+
+    def freeze(self, frozen: bool = True) -> None:
+        """Stop the backbone from learning, or let it learn again.
+
+        Args:
+            frozen: Whether to stop gradients and stay in eval mode.
+
+        Examples:
+            >>> backbone = Backbone("resnet10t", pretrained=False, frozen=True)
+            >>> backbone.freeze(False)
+            >>> all(parameter.requires_grad for parameter in backbone.parameters()), backbone.training
+            (True, True)
+        """
+        self.frozen = frozen
         for key, parameter in self.model.named_parameters():
             # a parameter without gradient stops distributed training, unless it says so
             parameter.requires_grad_(not frozen and key not in self._blueprint.unused)
@@ -109,6 +124,11 @@ class Backbone(nn.Module):
     def num_stages(self) -> int:
         """How many stages there are to choose from."""
         return len(self._blueprint.channels)
+
+    @property
+    def takes_any_size(self) -> bool:
+        """Whether pictures may have any height and width, not just multiples of some number or one size."""
+        return self._blueprint.size_step == 1
 
     def forward(self, images: Tensor) -> list[Tensor]:
         """Return the maps of the chosen stages, finest first.

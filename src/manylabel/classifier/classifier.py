@@ -20,11 +20,14 @@ from PIL import Image
 from torch import Tensor, nn
 
 from manylabel.backbone import Backbone
-from manylabel.classifier.hub import download_model, upload_model
+from manylabel.classifier.calibration import ScoreCalibration
+from manylabel.classifier.hub import find_model, upload_model
 from manylabel.classifier.model_folder import SavedModel, read_model, write_model
 from manylabel.classifier.settings import build_head, describe_head, fingerprint, head_class, stages_of
+from manylabel.classifier.vocabulary import TextVocabulary, label_bias, merge_labels, require_open, vectors_of
 from manylabel.data import decode, eval_transform
 from manylabel.errors import ConfigError, ModelFormatError, PictureError
+from manylabel.text import TextEncoder
 from manylabel.types import InputSpec, LabelSpace, Predictions
 
 __all__ = ["Classifier", "Picture"]
@@ -33,6 +36,8 @@ logger = logging.getLogger(__name__)
 
 Picture: TypeAlias = str | Path | bytes | Image.Image | NDArray[np.uint8]
 HeadFactory: TypeAlias = Callable[..., nn.Module]
+
+MOST_ANSWERS = 32_000  # pictures x labels at once when labels are asked for by text: about a gigabyte
 
 
 class Classifier(nn.Module):
@@ -44,8 +49,10 @@ class Classifier(nn.Module):
         labels: The labels, in the order of the logits.
         single_label: Whether every picture has exactly one label, so that scores are a softmax.
         thresholds: From which score on a label counts as present, one per label; 0.5 for all when left out.
+        calibration: What is done to logits before they become scores; nothing when left out.
         input_spec: How pictures are prepared; the backbone's own when left out, but the whole picture instead of a
             cut-out of its centre: a small thing at the edge counts as much as any other.
+        text: How the labels became text vectors, where the head has text queries; lets `with_labels` encode new ones.
 
     Raises:
         ConfigError: The settings do not fit each other.
@@ -67,7 +74,9 @@ class Classifier(nn.Module):
         *,
         single_label: bool = False,
         thresholds: Sequence[float] | None = None,
+        calibration: ScoreCalibration | None = None,
         input_spec: InputSpec | None = None,
+        text: TextVocabulary | None = None,
     ) -> None:
         super().__init__()
         self.backbone = backbone
@@ -75,9 +84,15 @@ class Classifier(nn.Module):
         self.labels = labels if isinstance(labels, LabelSpace) else LabelSpace(labels)
         self.single_label = single_label
         self.thresholds = None if thresholds is None else tuple(map(float, thresholds))
+        self.calibration = calibration
         self.input_spec = input_spec or replace(backbone.input_spec, resize="squash", crop_fraction=1.0)
+        self.text = text
+        self.label_bias: Tensor | None
+        self.register_buffer("label_bias", label_bias(self.labels, text), persistent=False)
         if self.thresholds is not None and len(self.thresholds) != len(self.labels):
             raise ConfigError(f"give one threshold for each of {len(self.labels)} labels, got {len(self.thresholds)}")
+        if calibration is not None and len(calibration.scale) != len(self.labels):
+            raise ConfigError(f"give one scale for each of {len(self.labels)} labels, got {len(calibration.scale)}")
 
     @classmethod
     def create(
@@ -123,10 +138,11 @@ class Classifier(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """Turn prepared images ``[B, 3, H, W]`` into logits ``[B, L]``."""
         logits: Tensor = self.head(self.backbone(images))
-        return logits
+        return logits if self.label_bias is None else logits + self.label_bias
 
     def scores(self, logits: Tensor) -> Tensor:
-        """Turn logits into probabilities: softmax over labels for single-label models, else a sigmoid each."""
+        """Turn logits into probabilities: calibrated, then softmax for single-label models, else a sigmoid each."""
+        logits = logits if self.calibration is None else self.calibration.apply(logits)
         return logits.softmax(dim=-1) if self.single_label else logits.sigmoid()
 
     @torch.inference_mode()
@@ -134,6 +150,7 @@ class Classifier(nn.Module):
         self,
         pictures: Picture | Sequence[Picture],
         *,
+        labels: LabelSpace | Sequence[str] | None = None,
         batch_size: int = 32,
         on_bad: Literal["raise", "skip"] = "raise",
     ) -> Predictions:
@@ -141,6 +158,7 @@ class Classifier(nn.Module):
 
         Args:
             pictures: A path, encoded bytes, a PIL image, an array ``[H, W, 3]`` of bytes, or a list of these.
+            labels: Ask for these labels, trained and new ones, instead of the model's own; see `with_labels`.
             batch_size: How many pictures go through the model at once.
             on_bad: What to do with a picture that cannot be decoded: raise, or leave it out and log a warning.
 
@@ -149,7 +167,12 @@ class Classifier(nn.Module):
 
         Raises:
             PictureError: A picture cannot be decoded and `on_bad` is ``"raise"``.
+            ConfigError: Other labels are asked of a model that was trained without text queries.
         """
+        if labels is not None:
+            asked = self.with_labels(labels)
+            few = max(1, min(batch_size, MOST_ANSWERS // len(asked.labels)))
+            return asked.predict(pictures, batch_size=few, on_bad=on_bad)
         listed = [pictures] if isinstance(pictures, str | Path | bytes | Image.Image | np.ndarray) else list(pictures)
         device = next(self.parameters()).device
         names: list[str] = []
@@ -183,6 +206,51 @@ class Classifier(nn.Module):
                 logger.warning("%s; left out", error)
         return names, images
 
+    def with_labels(self, labels: LabelSpace | Sequence[str], *, encoder: TextEncoder | None = None) -> Classifier:
+        """Return a classifier of other labels, trained and new ones mixed, with the same weights.
+
+        Labels that the model has keep their vectors; new ones are encoded with the model's text encoder, all at once.
+        A label that stands twice is taken once.
+
+        Args:
+            labels: Names; as a `LabelSpace`, with descriptions, which are encoded too.
+            encoder: What encodes new labels, instead of the encoder that the model names.
+
+        Returns:
+            The classifier; it shares the backbone with this one. New labels have a threshold of 0.5.
+
+        Raises:
+            ConfigError: The model was trained without text queries.
+            LabelError: There is no label, or one is blank.
+
+        Examples:
+            >>> from manylabel import heads
+            >>> from manylabel.text import StoredVectors
+            >>> vectors = {"text_vectors": torch.randn(2, 8)}
+            >>> trained = TextVocabulary("npz:vectors.npz", ("{label}",), trained=("cat", "dog"))
+            >>> model = Classifier.create(
+            ...     "resnet10t", head=heads.TextMapHead, labels=["cat", "dog"], head_settings=vectors, pretrained=False
+            ... )
+            >>> model.text = trained
+            >>> model.with_labels(["tram", "dog"], encoder=StoredVectors(["tram"], torch.randn(1, 8))).labels.names
+            ('tram', 'dog')
+        """
+        head, known, text = require_open(self.head, self.text, self.labels)
+        wanted = merge_labels(self.labels, labels)
+        vectors = vectors_of(wanted, known=self.labels, vectors=known, text=text, encoder=encoder)
+        limits = None if self.thresholds is None else dict(zip(self.labels, self.thresholds, strict=True))
+        other = Classifier(
+            self.backbone,
+            head.with_text(vectors),
+            wanted,
+            single_label=self.single_label,
+            thresholds=None if limits is None else [limits.get(name, 0.5) for name in wanted],
+            calibration=None if self.calibration is None else self.calibration.for_labels(self.labels, wanted),
+            input_spec=self.input_spec,
+            text=text,
+        )
+        return other.to(next(self.parameters()).device).train(self.training)
+
     def fuse(self) -> Classifier:
         """Return a copy for inference: batch-norm folded into the convolutions, what is constant computed once.
 
@@ -202,17 +270,22 @@ class Classifier(nn.Module):
             self.labels,
             single_label=self.single_label,
             thresholds=self.thresholds,
+            calibration=self.calibration,
             input_spec=self.input_spec,
+            text=self.text,
         )
         return fused.eval()
 
-    def save(self, folder: str | Path, *, include_backbone: bool = True, overwrite: bool = False) -> Path:
+    def save(
+        self, folder: str | Path, *, include_backbone: bool = True, half: bool = False, overwrite: bool = False
+    ) -> Path:
         """Write the classifier to a folder of tensors and JSON, all that `load` needs.
 
         Args:
             folder: Where.
             include_backbone: Whether the backbone's weights go in too. Without them the folder is small, and `load`
                 takes them from where the backbone's name says and checks that they are the same.
+            half: Whether weights are rounded to float16, which halves the folder; `load` gives float32 again.
             overwrite: Whether a folder that is there may be replaced.
 
         Returns:
@@ -230,9 +303,11 @@ class Classifier(nn.Module):
             "input": asdict(self.input_spec),
             "single_label": self.single_label,
             "thresholds": self.thresholds,
+            "text": None if self.text is None else asdict(self.text),
+            "calibration": None if self.calibration is None else asdict(self.calibration),
         }
         tensors = {
-            name: tensor
+            name: tensor.half() if half and tensor.is_floating_point() else tensor
             for name, tensor in self.state_dict().items()
             if include_backbone or not name.startswith("backbone.")
         }
@@ -266,17 +341,17 @@ class Classifier(nn.Module):
     def from_pretrained(
         cls, name: str | Path, *, revision: str | None = None, head: type[nn.Module] | None = None
     ) -> Classifier:
-        """Load a classifier from a folder or from the Hugging Face hub.
+        """Load a classifier from a folder, from this package or from the Hugging Face hub.
 
         Args:
-            name: A folder, or a repository such as ``"someone/street-tagger"``.
+            name: A folder, ``"builtin:coco80"``, or a repository such as ``"someone/street-tagger"``.
             revision: A branch, tag or commit of the repository.
             head: The head's class, when it is one of your own.
 
         Returns:
             The classifier, in eval mode, on the CPU.
         """
-        return cls.load(name if Path(name).is_dir() else download_model(str(name), revision=revision), head=head)
+        return cls.load(find_model(name, revision=revision), head=head)
 
     def push_to_hub(self, name: str, *, private: bool = False, message: str = "Upload a manylabel model") -> str:
         """Share the classifier on the Hugging Face hub.
@@ -308,13 +383,16 @@ def _build(kind: type[Classifier], saved: SavedModel, head: type[nn.Module] | No
     spec: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value for name, value in config["input"].items()
     }
+    calibration = config.get("calibration")
     return kind(
         backbone,
         top,
         saved.labels,
         single_label=config["single_label"],
         thresholds=config["thresholds"],
+        calibration=None if calibration is None else ScoreCalibration.from_dict(calibration),
         input_spec=InputSpec(**spec),
+        text=TextVocabulary.from_dict(config["text"]) if config.get("text") else None,
     )
 
 

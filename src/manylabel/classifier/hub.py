@@ -5,10 +5,27 @@ from pathlib import Path
 from huggingface_hub import HfApi, snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
+from manylabel.builtin import local_model
 from manylabel.classifier.model_folder import MODEL_FILES
 from manylabel.errors import ModelFormatError
 
-__all__ = ["download_model", "upload_model"]
+__all__ = ["download_model", "find_model", "upload_model"]
+
+
+def find_model(name: str | Path, *, revision: str | None = None) -> Path:
+    """Return the folder of a model, whatever names it: the one place that resolves MODEL.
+
+    Args:
+        name: A model's folder, the folder of a run, ``"builtin:coco80"``, or a repository on the hub.
+        revision: A branch, tag or commit of a repository.
+
+    Returns:
+        The folder.
+
+    Raises:
+        ModelFormatError: There is no such model, or the hub cannot be reached.
+    """
+    return local_model(name) or download_model(str(name), revision=revision)
 
 
 def download_model(name: str, *, revision: str | None = None) -> Path:

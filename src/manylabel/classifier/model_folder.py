@@ -2,7 +2,7 @@
 
 model/
 ├── model.safetensors   the weights
-├── config.json         format version, backbone, head, their settings, input, thresholds, library versions
+├── config.json         format version, backbone, head, their settings, input, thresholds, calibration, library versions
 └── labels.json         the label space
 """
 
@@ -21,7 +21,7 @@ from manylabel.errors import LabelError, ModelFormatError
 from manylabel.storage import replacing_folder, write_text
 from manylabel.types import LabelSpace
 
-__all__ = ["FORMAT_VERSION", "MODEL_FILES", "SavedModel", "read_model", "write_model"]
+__all__ = ["FORMAT_VERSION", "MODEL_FILES", "SavedModel", "change_config", "read_model", "write_model"]
 
 FORMAT_VERSION = 1
 MODEL_FILES = WEIGHTS, CONFIG, LABELS = "model.safetensors", "config.json", "labels.json"
@@ -100,6 +100,24 @@ def read_model(folder: str | Path) -> SavedModel:
     except (SafetensorError, OSError) as error:
         raise ModelFormatError(f"{folder / WEIGHTS} is damaged ({error}); copy or download it again") from error
     return SavedModel(config, labels, tensors)
+
+
+def change_config(folder: str | Path, changes: Mapping[str, Any]) -> None:
+    """Change settings of a model on disk, such as its thresholds; all else stays as it is.
+
+    Args:
+        folder: A folder that `write_model` wrote.
+        changes: The settings by their names in ``config.json``.
+
+    Raises:
+        ModelFormatError: The folder is not a model of this version.
+    """
+    path = Path(folder) / CONFIG
+    if not path.is_file():
+        raise ModelFormatError(f"{folder} is not a manylabel model: {CONFIG} missing")
+    config = _read_json(path)
+    _check_version(Path(folder), config)
+    write_text(path, json.dumps(config | dict(changes), indent=2) + "\n", overwrite=True)
 
 
 def _read_json(path: Path) -> dict[str, Any]:

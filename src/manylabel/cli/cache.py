@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from manylabel.errors import ConfigError
+from manylabel.storage import cache_folder
 
 if TYPE_CHECKING:
     from manylabel.data.feature_store import StoreInfo
@@ -41,7 +42,9 @@ def ls(
 @app.command("rm")
 def rm(
     key: Annotated[str, typer.Argument(help="Which one: its key, or the start of it.")] = "",
-    everything: Annotated[bool, typer.Option("--all", help="Remove all, and exported backbones too.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Remove all, and exported backbones and models too.")
+    ] = False,
     older_than: Annotated[
         float | None, typer.Option(help="Remove those that were not used for so many days.", metavar="DAYS")
     ] = None,
@@ -56,6 +59,7 @@ def rm(
     removed = [remove_store(each) for each in keys]
     if everything:
         shutil.rmtree(default_root() / EXPORTS, ignore_errors=True)
+        shutil.rmtree(cache_folder() / "models", ignore_errors=True)
     typer.echo(f"Removed {len(removed)} sets of features, {sum(store.num_bytes for store in removed) / 1e9:.2f} GB.")
 
 

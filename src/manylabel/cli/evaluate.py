@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # these need torch, for which --help must not wait
     from manylabel.data import PictureDataset
     from manylabel.evaluation import Comparison, Evaluation, ScoredPictures
 
-__all__ = ["compare", "evaluate"]
+__all__ = ["BatchSize", "Data", "Device", "Overwrite", "Workers", "compare", "evaluate", "progress_bar"]
 
 _MOST_LABELS = 10
 
@@ -64,7 +64,7 @@ def evaluate(
     from manylabel.data import load
 
     dataset = load(data)
-    with _progress_bar() as progress:
+    with progress_bar() as progress:
         scoring = _Scoring(dataset, batch_size, workers, device, common_labels, progress)
         scored = scoring.run(model, name=_name(model))
     result = evaluation.evaluate(scored, draws=draws, seed=seed)
@@ -102,7 +102,7 @@ def compare(
     from manylabel.data import load
 
     dataset = load(data)
-    with _progress_bar() as progress:
+    with progress_bar() as progress:
         scoring = _Scoring(dataset, batch_size, workers, device, common_labels, progress)
         names = _two_names(first, second)
         models = [scoring.run(source, name=name) for source, name in zip((first, second), names, strict=True)]
@@ -166,7 +166,7 @@ def _refuse_existing(paths: Sequence[str | None], *, overwrite: bool) -> list[st
 
 
 @contextmanager
-def _progress_bar() -> Iterator[Callable[[int, int], None]]:
+def progress_bar() -> Iterator[Callable[[int, int], None]]:
     """Give what moves a bar on the standard error, so that the standard output stays clean."""
     columns = (TextColumn("scoring pictures"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:

@@ -9,7 +9,22 @@ from rich.console import Console
 from rich.logging import RichHandler
 
 from manylabel import __version__
-from manylabel.cli import benchmark, cache, data, evaluate, explain, graph, listing, report, runs, train
+from manylabel.cli import (
+    benchmark,
+    cache,
+    data,
+    evaluate,
+    explain,
+    export,
+    graph,
+    listing,
+    predict,
+    report,
+    runs,
+    train,
+    tune,
+    vocabulary,
+)
 from manylabel.errors import ManyLabelError
 
 __all__ = ["app", "main"]
@@ -28,11 +43,15 @@ app.add_typer(data.app, name="data")
 app.add_typer(train.app, name="train")
 app.command()(evaluate.evaluate)
 app.command()(evaluate.compare)
+app.command()(predict.predict)
+app.command()(tune.tune)
+app.command()(export.export)
 app.command()(explain.explain)
 app.command()(report.report)
 app.add_typer(runs.app, name="runs")
 app.command("graph")(graph.graph)
 app.command("list")(listing.show)
+app.command("vocabulary")(vocabulary.vocabulary)
 app.add_typer(cache.app, name="cache")
 app.add_typer(benchmark.app, name="benchmark")
 

@@ -145,7 +145,7 @@ def _numbers(run: Run) -> tuple[str, str, str, str]:
 
     reached = run.mean_average_precision
     state = "finished" if run.is_finished else "not finished"
-    epochs = f"{len(run.epochs)}/{run.settings.get('epochs', '?')}"
+    epochs = f"{len(run.epochs)}/{run.settings.get('epochs') or '?'}"
     return epochs, "" if reached is None else f"{100 * reached:.2f}", duration(run.seconds), state
 
 

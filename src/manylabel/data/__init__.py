@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 from manylabel.data.check import CheckReport, check
 from manylabel.data.coco import coco
 from manylabel.data.dataset import PictureDataset
-from manylabel.data.decode import decode, picture_size
 from manylabel.data.feature_store import FeatureStore, list_stores, remove_store
 from manylabel.data.files import files
 from manylabel.data.folder import folder
@@ -22,6 +21,7 @@ from manylabel.data.spec import FORMATS, load
 from manylabel.data.splits import split_dataset, stratified_folds, stratified_split
 from manylabel.data.table import table
 from manylabel.data.voc import voc
+from manylabel.decode import decode, picture_size
 
 if TYPE_CHECKING:
     from manylabel.data.transforms import PictureTransform, eval_transform, train_transform, views_transform

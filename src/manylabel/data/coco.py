@@ -70,7 +70,7 @@ def coco(
     wanted = list(annotations) if split is None else [split]
     sources = {name: _find_pictures(root, name, images) for name in wanted}
     parts = {name: _read(annotations[name], *sources[name], empty=empty) for name in wanted}
-    return PictureDataset.join(parts, name=" ".join(filter(None, (root.absolute().name, split))))
+    return PictureDataset.join(parts, name=root.absolute().name)
 
 
 def _find_annotations(path: Path) -> tuple[Path, dict[str, Path]]:

@@ -7,13 +7,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from manylabel.decode import PICTURE_ENDINGS
 from manylabel.errors import DataError, list_choices
 
 __all__ = ["PICTURE_ENDINGS", "are_on_disk", "existing", "picture_folder", "picture_names", "subfolders"]
-
-PICTURE_ENDINGS = frozenset(
-    (".avif", ".bmp", ".gif", ".jfif", ".jpe", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
-)
 
 
 def existing(path: str | Path) -> Path:

@@ -17,8 +17,8 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from manylabel.data.dataset import PictureDataset
-from manylabel.data.decode import decode
 from manylabel.data.sampling import Draw, SeededBatches, every_picture
+from manylabel.decode import decode
 from manylabel.errors import BadPicturesError, ConfigError, DataError, PictureError, list_choices
 from manylabel.types import BadPicture, Batch
 

@@ -20,7 +20,7 @@ from manylabel.data.table import table
 from manylabel.data.voc import voc
 from manylabel.errors import SpecError, list_choices
 
-__all__ = ["FORMATS", "load"]
+__all__ = ["FORMATS", "load", "spec_path"]
 
 FORMATS: dict[str, Callable[..., PictureDataset]] = {
     "coco": coco,
@@ -76,6 +76,19 @@ def load(spec: str) -> PictureDataset:
         **{name: value for name, value in values.items() if name in reader_options},
     )
     return hold_out(dataset, **{name: value for name, value in values.items() if name in shared_options})
+
+
+def spec_path(spec: str) -> str:
+    """Return the path that a spec names.
+
+    Raises:
+        SpecError: The format is not known, or there is no path.
+
+    Examples:
+        >>> spec_path("nus_wide:NUS-WIDE,labels=1006")
+        'NUS-WIDE'
+    """
+    return _parse(spec)[1]
 
 
 def _parse(spec: str) -> tuple[Callable[..., PictureDataset], str, dict[str, str]]:

@@ -80,6 +80,7 @@ def eval_transform(spec: InputSpec) -> PictureTransform:
 def train_transform(
     spec: InputSpec,
     *,
+    crop: float = 1.0,
     flip: bool = True,
     cutout: float = 0.5,
     randaugment: bool = True,
@@ -94,6 +95,7 @@ def train_transform(
 
     Args:
         spec: How the model wants its pictures.
+        crop: The smallest share of the picture's area that a crop of random size and shape keeps; 1 does not crop.
         flip: Whether to mirror every other picture.
         cutout: Side of the hole as a share of the picture's side; 0 cuts no hole.
         randaugment: Whether to apply RandAugment (https://arxiv.org/abs/1909.13719).
@@ -112,10 +114,18 @@ def train_transform(
         >>> torch.equal(first, transform(picture))
         True
     """
-    size = _enlarged(spec, spec.crop_fraction) if spec.resize == "crop" else spec.size
-    steps: list[nn.Module] = [v2.PILToTensor(), _resize(spec, size)]
-    if spec.resize == "crop":
-        steps.append(v2.RandomCrop(spec.size))
+    if not 0 < crop <= 1:
+        raise ConfigError(f"crop must be a share of the picture's area, above 0 and at most 1, got {crop}")
+    kept = crop**0.5 if crop < 1 else spec.crop_fraction if spec.resize == "crop" else 1.0
+    size = _enlarged(spec, kept)
+    steps: list[nn.Module] = [v2.PILToTensor()]
+    if crop < 1:
+        how = InterpolationMode(spec.interpolation)
+        steps.append(v2.RandomResizedCrop(spec.size, (crop, 1.0), (0.75, 1.333), interpolation=how, antialias=True))
+    elif spec.resize == "crop":
+        steps += [_resize(spec, size), v2.RandomCrop(spec.size)]
+    else:
+        steps.append(_resize(spec, size))
     if flip:
         steps.append(v2.RandomHorizontalFlip())
     if cutout:

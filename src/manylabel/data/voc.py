@@ -30,6 +30,7 @@ VOC_LABELS = (
     "aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow",
     "diningtable", "dog", "horse", "motorbike", "person", "pottedplant", "sheep", "sofa", "train", "tvmonitor",
 )  # fmt: skip
+TWO_WORDS = {"diningtable": "dining table", "pottedplant": "potted plant", "tvmonitor": "tv monitor"}
 
 
 def voc(
@@ -73,7 +74,8 @@ def voc(
     for name in ids:
         if name not in without_annotation:
             objects.read(root / "Annotations" / f"{name}.xml", picture=positions[name])
-    labels = LabelSpace(_label_names(root, set(objects.labels), read=set(ids) - without_annotation))
+    names = _label_names(root, set(objects.labels), read=set(ids) - without_annotation)
+    labels = LabelSpace(names, display_names={name: text for name, text in TWO_WORDS.items() if name in names})
     columns = np.array([labels.index(name) for name in objects.labels], dtype=np.int64)
     blank = np.array([positions[name] for name in without_annotation], dtype=np.int64)
     targets = _judge(objects, columns, blank, shape=(len(ids), len(labels)), difficult=difficult)
@@ -81,7 +83,7 @@ def voc(
         pictures=Files(root / "JPEGImages", _picture_names(root, ids)),
         targets=targets,
         labels=labels,
-        name=" ".join(filter(None, (root.absolute().name, split))),
+        name=root.absolute().name,
         splits=splits,
         areas=largest_shares(objects.pictures, columns, objects.shares, present=targets.present),
     )

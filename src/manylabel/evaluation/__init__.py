@@ -12,11 +12,13 @@ from manylabel.evaluation.measures import MEASURES, Measure, measure
 from manylabel.evaluation.pages import compare_page, evaluation_page
 from manylabel.evaluation.score_files import SCORE_ENDINGS, read_scores, save_scores
 from manylabel.evaluation.scores import ScoredPictures, score
+from manylabel.evaluation.zero_shot import ZERO_SHOT_MEASURES, ZeroShotEvaluation, evaluate_zero_shot
 
 __all__ = [
     "MEASURES",
     "SCORE_ENDINGS",
     "SIZE_LIMITS",
+    "ZERO_SHOT_MEASURES",
     "Comparison",
     "Confusion",
     "Draws",
@@ -26,12 +28,14 @@ __all__ = [
     "LabelResult",
     "Measure",
     "ScoredPictures",
+    "ZeroShotEvaluation",
     "bootstrap",
     "by_label_count",
     "by_object_size",
     "compare",
     "compare_page",
     "evaluate",
+    "evaluate_zero_shot",
     "evaluation_page",
     "find_confusions",
     "label_pair",

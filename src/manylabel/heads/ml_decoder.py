@@ -9,6 +9,8 @@ labels, or labels), g slots of a group, D width.
 
 from __future__ import annotations
 
+import copy
+import math
 from collections.abc import Sequence
 from itertools import chain, pairwise
 from typing import Self, cast
@@ -21,7 +23,8 @@ from manylabel.errors import ConfigError
 from manylabel.heads.attention import MultiHeadAttention, feed_forward, to_tokens
 from manylabel.heads.checks import check_fraction, check_positive
 from manylabel.heads.group_projection import GroupProjection
-from manylabel.queries import QueryKind, TextQueries, make_queries
+from manylabel.heads.text_group_projection import TextGroupProjection
+from manylabel.queries import QueryKind, TextQueries, check_text_vectors, group_means, make_queries
 
 __all__ = ["MLDecoder"]
 
@@ -42,7 +45,8 @@ class MLDecoder(nn.Module):
         text_vectors: ``[L, E]``, a vector per label, for text queries; saved with the model.
         text_dim: E; lets a saved model be built again before its state dict fills in `text_vectors`.
         self_attention: Whether queries attend to each other first, as in a plain decoder (for ablation).
-        shared_projection: Whether all labels share one output weight, so that labels can be added later.
+        shared_projection: Whether all labels share the output weights, so that others can be asked for later; with text
+            queries and groups, a label's weight is made from its text vector.
         seed: Seeds random queries and the division of labels into groups.
 
     Raises:
@@ -87,7 +91,7 @@ class MLDecoder(nn.Module):
         self.dropout, self.num_layers, self.queries = dropout, num_layers, queries
         self.self_attention, self.shared_projection, self.seed = self_attention, shared_projection, seed
 
-        self.projection = _make_projection(num_labels, num_groups, width, shared=shared_projection, seed=seed)
+        self.projection = self._make_projection(text_vectors, text_dim)
         self.embed = nn.Linear(in_channels, width)
         self.layers = nn.ModuleList(
             _Layer(width, num_heads, feedforward, dropout=dropout, self_attention=self_attention)
@@ -120,10 +124,17 @@ class MLDecoder(nn.Module):
 
     def forward(self, features: Sequence[Tensor]) -> Tensor:
         """Return logits ``[B, L]`` from feature maps, of which the last ``[B, C, H, W]`` is used."""
+        vectors = self.text_vectors
+        if self.training and vectors is not None and isinstance(self.projection, TextGroupProjection):
+            return self.decode(features, vectors)[0]
         tokens = F.relu(self.embed(to_tokens(features[-1])))  # [B, T, D]
         start, query = self._ask(tokens)
         hidden = self._stack[-1](start, query, tokens)  # [B, K, D]
-        logits: Tensor = self.projection(hidden)  # [B, L]
+        logits: Tensor = (
+            self.projection(hidden, vectors)
+            if isinstance(self.projection, TextGroupProjection)
+            else self.projection(hidden)
+        )  # [B, L]
         return logits
 
     def attention(self, features: Sequence[Tensor]) -> Tensor:
@@ -135,7 +146,70 @@ class MLDecoder(nn.Module):
         _, query = self._ask(tokens)
         maps = self._stack[-1].cross_attention.weights(query, tokens)  # [B, K, T]
         maps = maps.reshape(*maps.shape[:2], *features[-1].shape[2:])
-        return maps[:, self.projection.groups] if isinstance(self.projection, GroupProjection) else maps
+        if isinstance(self.projection, GroupProjection | TextGroupProjection):
+            maps = maps[:, self.projection.groups]
+        return maps
+
+    def decode(self, features: Sequence[Tensor], vectors: Tensor, extra: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Answer for labels of other text vectors; for training with augmented queries.
+
+        In training mode, groups are drawn anew each time.
+
+        Args:
+            features: Feature maps, of which the last ``[B, C, H, W]`` is used.
+            vectors: ``[L, E]``, as many as there are labels.
+            extra: ``[R, E]``, further queries that stand for no label.
+
+        Returns:
+            The logits ``[B, L]``, and what all queries found, ``[B, K + R, D]``, the extra ones last.
+
+        Raises:
+            ConfigError: The head has no text queries with shared output weights.
+        """
+        bank = self._text_bank()
+        asked, divided = vectors, []  # a query per label
+        if isinstance(self.projection, TextGroupProjection):
+            slots = self.projection.draw_slots() if self.training else self.projection.slots
+            asked = group_means(vectors, slots // self.projection.group_size, self.projection.num_groups)
+            divided = [vectors, slots]
+        tokens = F.relu(self.embed(to_tokens(features[-1])))  # [B, T, D]
+        queries = bank.make(asked if extra is None else torch.cat([asked, extra]))  # [K + R, D]
+        start, query = self._ask(tokens, self._stack[0].prepare(self._for_batch(queries, len(tokens))))
+        hidden = self._stack[-1](start, query, tokens)  # [B, K + R, D]
+        logits: Tensor = self.projection(hidden[:, : len(asked)], *divided)
+        return logits, hidden
+
+    @property
+    def takes_new_labels(self) -> bool:
+        """Whether labels can be asked for that were not there in training: text queries, shared output weights."""
+        return isinstance(self.query_bank, TextQueries) and self.shared_projection
+
+    def with_text(self, text_vectors: Tensor, *, num_groups: int | None = None) -> MLDecoder:
+        """Return a head with the same weights for other labels.
+
+        Args:
+            text_vectors: ``[L', E]``, the labels' text vectors.
+            num_groups: Groups, where the head decodes in groups; as many labels in each as in training when left out.
+
+        Raises:
+            ConfigError: The head has no text queries with shared output weights, or the vectors do not fit.
+
+        Examples:
+            >>> text = {"queries": "text", "shared_projection": True, "text_vectors": torch.randn(5, 8)}
+            >>> head = MLDecoder(32, 5, width=64, **text)
+            >>> head.with_text(torch.randn(1000, 8))([torch.zeros(2, 32, 7, 7)]).shape
+            torch.Size([2, 1000])
+        """
+        vectors = check_text_vectors(len(text_vectors), text_vectors, self._text_bank().vectors.shape[1])
+        other = copy.deepcopy(self)
+        other.folded_start = other.folded_query = None
+        other.num_labels = len(vectors)
+        other._text_bank().vectors = vectors.to(self.embed.weight)
+        if isinstance(other.projection, TextGroupProjection):
+            size = other.projection.group_size
+            other.num_groups = math.ceil(len(vectors) / size) if num_groups is None else num_groups
+            other.projection.divide(vectors, other.num_groups)
+        return other
 
     def fold(self) -> Self:
         """Compute once what does not depend on the picture: the queries up to the first attention.
@@ -170,9 +244,32 @@ class MLDecoder(nn.Module):
             self.folded_start = self.folded_query = None
         return super().train(mode)
 
-    def _ask(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+    def _make_projection(self, text_vectors: Tensor | None, text_dim: int | None) -> nn.Module:
+        num_labels, num_groups = self.num_labels, self.num_groups
+        if not self.shared_projection:
+            return GroupProjection(num_labels, num_groups or num_labels, self.width, seed=self.seed)
+        if num_groups is not None and self.queries == "text":
+            vectors = check_text_vectors(num_labels, text_vectors, text_dim)
+            return TextGroupProjection(num_labels, num_groups, self.width, text_vectors=vectors, seed=self.seed)
+        if num_groups not in (None, num_labels):
+            raise ConfigError(
+                f"shared_projection needs a query per label, got num_groups={num_groups} for {num_labels} labels; "
+                "leave num_groups out, or set queries='text'"
+            )
+        return _shared_projection(self.width)
+
+    def _text_bank(self) -> TextQueries:
+        if isinstance(self.query_bank, TextQueries) and self.shared_projection:
+            return self.query_bank
+        raise ConfigError(
+            f"only text queries with shared output weights can answer for other labels, got queries={self.queries!r}, "
+            f"shared_projection={self.shared_projection}; set queries='text' and shared_projection=True, or use the "
+            "recipe zero_shot"
+        )
+
+    def _ask(self, tokens: Tensor, first: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
         """Return the last layer's residual input and projected queries, after all layers before it."""
-        start, query = self._first_queries(tokens.shape[0])
+        start, query = self._first_queries(tokens.shape[0]) if first is None else first
         for layer, following in pairwise(self._stack):
             start, query = following.prepare(layer(start, query, tokens))
         return start, query
@@ -182,14 +279,16 @@ class MLDecoder(nn.Module):
         foldable = torch.compiler.is_compiling() or (not torch.is_grad_enabled() and self.is_folded)
         if foldable and self.folded_start is not None and self.folded_query is not None:
             return self.folded_start, self.folded_query
-        queries = self._queries().unsqueeze(0)  # [1, K, D]
-        if self.training and self.dropout:
-            queries = queries.expand(batch, -1, -1)  # each picture drops other values
-        return self._stack[0].prepare(queries)
+        return self._stack[0].prepare(self._for_batch(self._queries(), batch))
+
+    def _for_batch(self, queries: Tensor, batch: int) -> Tensor:
+        """Return ``[1, K, D]``, or ``[B, K, D]`` in training, where each picture drops other values."""
+        return queries.expand(batch, -1, -1) if self.training and self.dropout else queries.unsqueeze(0)
 
     def _queries(self) -> Tensor:
         queries: Tensor  # [K, D]
-        if isinstance(self.query_bank, TextQueries) and isinstance(self.projection, GroupProjection):
+        grouped = isinstance(self.projection, GroupProjection | TextGroupProjection)
+        if isinstance(self.query_bank, TextQueries) and grouped:
             queries = self.query_bank(self.projection.groups, self.projection.num_groups)
         else:
             queries = self.query_bank()
@@ -231,14 +330,7 @@ class _Layer(nn.Module):
         return output
 
 
-def _make_projection(num_labels: int, num_groups: int | None, width: int, *, shared: bool, seed: int) -> nn.Module:
-    if not shared:
-        return GroupProjection(num_labels, num_labels if num_groups is None else num_groups, width, seed=seed)
-    if num_groups not in (None, num_labels):
-        raise ConfigError(
-            f"shared_projection needs a query per label, got num_groups={num_groups} for {num_labels} labels; "
-            "leave num_groups out"
-        )
+def _shared_projection(width: int) -> nn.Module:
     linear = nn.Linear(width, 1)
     nn.init.xavier_normal_(linear.weight)
     nn.init.zeros_(linear.bias)

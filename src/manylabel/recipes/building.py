@@ -2,25 +2,28 @@
 
 import inspect
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import nn
 
 from manylabel.classifier import Classifier
+from manylabel.classifier.settings import build_head
 from manylabel.errors import ConfigError, list_choices
 from manylabel.heads import HEADS
 from manylabel.losses import LOSSES
 from manylabel.recipes.sets import TrainAndVal
 from manylabel.recipes.settings import RecipeSettings
+from manylabel.types import LabelSpace
 
-__all__ = ["build_classifier", "build_loss", "is_single_label"]
+__all__ = ["build_classifier", "build_loss", "build_teacher", "is_single_label"]
 
 
 def build_classifier(
     settings: RecipeSettings, sets: TrainAndVal, *, frozen: bool, head: type[nn.Module] | None = None
 ) -> Classifier:
-    """Build the untrained classifier that the settings describe; the same one for the same seed.
+    """Build the classifier that the settings describe, the same one for the same seed, or load a trained one.
 
     Args:
         settings: Those of a recipe.
@@ -31,21 +34,31 @@ def build_classifier(
     Raises:
         ConfigError: A setting of the backbone or the head is wrong.
     """
-    if head is None and settings.head not in HEADS:
-        raise ConfigError(
-            f"the head {settings.head} is not one of ours; call the recipe from Python and pass its class"
-        )
-    torch.manual_seed(settings.seed)
-    return Classifier.create(
-        settings.backbone,
-        head=head or HEADS[settings.head],
-        labels=sets.train.labels,
-        head_settings=settings.head_settings,
-        pretrained=settings.pretrained,
-        frozen=frozen,
-        image_size=settings.image_size,
-        single_label=is_single_label(settings, sets),
-    )
+    if settings.trained_model is not None:
+        return _load_to_train(settings.trained_model, sets, head=head)
+    single_label = is_single_label(settings, sets)
+    return _create(settings, sets.train.labels, _head_class(settings, head), frozen=frozen, single_label=single_label)
+
+
+def build_teacher(
+    settings: RecipeSettings, labels: LabelSpace, *, seed: int, head: type[nn.Module] | None = None
+) -> Classifier:
+    """Build an untrained classifier for some of the labels, on the same backbone as `build_classifier` does.
+
+    Args:
+        settings: Those of a recipe. Of more groups than labels (``num_groups``), as many as labels are taken.
+        labels: The labels.
+        seed: Fixes the start of the head.
+        head: The head's class, when it is one of the user's own.
+    """
+    kind = _head_class(settings, head)
+    if "num_groups" in settings.head_settings:
+        groups = min(settings.head_settings["num_groups"] or len(labels), len(labels))
+        settings = replace(settings, head_settings={**settings.head_settings, "num_groups": groups})
+    model = _create(settings, labels, kind, frozen=not settings.trains_backbone, single_label=False)
+    torch.manual_seed(seed)
+    model.head = build_head(kind, model.backbone, num_labels=len(labels), settings=settings.head_settings)
+    return model
 
 
 def build_loss(settings: RecipeSettings, *, single_label: bool) -> nn.Module:
@@ -74,8 +87,45 @@ def is_single_label(settings: RecipeSettings, sets: TrainAndVal) -> bool:
     return sets.train.single_label if settings.single_label is None else settings.single_label
 
 
+def _head_class(settings: RecipeSettings, given: type[nn.Module] | None) -> type[nn.Module]:
+    if given is None and settings.head not in HEADS:
+        raise ConfigError(
+            f"the head {settings.head} is not one of ours; call the recipe from Python and pass its class"
+        )
+    return given or HEADS[settings.head]
+
+
+def _create(
+    settings: RecipeSettings, labels: LabelSpace, head: type[nn.Module], *, frozen: bool, single_label: bool
+) -> Classifier:
+    torch.manual_seed(settings.seed)
+    return Classifier.create(
+        settings.backbone,
+        head=head,
+        labels=labels,
+        head_settings=settings.head_arguments(labels),
+        pretrained=settings.pretrained,
+        frozen=frozen,
+        image_size=settings.image_size,
+        single_label=single_label,
+    )
+
+
 def _check_settings(kind: type[nn.Module], settings: Mapping[str, Any]) -> None:
     known = [name for name in inspect.signature(kind).parameters if name != "positive_weights"]
     for name in settings:
         if name not in known:
             raise ConfigError(f"{kind.__name__} has no setting {name!r}; {list_choices(name, known)}")
+
+
+def _load_to_train(model: str, sets: TrainAndVal, *, head: type[nn.Module] | None) -> Classifier:
+    """Load a trained classifier to go on with, backbone included."""
+    loaded = Classifier.load(model, head=head)
+    if loaded.labels.names != sets.train.labels.names:
+        odd = sorted({*loaded.labels.names} ^ {*sets.train.labels.names})
+        raise ConfigError(
+            f"{model} was trained on other labels than {sets.train.name} has: {', '.join(odd[:5]) or 'another order'}; "
+            "start from a model of the same labels, or leave start_from out"
+        )
+    loaded.backbone.freeze(False)
+    return loaded

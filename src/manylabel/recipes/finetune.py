@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from torch import nn
 
@@ -84,10 +84,12 @@ class Finetune(RecipeSettings):
         40
     """
 
-    trains_backbone: ClassVar[bool] = True
-
     out: Path = Path("runs/finetune")
     """The run's folder: settings, numbers, state and the finished model."""
+
+    start_from: str | None = None
+    """A trained model to start from, such as RUN/model of a linear probe on the same labels; backbone, head and image
+    size are then the model's, whatever else is set."""
 
     epochs: Annotated[int, AtLeastOne] = 10
     """How often every picture is seen."""
@@ -106,6 +108,16 @@ class Finetune(RecipeSettings):
 
     augment: bool = True
     """Whether training pictures are changed at random: flip, Cutout, RandAugment."""
+
+    @property
+    def trained_model(self) -> str | None:
+        """The trained model to start from, if any."""
+        return self.start_from
+
+    @property
+    def trains_backbone(self) -> bool:
+        """Whether the backbone learns."""
+        return True
 
 
 def finetune(

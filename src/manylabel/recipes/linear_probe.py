@@ -5,10 +5,11 @@
 Any head will do; the name comes from the simplest one, a linear layer (``--head linear``).
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from torch import nn
 
@@ -17,12 +18,23 @@ from manylabel.recipes.loading import cache_sets, feature_loaders, picture_loade
 from manylabel.recipes.reporting import Reporter
 from manylabel.recipes.sets import TrainAndVal, open_sets
 from manylabel.recipes.settings import RecipeSettings
+from manylabel.training.feature_dropout import dropped_channels
 from manylabel.training.fit import fit
 from manylabel.training.run_folder import RunFolder
-from manylabel.training.settings import AtLeastOne
+from manylabel.training.settings import AtLeastOne, NotNegative, Positive, Share
 from manylabel.training.task import ClassificationTask
 
 __all__ = ["LinearProbe", "linear_probe"]
+
+MOST_VIEWS, VIEWS_IN_ALL = 4, 25_000
+
+SIZES: Mapping[str, Mapping[str, int]] = {
+    "hybrid_sharing": {"width": 256},
+    "ml_decoder": {"width": 256, "feedforward": 512},
+    "token_encoder": {"width": 256},
+    "transformer_decoder": {"width": 256},
+}
+"""Sizes of heads on frozen features: a third of the papers', who train backbones along; more learns by heart."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,30 +42,54 @@ class LinearProbe(RecipeSettings):
     """Settings of `linear_probe`.
 
     Examples:
-        >>> LinearProbe(data="scenes:100").head
-        'ml_decoder'
+        >>> probe = LinearProbe(data="scenes:100")
+        >>> probe.head, probe.head_settings, probe.num_views(5_000), probe.num_views(100_000)
+        ('ml_decoder', {'width': 256, 'feedforward': 512}, 4, 1)
     """
 
     out: Path = Path("runs/linear_probe")
     """The run's folder: settings, numbers, state and the finished model."""
 
+    head_settings: Mapping[str, Any] = field(default_factory=dict)
+    """Arguments of the head; as a flag: --head.NAME VALUE. Query heads are smaller here than in their papers: a width
+    of 256 unless asked for another."""
+
+    epochs: Annotated[int | None, AtLeastOne] = None
+    """How often every picture is seen; when left out, 6 times, or more often where that were less than 400 steps."""
+
+    learning_rate: Annotated[float, Positive] = 2e-3
+    """The largest step size of the schedule."""
+
+    weight_decay: Annotated[float, NotNegative] = 0.3
+    """How strongly weights are drawn to zero; biases and norms never are."""
+
     cache: bool = True
     """Whether to keep features on disk and train on them, instead of passing pictures through the backbone each
     epoch."""
 
-    views: Annotated[int, AtLeastOne] = 1
-    """How many views of each training picture to cache; the first is the picture as it is, the others are changed at
-    random. Each costs a pass of all pictures through the backbone."""
+    views: Annotated[int | None, AtLeastOne] = None
+    """How many views of each training picture to cache; the first is the picture as it is, the others are random crops
+    and mirror images. Each costs a pass of all pictures through the backbone. When left out: up to 4, as long as there
+    are no more than 25,000 views in all, because few pictures gain most."""
+
+    feature_dropout: Annotated[float, Share] = 0.3
+    """The share of the backbone's channels that a head does not see in training, other ones for each picture each
+    time."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "head_settings", {**SIZES.get(self.head, {}), **self.head_settings})
 
     @property
     def caches_features(self) -> bool:
         """Whether pictures pass through the backbone once, and training works on what is kept of them."""
         return self.cache
 
-    @property
-    def num_views(self) -> int:
-        """How many views of a training picture are kept."""
-        return self.views
+    def num_views(self, num_pictures: int) -> int:
+        """Return how many views of each training picture are kept, where there are so many pictures."""
+        if self.views is not None:
+            return self.views
+        return max(1, min(MOST_VIEWS, VIEWS_IN_ALL // num_pictures))
 
 
 def linear_probe(
@@ -93,11 +129,12 @@ def linear_probe(
         cached = cache_sets(model, sets, settings, progress=reporter.features)
         loaders = partial(feature_loaders, cached, settings)
     else:
-        loaders = partial(picture_loaders, model, sets, settings, augment=settings.views > 1)
+        loaders = partial(picture_loaders, model, sets, settings, augment=settings.num_views(len(sets.train)) > 1)
     task = ClassificationTask(
         model.head if settings.cache else model, loss, settings=settings, single_label=model.single_label
     )
-    fit(task, loaders, run=run, callbacks=reporter.callbacks)
+    with dropped_channels(model.head, share=settings.feature_dropout):
+        fit(task, loaders, run=run, callbacks=reporter.callbacks)
 
     run.save(model)
     return reporter.finished(run)

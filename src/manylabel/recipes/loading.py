@@ -9,7 +9,7 @@ from torch import nn
 from manylabel.classifier import Classifier
 from manylabel.data import PictureLoader, eval_transform, train_transform
 from manylabel.data.feature_store import Pooling
-from manylabel.heads import LinearHead, RepresentationMixupHead
+from manylabel.heads import ConvexCombinationHead, LinearHead, RepresentationMixupHead, TextMapHead
 from manylabel.recipes.sets import TrainAndVal
 from manylabel.recipes.settings import RecipeSettings
 from manylabel.training.cached_features import CachedFeatures, FeatureLoader
@@ -65,7 +65,7 @@ def cache_sets(
             num_workers=num_workers(settings),
             progress=progress,
         )
-        for part, views in ((sets.train, settings.num_views), (sets.val, 1))
+        for part, views in ((sets.train, settings.num_views(len(sets.train))), (sets.val, 1))
     )
     return CachedSets(train, val)
 
@@ -88,7 +88,7 @@ def missing_pictures(settings: RecipeSettings, model: Classifier, sets: TrainAnd
     """
     plans = [
         plan_features(model.backbone, part, input_spec=model.input_spec, pooling=pooling, views=views)
-        for part, views in ((sets.train, settings.num_views), (sets.val, 1))
+        for part, views in ((sets.train, settings.num_views(len(sets.train))), (sets.val, 1))
     ]
     return sum(plan.missing for plan in plans)
 
@@ -140,7 +140,7 @@ def pooling_for(head: nn.Module) -> Pooling:
         >>> pooling_for(LinearHead(8, 2, pooling="max")), pooling_for(LinearHead(8, 2, pooling="generalised_mean"))
         ('max', 'none')
     """
-    if isinstance(head, LinearHead) and head.pooling != "generalised_mean":
+    if isinstance(head, LinearHead | TextMapHead | ConvexCombinationHead) and head.pooling != "generalised_mean":
         return head.pooling
     if isinstance(head, RepresentationMixupHead) and head.summary == "convolution":
         return "average"

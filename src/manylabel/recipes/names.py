@@ -7,7 +7,9 @@ from typing import Any
 from manylabel.recipes.finetune import PRESETS, Finetune, finetune
 from manylabel.recipes.linear_probe import LinearProbe, linear_probe
 from manylabel.recipes.representation_mixup import RepresentationMixup, representation_mixup
+from manylabel.recipes.self_distillation import VARIANTS, SelfDistillation, self_distillation
 from manylabel.recipes.settings import RecipeSettings
+from manylabel.recipes.zero_shot import ZeroShot, zero_shot
 from manylabel.training.run_folder import RunFolder
 
 __all__ = ["RECIPES", "Recipe"]
@@ -36,4 +38,6 @@ RECIPES: dict[str, Recipe] = {
     "finetune": Recipe(finetune, Finetune, PRESETS),
     "linear_probe": Recipe(linear_probe, LinearProbe),
     "representation_mixup": Recipe(representation_mixup, RepresentationMixup),
+    "self_distillation": Recipe(self_distillation, SelfDistillation, VARIANTS),
+    "zero_shot": Recipe(zero_shot, ZeroShot),
 }

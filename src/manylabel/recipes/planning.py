@@ -6,7 +6,6 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
 
 import torch
 from torch import Tensor, nn
@@ -17,10 +16,11 @@ from manylabel.data import PictureLoader, eval_transform
 from manylabel.recipes.advice import advise
 from manylabel.recipes.building import build_classifier, build_loss
 from manylabel.recipes.loading import missing_pictures, num_workers, pooling_for
-from manylabel.recipes.sets import TrainAndVal, open_sets
+from manylabel.recipes.sets import TrainAndVal, open_sets, trained_sets
 from manylabel.recipes.settings import RecipeSettings
 from manylabel.training.config import to_yaml
 from manylabel.training.feature_pass import pool
+from manylabel.training.feature_progress import duration
 from manylabel.training.optimizers import make_optimizer
 
 __all__ = ["Plan", "plan"]
@@ -41,6 +41,7 @@ class Plan:
         head_parameters: The head's.
         feature_seconds: About how long the pictures take through the frozen backbone, once; 0 where cached already.
         epoch_seconds: About how long an epoch takes.
+        total_epochs: How many epochs' worth of pictures all that is trained sees.
         advice: What may go wrong.
     """
 
@@ -52,12 +53,13 @@ class Plan:
     head_parameters: int
     feature_seconds: float
     epoch_seconds: float
+    total_epochs: float
     advice: tuple[str, ...]
 
     @property
     def total_seconds(self) -> float:
         """About how long the run takes."""
-        return self.feature_seconds + self.settings.epochs * self.epoch_seconds
+        return self.feature_seconds + self.total_epochs * self.epoch_seconds
 
     def to_text(self) -> str:
         """Tell it in words."""
@@ -67,9 +69,9 @@ class Plan:
             f"parameters  {self.cost.parameters:,}, of which the head has {self.head_parameters:,}; "
             f"{self.cost.trainable:,} are trained",
             f"cost        {self.cost.macs / 1e9:.2f} GMACs for a picture",
-            f"features    about {_duration(self.feature_seconds)} through the frozen backbone, once",
-            f"an epoch    about {_duration(self.epoch_seconds)}",
-            f"in all      about {_duration(self.total_seconds)} for {self.settings.epochs} epochs, measured on a few "
+            f"features    about {duration(self.feature_seconds)} through the frozen backbone, once",
+            f"an epoch    about {duration(self.epoch_seconds)}",
+            f"in all      about {duration(self.total_seconds)} for {self.total_epochs:.4g} epochs, measured on a few "
             "pictures on this machine as it is now",
             *(f"note        {sentence}" for sentence in self.advice),
         ]
@@ -83,7 +85,7 @@ def plan(settings: RecipeSettings, *, sets: TrainAndVal | None = None) -> Plan:
         settings: Those of a recipe.
         sets: The pictures, instead of those that the settings name.
     """
-    sets = sets or open_sets(settings)
+    sets = trained_sets(settings, sets or open_sets(settings))
     model = build_classifier(settings, sets, frozen=not settings.trains_backbone)
     images = _some_images(model, sets)
     feature_seconds, epoch_seconds = _estimate(settings, model, sets, images)
@@ -96,6 +98,7 @@ def plan(settings: RecipeSettings, *, sets: TrainAndVal | None = None) -> Plan:
         head_parameters=count_parameters(model.head),
         feature_seconds=feature_seconds,
         epoch_seconds=epoch_seconds,
+        total_epochs=settings.total_epochs(sets.train),
         advice=tuple(advise(model.head, sets)),
     )
 
@@ -147,7 +150,3 @@ def _seconds(work: Callable[[], object], *, repeats: int = 3) -> float:
         work()
         times.append(time.perf_counter() - start)
     return statistics.median(times[1:])
-
-
-def _duration(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 90 else str(timedelta(seconds=round(seconds)))

@@ -6,10 +6,12 @@ import csv
 import logging
 import shlex
 import sys
+import time
 
 from lightning import Callback
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.table import Table
 
 from manylabel.classifier import Classifier
 from manylabel.recipes.advice import advise
@@ -22,6 +24,8 @@ from manylabel.training.run_folder import RunFolder
 __all__ = ["Reporter"]
 
 logger = logging.getLogger(__name__)
+
+SECONDS_BETWEEN_LINES = 30  # in a log
 
 
 class Reporter:
@@ -38,6 +42,7 @@ class Reporter:
     def __init__(self, console: Console | None = None) -> None:
         self.console = console if is_first_process() else None
         self._bar: Progress | None = None
+        self._next_line = 0.0
 
     @property
     def command(self) -> str:
@@ -55,18 +60,28 @@ class Reporter:
             for sentence in advise(model.head, sets):
                 logger.warning(sentence)
         pictures = f"{len(sets.train):,} pictures to train on, {len(sets.val):,} to judge by"
-        self._say(f"{pictures}, {len(sets.train.labels):,} labels")
+        self.say(f"{pictures}, {len(sets.train.labels):,} labels")
 
     def features(self, progress: FeatureProgress) -> None:
-        """Show how far the pass of the pictures through the backbone is."""
+        """Show how far the pass of the pictures through the backbone is: a bar, or a line now and then in a log."""
         if self.console is None or (self._bar is None and progress.done == progress.total):
             return
+        if not self.console.is_terminal:
+            if progress.seconds_left is not None and time.monotonic() >= self._next_line:
+                self._next_line = time.monotonic() + SECONDS_BETWEEN_LINES
+                self.say(f"features {progress.done:,}/{progress.total:,}  {progress}")
+            return
         if self._bar is None:
-            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+            columns = (
+                TextColumn("{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[speed]}"),
+            )
             self._bar = Progress(*columns, console=self.console)
-            self._bar.add_task("features", total=progress.total)
+            self._bar.add_task("features", total=progress.total, speed="")
             self._bar.start()
-        self._bar.update(self._bar.task_ids[0], completed=progress.done)
+        self._bar.update(self._bar.task_ids[0], completed=progress.done, speed=str(progress))
         if progress.done == progress.total:
             self._bar.stop()
             self._bar = None
@@ -78,9 +93,15 @@ class Reporter:
         )
         best = f" (best epoch: {100 * max(float(row['val_mAP']) for row in rows):.2f})" if rows else ""
         reached = f"mAP {100 * float(rows[-1]['val_mAP']):.2f}{best}; " if rows else ""
-        self._say(f"{reached}the model is in {run.model}")
+        self.say(f"{reached}the model is in {run.model}")
         return run
 
-    def _say(self, sentence: str) -> None:
+    def show(self, table: Table) -> None:
+        """Show a table."""
+        if self.console is not None:
+            self.console.print(table, highlight=False)
+
+    def say(self, sentence: str) -> None:
+        """Show a sentence on the console, if there is one."""
         if self.console is not None:
             self.console.print(sentence, highlight=False, soft_wrap=True)

@@ -7,7 +7,7 @@ from manylabel.data import PictureDataset, hold_out, load, split_dataset
 from manylabel.errors import DataError
 from manylabel.recipes.settings import RecipeSettings
 
-__all__ = ["TrainAndVal", "open_sets"]
+__all__ = ["TrainAndVal", "open_sets", "trained_sets"]
 
 logger = logging.getLogger(__name__)
 
@@ -70,6 +70,16 @@ def open_sets(settings: RecipeSettings) -> TrainAndVal:
     else:
         train, val = split_dataset(data, val_fraction=settings.val_fraction)
     return TrainAndVal(hold_out(train, limit=settings.limit), hold_out(val, limit=settings.limit))
+
+
+def trained_sets(settings: RecipeSettings, sets: TrainAndVal) -> TrainAndVal:
+    """Return what of the pictures a recipe trains on, and judges by while it does: all, or only some of the labels.
+
+    Args:
+        settings: Those of a recipe.
+        sets: All pictures, with all labels.
+    """
+    return TrainAndVal(settings.train_part(sets.train), sets.val)
 
 
 def _own_splits(data: PictureDataset) -> tuple[str, str] | None:

@@ -3,12 +3,14 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
+from manylabel.data import PictureDataset
 from manylabel.heads import HEADS
 from manylabel.losses import LOSSES
 from manylabel.training.fields import OneOf
 from manylabel.training.settings import AtLeastOne, LoopSettings, Positive, Share
+from manylabel.types import LabelSpace
 
 __all__ = ["RecipeSettings"]
 
@@ -20,8 +22,6 @@ class RecipeSettings(LoopSettings):
     Raises:
         ConfigError: A setting is wrong; the message lists all that are.
     """
-
-    trains_backbone: ClassVar[bool] = False
 
     data: str
     """The pictures to train on, as a data spec such as voc:PATH or csv:labels.csv,images=photos/."""
@@ -64,11 +64,32 @@ class RecipeSettings(LoopSettings):
     """Whether every picture has exactly one label, so that scores are a softmax; the data say when left out."""
 
     @property
+    def trains_backbone(self) -> bool:
+        """Whether the backbone learns."""
+        return False
+
+    @property
     def caches_features(self) -> bool:
         """Whether pictures pass through the backbone once, and training works on what is kept of them."""
         return False
 
     @property
-    def num_views(self) -> int:
-        """How many views of a training picture are kept."""
+    def trained_model(self) -> str | None:
+        """The trained model to start from, if any."""
+        return None
+
+    def num_views(self, num_pictures: int) -> int:  # noqa: ARG002 (recipes that cache views look at it)
+        """Return how many views of each training picture are kept, where there are so many pictures."""
         return 1
+
+    def total_epochs(self, train: PictureDataset) -> float:
+        """Return how many epochs' worth of pictures all that is trained sees."""
+        return self.num_epochs(-(-len(train) // (self.batch_size * self.accumulate * self.devices)))
+
+    def train_part(self, dataset: PictureDataset) -> PictureDataset:
+        """Return what of the training pictures and their labels is trained on."""
+        return dataset
+
+    def head_arguments(self, labels: LabelSpace) -> Mapping[str, Any]:  # noqa: ARG002 (recipes with text need them)
+        """Return all arguments of a head for these labels."""
+        return self.head_settings

@@ -11,12 +11,14 @@ from manylabel.training.loaders import ResumableLoader, SeededLoader, Share, sha
 from manylabel.training.metrics_file import MetricsFile
 from manylabel.training.optimizers import make_optimizer, parameter_groups
 from manylabel.training.progress import RunProgress
+from manylabel.training.query_augmentation import AugmentedQueries, ZeroShotTask
 from manylabel.training.run_folder import RunFolder
 from manylabel.training.schedules import constant, cosine, make_schedule, one_cycle
 from manylabel.training.settings import LoopSettings
-from manylabel.training.task import ClassificationTask
+from manylabel.training.task import ClassificationTask, Guide
 
 __all__ = [
+    "AugmentedQueries",
     "CachedFeatures",
     "Checkpoints",
     "ClassificationTask",
@@ -24,6 +26,7 @@ __all__ = [
     "FeaturePlan",
     "FeatureProgress",
     "FreezeFirst",
+    "Guide",
     "Loaders",
     "LoopSettings",
     "MetricsFile",
@@ -33,6 +36,7 @@ __all__ = [
     "RunProgress",
     "SeededLoader",
     "Share",
+    "ZeroShotTask",
     "cache_features",
     "constant",
     "cosine",

@@ -204,9 +204,10 @@ class _DrawnFeatures(Dataset[FeatureBatch]):
     def __getitems__(self, draws: Sequence[Draw]) -> FeatureBatch:
         indices = np.array([draw.index for draw in draws], dtype=np.int64)
         random = np.array([draw.seed for draw in draws], dtype=np.int64) % self.cached.num_views
+        views = random if self.view == "random" else np.full(len(draws), self.view, dtype=np.int64)
         targets, known = map(torch.from_numpy, self.cached.dataset.targets.dense(indices))  # [B, L]
         features = self.cached.read(indices, random if self.view == "random" else self.view)
-        return FeatureBatch(tuple(features), targets, known, torch.from_numpy(indices))
+        return FeatureBatch(tuple(features), targets, known, torch.from_numpy(indices), torch.from_numpy(views))
 
 
 def _as_it_is(batch: Any) -> Any:  # noqa: ANN401 - torch expects a list here, but hands on what the data set gives

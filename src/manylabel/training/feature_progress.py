@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 
-__all__ = ["FeatureProgress", "Meter"]
+__all__ = ["FeatureProgress", "Meter", "duration"]
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,10 @@ class FeatureProgress:
         pictures_per_second: Speed of this run; 0 until it can be told.
         seconds_left: At this speed; None until it can be told.
         num_bytes: What all of them take on disk.
+
+    Examples:
+        >>> print(FeatureProgress(done=400, total=1000, pictures_per_second=20.0, seconds_left=30.0, num_bytes=10**9))
+        20 pictures/s, about 30 s left, 1.0 GB on disk in all
     """
 
     done: int
@@ -26,6 +31,12 @@ class FeatureProgress:
     pictures_per_second: float
     seconds_left: float | None
     num_bytes: int
+
+    def __str__(self) -> str:
+        parts = [f"{self.num_bytes / 1e9:.1f} GB on disk in all"]
+        if self.seconds_left is not None:
+            parts = [f"{self.pictures_per_second:.0f} pictures/s", f"about {duration(self.seconds_left)} left", *parts]
+        return ", ".join(parts)
 
 
 class Meter:
@@ -69,3 +80,16 @@ class Meter:
         speed = 0.0 if self._start is None else self._timed / (time.perf_counter() - self._start)
         left = (self.total - self.done) / speed if speed else None
         self.report(FeatureProgress(self.done, self.total, speed, left, self.num_bytes))
+
+
+def duration(seconds: float) -> str:
+    """Write a time as people read it.
+
+    Args:
+        seconds: How many.
+
+    Examples:
+        >>> duration(42.3), duration(3600)
+        ('42 s', '1:00:00')
+    """
+    return f"{seconds:.0f} s" if seconds < 90 else str(timedelta(seconds=round(seconds)))

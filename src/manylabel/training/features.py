@@ -41,6 +41,7 @@ __all__ = ["FeaturePlan", "cache_features", "plan_features"]
 
 logger = logging.getLogger(__name__)
 
+SMALLEST_CROP = 0.35  # of the area
 POLL_SECONDS = 0.5  # how often to look whether another process is done
 
 
@@ -72,7 +73,7 @@ def cache_features(
         input_spec: How the pictures are resized and normalised.
         pooling: ``"none"`` keeps whole maps, ``"average"`` and ``"max"`` one vector per stage.
         views: How many views of each picture; the first is the picture as in evaluation, the others are augmented.
-        augmentation: Makes the views behind the first; `train_transform` of `input_spec` when left out.
+        augmentation: Makes the views behind the first; random crops and mirror images when left out.
         seed: Fixes the augmentation.
         root: Folder for all features; `default_root` when left out.
         batch_size: Pictures per pass through the backbone.
@@ -223,7 +224,8 @@ def plan_features(
 
 def _transforms(spec: InputSpec, augmentation: PictureTransform | None, views: int) -> list[PictureTransform]:
     """Return the transform of each view."""
-    return [eval_transform(spec), *[augmentation or train_transform(spec)] * (views - 1)]
+    changed = augmentation or train_transform(spec, crop=SMALLEST_CROP, cutout=0, randaugment=False)
+    return [eval_transform(spec), *[changed] * (views - 1)]
 
 
 def _feature_shapes(backbone: Backbone, spec: InputSpec, pooling: Pooling) -> tuple[tuple[int, int, int], ...]:

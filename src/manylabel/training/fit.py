@@ -69,7 +69,9 @@ def fit(
     loaders = make_loaders(Share(trainer.global_rank, trainer.world_size))
     train = ResumableLoader(loaders.train)
     checkpoints.loader, checkpoints.average = train, average
-    task.total_steps = settings.epochs * -(-len(train) // settings.accumulate)
+    steps = -(-len(train) // settings.accumulate)
+    trainer.fit_loop.max_epochs = settings.num_epochs(steps)
+    task.total_steps = settings.num_epochs(steps) * steps
     run.require_space(_checkpoint_bytes(task))
     last = checkpoints.last if checkpoints.last.is_file() else None
     with quiet_lightning(), explain_full_memory(batch_size=settings.batch_size, accumulate=settings.accumulate):

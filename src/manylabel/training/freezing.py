@@ -1,7 +1,6 @@
 """Letting a new head settle before the backbone begins to learn."""
 
 from lightning import Callback, LightningModule, Trainer
-from torch import nn
 
 from manylabel.backbone import Backbone
 
@@ -25,14 +24,10 @@ class FreezeFirst(Callback):
     def __init__(self, backbone: Backbone, *, epochs: int) -> None:
         self.backbone = backbone
         self.epochs = epochs
-        self._learning: list[nn.Parameter] = [each for each in backbone.parameters() if each.requires_grad]
 
     def hold(self, epoch: int) -> None:
         """Freeze or free the backbone, as is right in an epoch."""
-        self.backbone.frozen = epoch < self.epochs
-        for parameter in self._learning:
-            parameter.requires_grad_(not self.backbone.frozen)
-        self.backbone.train()
+        self.backbone.freeze(epoch < self.epochs)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:  # noqa: ARG002 (Lightning's)
         """Act on the epoch that a run begins or resumes in."""

@@ -6,7 +6,6 @@ Letters in shape comments: B pictures of a batch, C channels, H and W pixels of 
 from __future__ import annotations
 
 import hashlib
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,15 +14,13 @@ import torch
 from torch import Tensor, nn
 
 from manylabel.backbone import Backbone
-from manylabel.errors import ConfigError
 from manylabel.extras import require
-from manylabel.storage import replacing
+from manylabel.onnx_files import open_session, write_onnx
 from manylabel.training.fingerprint import fingerprint_weights
 
 __all__ = ["OnnxBackbone", "relative_difference"]
 
 TOLERANCE = 1e-3  # of the largest value of a map; float16, in which features are kept, rounds by half of that
-MOST_BYTES = 1.9e9  # an ONNX file holds 2 GB at most
 
 
 class OnnxBackbone:
@@ -54,17 +51,14 @@ class OnnxBackbone:
     def __init__(
         self, backbone: Backbone, *, size: tuple[int, int], folder: Path, num_threads: int | None = None
     ) -> None:
-        onnxruntime = require("onnxruntime", extra="onnx")
+        require("onnxruntime", extra="onnx")
         self.path = export_path(backbone, size=size, folder=folder)
         if not self.path.exists():
-            _export(backbone, size, self.path)
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = torch.get_num_threads() if num_threads is None else num_threads
-        options.inter_op_num_threads = 1  # the layers of a backbone stand in a row
-        options.log_severity_level = 3  # errors only
-        # a thread that waits must not burn the core on which pictures are decoded meanwhile
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        self.session = onnxruntime.InferenceSession(str(self.path), options, providers=["CPUExecutionProvider"])
+            model = _Outputs(backbone.fuse().cpu()).eval()
+            write_onnx(model, torch.zeros(2, 3, *size), self.path, name=backbone.name)
+        self.session = open_session(
+            self.path, num_threads=torch.get_num_threads() if num_threads is None else num_threads
+        )
 
     def __call__(self, images: Tensor) -> list[Tensor]:
         """Return maps ``[B, C, H, W]`` per stage for pictures ``[B, 3, H, W]``."""
@@ -104,28 +98,3 @@ class _Outputs(nn.Module):
 
     def forward(self, images: Tensor) -> tuple[Tensor, ...]:
         return tuple(self.backbone(images))
-
-
-def _export(backbone: Backbone, size: tuple[int, int], path: Path) -> None:
-    """Write an ONNX file."""
-    require("onnxscript", extra="onnx")
-    num_bytes = sum(weight.numel() * 4 for weight in backbone.model.state_dict().values())
-    if num_bytes > MOST_BYTES:
-        raise ConfigError(f"{backbone.name} has {num_bytes / 1e9:.1f} GB of weights, more than one ONNX file can hold")
-    model = _Outputs(backbone.fuse().cpu()).eval()
-    images = torch.zeros(2, 3, *size)  # two, because exporters take a batch of one for a constant
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about the exporter's own inside
-            program = torch.onnx.export(
-                model,
-                (images,),
-                input_names=["images"],
-                dynamic_shapes={"images": {0: torch.export.Dim.DYNAMIC}},
-                dynamo=True,
-                verbose=False,
-            )
-    except Exception as error:
-        raise ConfigError(f"{backbone.name} cannot be exported to ONNX: {type(error).__name__}: {error}") from error
-    with replacing(path, overwrite=True) as temporary:
-        program.save(temporary, external_data=False)  # type: ignore[union-attr] # None only when a file is named

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import time
+
 from lightning import Callback, LightningModule, Trainer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 __all__ = ["RunProgress"]
 
+SECONDS_BETWEEN_LINES = 60  # in a log
+
 
 class RunProgress(Callback):
-    """Shows a bar on a terminal; elsewhere, prints a line per epoch.
+    """Shows a bar on a terminal; elsewhere, prints a line per epoch, and one a minute in a long epoch.
 
     Args:
         console: Where to.
@@ -23,9 +27,11 @@ class RunProgress(Callback):
     def __init__(self, console: Console) -> None:
         self.console = console
         self._bar: Progress | None = None
+        self._next_line = 0.0
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:  # noqa: ARG002 (Lightning's)
         """Show the bar."""
+        self._next_line = time.monotonic() + SECONDS_BETWEEN_LINES
         if not (self.console.is_terminal and trainer.is_global_zero):
             return
         columns = (
@@ -50,6 +56,7 @@ class RunProgress(Callback):
     ) -> None:
         """Move the bar; the numbers only now and then, as reading them from a GPU makes it wait."""
         if self._bar is None:
+            self._say_now_and_then(trainer, batch_idx)
             return
         task = self._bar.task_ids[0]
         epoch = f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}"
@@ -65,6 +72,14 @@ class RunProgress(Callback):
         elif trainer.is_global_zero:
             epoch = f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}"
             self.console.print(f"{epoch}  {_numbers(trainer)}", highlight=False)
+
+    def _say_now_and_then(self, trainer: Trainer, batch_idx: int) -> None:
+        """Say in a log that a long epoch is alive."""
+        if self.console.is_terminal or not trainer.is_global_zero or time.monotonic() < self._next_line:
+            return
+        self._next_line = time.monotonic() + SECONDS_BETWEEN_LINES
+        epoch = f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}"
+        self.console.print(f"{epoch}  batch {batch_idx + 1:,}/{trainer.num_training_batches:,}", highlight=False)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:  # noqa: ARG002 (Lightning's)
         """Leave the bar as it is."""

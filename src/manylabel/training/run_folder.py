@@ -5,6 +5,7 @@ run/
 ├── command.txt        the command that made it
 ├── environment.json   versions and machine
 ├── metrics.csv        losses and mAP of each epoch
+├── zero_shot.json     results on unseen labels, of the recipe zero_shot
 ├── scores.npz         what the model says of the held-out pictures, once a report was made
 ├── checkpoints/       the state to resume from, and the best weights where asked for
 └── model/             the finished model, for `Classifier.load`
@@ -27,12 +28,24 @@ from manylabel.training.processes import is_first_process
 
 __all__ = ["RunFolder"]
 
-PARTS = (
-    "config.yaml", "command.txt", "environment.json", "metrics.csv", "scores.npz", "checkpoints", "model", "tensorboard"
-)  # fmt: skip
+PARTS = frozenset(
+    {"config.yaml", "command.txt", "environment.json", "metrics.csv", "checkpoints", "model", "tensorboard"}
+)
+PARTS |= {
+    "partitions.json",
+    "label-graph.png",
+    "teachers",
+    "teacher-logits",
+    "baseline",
+    "summary.json",
+    "summary.md",
+    "scores.npz",
+    "zero_shot.json",
+}
 
 
 FREE = frozenset({"out", "workers", "checkpoint_minutes", "checkpoint_steps", "logger"})  # may change on resuming
+FREE |= {"executor", "processes", "ray_address", "teacher_gpus", "retries"}
 
 
 @dataclass(frozen=True)
@@ -117,10 +130,15 @@ class RunFolder:
         write_text(self.path / "command.txt", command + "\n", overwrite=True)
         write_text(self.path / "environment.json", json.dumps(describe_environment(), indent=2) + "\n", overwrite=True)
 
-    def save(self, model: Classifier) -> None:
-        """Write the finished model."""
+    def save(self, model: Classifier, *, include_backbone: bool = True) -> None:
+        """Write the finished model.
+
+        Args:
+            model: The model.
+            include_backbone: Whether the backbone's weights go in too; see `Classifier.save`.
+        """
         if is_first_process():
-            model.save(self.model, overwrite=True)
+            model.save(self.model, include_backbone=include_backbone, overwrite=True)
 
     def require_space(self, needed: int) -> None:
         """Raise unless the disk has room for this many bytes.

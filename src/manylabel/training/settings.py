@@ -8,6 +8,8 @@ from manylabel.training.fields import Rule
 
 __all__ = ["AtLeastOne", "LoopSettings", "NotNegative", "Positive", "Share"]
 
+FEWEST_EPOCHS, FEWEST_STEPS = 6, 400
+
 AtLeastOne = Rule(lambda value: value >= 1, "at least 1")
 NotNegative = Rule(lambda value: value >= 0, "0 or more")
 Positive = Rule(lambda value: value > 0, "above 0")
@@ -27,8 +29,8 @@ class LoopSettings:
         'one_cycle'
     """
 
-    epochs: Annotated[int, AtLeastOne] = 20
-    """How often every picture is seen."""
+    epochs: Annotated[int | None, AtLeastOne] = 20
+    """How often every picture is seen; when None, 6 times, or more often where that would be less than 400 steps."""
 
     batch_size: Annotated[int, AtLeastOne] = 64
     """Pictures per step, on each device."""
@@ -100,3 +102,14 @@ class LoopSettings:
 
     def __post_init__(self) -> None:
         check(self)
+
+    def num_epochs(self, steps_per_epoch: int) -> int:
+        """Return how often every picture is seen, where once takes so many steps of the optimizer.
+
+        Examples:
+            >>> LoopSettings(epochs=3).num_epochs(5)
+            3
+            >>> LoopSettings(epochs=None).num_epochs(100), LoopSettings(epochs=None).num_epochs(5)
+            (6, 80)
+        """
+        return self.epochs or max(FEWEST_EPOCHS, -(-FEWEST_STEPS // steps_per_epoch))

@@ -5,6 +5,8 @@ Letters in shape comments: B pictures, L labels.
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import numpy as np
 import torch
 from lightning import LightningModule
@@ -18,7 +20,15 @@ from manylabel.training.schedules import make_schedule
 from manylabel.training.settings import LoopSettings
 from manylabel.types import Batch, FeatureBatch
 
-__all__ = ["ClassificationTask"]
+__all__ = ["ClassificationTask", "Guide"]
+
+
+class Guide(Protocol):
+    """What else there is to learn from than targets, such as teachers."""
+
+    def __call__(self, batch: Batch | FeatureBatch, logits: Tensor) -> Tensor:
+        """Return a scalar to add to the loss, from a batch and what the model says of it, ``[B, L]``."""
+        ...
 
 
 class ClassificationTask(LightningModule):
@@ -33,6 +43,8 @@ class ClassificationTask(LightningModule):
         settings: Optimizer, schedule and seed.
         single_label: Whether every picture has exactly one label; then accuracy is measured, too.
         backbone_scale: What the learning rate of the backbone is multiplied by.
+        guide: Adds to the loss while training, not while judging. It is no part of the model: neither saved, nor
+            averaged, nor put into train mode.
 
     Attributes:
         total_steps: Optimizer steps of the whole training, for the schedule; `fit` sets it.
@@ -60,6 +72,7 @@ class ClassificationTask(LightningModule):
         settings: LoopSettings,
         single_label: bool = False,
         backbone_scale: float = 1.0,
+        guide: Guide | None = None,
     ) -> None:
         super().__init__()
         self.model = model
@@ -68,6 +81,7 @@ class ClassificationTask(LightningModule):
         self.total_steps = 1
         self.single_label = single_label
         self.backbone_scale = backbone_scale
+        self.guide = guide
         self.mean_average_precision = MeanAveragePrecision()
         self.accuracy = TopOneAccuracy() if single_label else None
 
@@ -81,9 +95,15 @@ class ClassificationTask(LightningModule):
         place = [self.settings.seed, self.current_epoch, batch_idx, self.global_rank]
         torch.manual_seed(int(np.random.SeedSequence(place).generate_state(1)[0]))
 
+    def objective(self, batch: Batch | FeatureBatch) -> Tensor:
+        """Return what is made small; other tasks make other things small."""
+        logits = self(batch)
+        loss: Tensor = self.loss(logits, batch.targets, batch.known)
+        return loss if self.guide is None else loss + self.guide(batch, logits)
+
     def training_step(self, batch: Batch | FeatureBatch, batch_idx: int) -> Tensor:
         """Return the loss of a batch."""
-        loss: Tensor = self.loss(self(batch), batch.targets, batch.known)
+        loss = self.objective(batch)
         if not loss.isfinite():
             raise TrainingError(self._not_finite(float(loss.detach()), batch, batch_idx))
         self.log("train_loss", loss, batch_size=len(batch))

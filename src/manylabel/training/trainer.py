@@ -17,7 +17,7 @@ from lightning.pytorch.loggers import Logger, TensorBoardLogger, WandbLogger
 from manylabel.errors import ConfigError, MissingExtraError
 from manylabel.training.settings import LoopSettings
 
-__all__ = ["make_trainer", "quiet_lightning"]
+__all__ = ["find_device", "make_trainer", "quiet_lightning"]
 
 LightningPrecision = Literal["32-true", "bf16-mixed", "16-mixed"]
 
@@ -40,7 +40,7 @@ def make_trainer(
         >>> make_trainer(LoopSettings(epochs=3, device="cpu"), folder=Path("run"), callbacks=[]).max_epochs
         3
     """
-    device = _find_device(settings)
+    device = find_device(settings)
     unused = "ddp_find_unused_parameters_true" if find_unused else "ddp"
     with quiet_lightning():
         return Trainer(
@@ -48,7 +48,7 @@ def make_trainer(
             devices=settings.devices,
             strategy="auto" if settings.devices == 1 else unused,
             precision=_find_precision(settings, device),
-            max_epochs=settings.epochs,
+            max_epochs=settings.epochs or -1,  # which `fit` sets when it knows how many batches there are
             accumulate_grad_batches=settings.accumulate,
             gradient_clip_val=settings.clip_gradients,
             deterministic=settings.deterministic,
@@ -93,7 +93,16 @@ def quiet_lightning() -> Iterator[None]:
                 one.setLevel(level)
 
 
-def _find_device(settings: LoopSettings) -> Literal["cpu", "cuda", "mps"]:
+def find_device(settings: LoopSettings) -> Literal["cpu", "cuda", "mps"]:
+    """Return where to compute.
+
+    Raises:
+        ConfigError: There is no such device, or not so many.
+
+    Examples:
+        >>> find_device(LoopSettings(device="cpu"))
+        'cpu'
+    """
     cuda, mps = torch.cuda.is_available(), torch.backends.mps.is_available()
     if settings.device == "auto":
         return "cuda" if cuda else "mps" if mps else "cpu"

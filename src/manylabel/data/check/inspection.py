@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from manylabel.data.check.duplicates import THUMBNAIL_SIDE
-from manylabel.data.decode import decode, picture_size
 from manylabel.data.sources import PictureSource
+from manylabel.decode import decode, picture_size
 from manylabel.errors import ConfigError, PictureError
 from manylabel.types import BadPicture
 

@@ -12,7 +12,7 @@ from manylabel.data.check.figures import draw_bars, draw_heat_map, draw_histogra
 from manylabel.data.check.report import CheckReport, DuplicateGroup
 from manylabel.data.check.run import FEW_POSITIVES
 from manylabel.data.dataset import PictureDataset
-from manylabel.data.decode import decode
+from manylabel.decode import decode
 from manylabel.errors import PictureError
 from manylabel.page import (
     Cell,

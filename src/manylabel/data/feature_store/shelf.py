@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from manylabel.data.feature_store.journal import Journal
 from manylabel.data.feature_store.kind import FeatureKind
 from manylabel.data.feature_store.lock import WriterLock
 from manylabel.errors import CacheError, list_choices
+from manylabel.storage import cache_folder
 
 __all__ = ["EXPORTS", "StoreInfo", "default_root", "list_stores", "remove_store"]
 
@@ -52,9 +52,7 @@ def default_root() -> Path:
         >>> default_root().name
         'features'
     """
-    given = os.environ.get("MANYLABEL_CACHE")
-    caches = Path(given).expanduser() if given else _platform_caches() / "manylabel"
-    return caches / "features"
+    return cache_folder() / "features"
 
 
 def list_stores(root: Path | None = None) -> list[StoreInfo]:
@@ -126,11 +124,3 @@ def _describe(folder: Path) -> StoreInfo | None:
         used=max(file.st_mtime for file in files),
         writer="" if holder is None else str(holder),
     )
-
-
-def _platform_caches() -> Path:
-    if os.name == "nt":
-        return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local"))
-    if os.uname().sysname == "Darwin":
-        return Path.home() / "Library" / "Caches"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageFile
 
-from manylabel.data.decode import FORMATS, decode, picture_size
+from manylabel.decode import FORMATS, decode, picture_size
 from manylabel.errors import PictureError
 from picture_files import ODD_NAMES, bad_files, encode, photo, png
 

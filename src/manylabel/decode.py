@@ -16,10 +16,15 @@ from PIL.ExifTags import Base as ExifTag
 
 from manylabel.errors import PictureError
 
-__all__ = ["FORMATS", "MAX_PIXELS", "decode", "picture_size"]
+__all__ = ["FORMATS", "MAX_PIXELS", "PICTURE_ENDINGS", "decode", "picture_size"]
 
 FORMATS: Final = ("JPEG", "PNG", "GIF", "WEBP", "TIFF", "BMP", "AVIF", "JPEG2000", "PPM")
 """What is read. Pillow knows more, but some of it starts other programs (EPS) or is not made for photos."""
+
+PICTURE_ENDINGS: Final = frozenset(
+    (".avif", ".bmp", ".gif", ".jfif", ".jpe", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
+)
+"""By these a picture is known in a folder; a file given by its own name may end as it likes."""
 
 MAX_PIXELS: Final = 178_956_970
 """Pictures with more pixels are refused before any is decoded: half a gigabyte of RGB, and Pillow's own last limit."""

@@ -1,0 +1,188 @@
+"""All heads on the same frozen features of real pictures, beside logistic regression.
+
+    python benchmarks/heads_on_pictures.py voc --data voc:VOCdevkit/VOC2012 --seeds 0 1 2
+
+Each cell is one `manylabel train linear_probe` with that head's defaults, in a process of its own; runs that are
+finished are not run again, one that was killed goes on. Logistic regression works on the average-pooled features, one
+model per label, with the regularisation that is best on the very pictures it is judged by: that flatters it. Intervals
+are 95 % bootstrap intervals over the held-out pictures, of the mean of the seeds' mAP. Minutes are wall clock on the
+machine as it was, without the pass through the backbone.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.linear_model import LogisticRegression
+from sklearn.preprocessing import StandardScaler
+from torch import Tensor
+
+from manylabel.classifier import Classifier
+from manylabel.evaluation.bootstrap import mean_over_labels, resample
+from manylabel.evaluation.estimate import estimate
+from manylabel.evaluation.statistics.average_precision import WeightedAveragePrecision
+from manylabel.heads import HEADS
+from manylabel.metrics import average_precision
+from manylabel.metrics.inputs import check
+from manylabel.recipes import LinearProbe
+from manylabel.recipes.building import build_classifier
+from manylabel.recipes.loading import CachedSets, cache_sets
+from manylabel.recipes.sets import open_sets
+from manylabel.storage import write_text
+from manylabel.training import CachedFeatures, FeatureLoader
+
+RESULTS = Path(__file__).parent / "results"
+STRENGTHS = (0.001, 0.003, 0.01, 0.03)
+DRAWS = 1000
+
+
+def read_all(cached: CachedFeatures, *, head: torch.nn.Module | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    """Return logits (or average-pooled features, without a head), targets and what is known of them."""
+    parts = []
+    with torch.inference_mode():
+        for batch in FeatureLoader(cached, batch_size=256, view=0):
+            out = batch.features[-1].mean((2, 3)) if head is None else head(list(batch.features))
+            parts.append((out, batch.targets, batch.known))
+    scores, targets, known = (torch.cat(column) for column in zip(*parts, strict=True))
+    return scores, targets.bool(), known.bool()
+
+
+def logistic_regression(cached: CachedSets) -> tuple[Tensor, float]:
+    """Return the scores of the held-out pictures, and the regularisation that did best on them."""
+    features, targets, known = (part.numpy() for part in read_all(cached.train))
+    judged, truth, told = read_all(cached.val)
+    scale = StandardScaler().fit(features)
+    best: tuple[float, Tensor, float] = (-1.0, torch.empty(0), 0.0)
+    for strength in STRENGTHS:
+        columns = [
+            LogisticRegression(C=strength, max_iter=300)
+            .fit(scale.transform(features[known[:, label]]), targets[known[:, label], label])
+            .decision_function(scale.transform(judged.numpy()))
+            for label in range(targets.shape[1])
+        ]
+        scores = torch.from_numpy(np.stack(columns, axis=1)).float()
+        mean = float(average_precision(scores, truth, told).mean())
+        best = max(best, (mean, scores, strength), key=lambda one: one[0])
+    return best[1], best[2]
+
+
+def draws_of(scores: Tensor, targets: Tensor, known: Tensor) -> NDArray[np.float64]:
+    """Return the mAP of each bootstrap draw, after that of the pictures themselves."""
+    judged = check(scores, targets, known)
+    statistic = {"precision": WeightedAveragePrecision(judged)}
+    found = resample(statistic, num_pictures=len(scores), draws=DRAWS, seed=0)["precision"]
+    exact = statistic["precision"](torch.ones(len(scores), 1)).double().numpy()
+    return mean_over_labels(np.concatenate([exact, found], axis=-1).reshape(scores.shape[1], -1))
+
+
+def train(arguments: argparse.Namespace, head: str, seed: int) -> Path:
+    """Run the command of one cell, unless it is done; keep how long it took beside the run."""
+    out = arguments.runs / arguments.name / f"{head}-{seed}"
+    if not (out / "model" / "config.json").is_file():
+        extra = ["--val", arguments.val] if arguments.val else []
+        recipe = ["representation_mixup"] if head == "representation_mixup" else ["linear_probe", "--head", head]
+        common = ["--data", arguments.data, *extra, "--seed", str(seed), "--out", str(out), "--resume"]
+        begun, whole = time.time(), not out.exists()
+        subprocess.run([sys.executable, "-m", "manylabel", "train", *recipe, *common, *arguments.flags], check=True)
+        minutes = (time.time() - begun) / 60 if whole else None
+        write_text(out / "minutes.json", json.dumps(minutes), overwrite=True)
+    return out
+
+
+def row(
+    name: str, draws: Sequence[NDArray[np.float64]], baseline: NDArray[np.float64], **more: object
+) -> dict[str, object]:
+    """Return one line of the table: mAP and its distance to the baseline, with intervals, in percent."""
+    mean = 100 * np.mean(draws, axis=0)
+    gain = mean - 100 * baseline
+    reached, ahead = (estimate(one[0], one[1:], bounds=(-100, 100)) for one in (mean, gain))
+    return {
+        "head": name,
+        "seeds": [round(100 * float(one[0]), 2) for one in draws],
+        "mAP": [round(float(one), 2) for one in (reached.value, reached.low, reached.high)],
+        "gain": [round(float(one), 2) for one in (ahead.value, ahead.low, ahead.high)],
+        **more,
+    }
+
+
+def table(rows: Sequence[dict[str, object]]) -> str:
+    """Return the rows as Markdown."""
+    lines = ["| head | mAP (95 % interval) | over logistic regression | each seed | parameters | minutes |"]
+    lines.append("|---|---|---|---|---|---|")
+    for one in rows:
+        reached, ahead = ("{:.1f} ({:.1f} to {:.1f})".format(*one[key]) for key in ("mAP", "gain"))  # type: ignore[misc]
+        seeds = ", ".join(f"{value:.2f}" for value in one["seeds"])  # type: ignore[attr-defined]
+        lines.append(f"| {one['head']} | {reached} | {ahead} | {seeds} | {one['parameters']:,} | {one['minutes']} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Run what is missing, then write the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("name", help="what to call the data: names the folder of the runs and the file of results")
+    parser.add_argument("--data", required=True)
+    parser.add_argument("--val")
+    parser.add_argument("--heads", nargs="+", default=sorted(HEADS))
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
+    parser.add_argument("--runs", type=Path, default=Path("runs/heads_on_pictures"))
+    parser.add_argument("--only-collect", action="store_true", help="train nothing: a table of what is finished")
+    arguments, arguments.flags = parser.parse_known_args()
+    warnings.filterwarnings("ignore", category=RuntimeWarning)
+
+    settings = LinearProbe(data=arguments.data, val=arguments.val, views=1)
+    sets = open_sets(settings)
+    cached = cache_sets(build_classifier(settings, sets, frozen=True), sets, settings)
+    _, targets, known = read_all(cached.val)
+    scores, strength = logistic_regression(cached)
+    baseline = draws_of(scores, targets, known)
+    inputs = cached.train.channels[-1] + 1
+    rows = [
+        row(
+            f"logistic regression (C = {strength})",
+            [baseline],
+            baseline,
+            parameters=inputs * len(sets.train.labels),
+            minutes="",
+        )
+    ]
+    for head in arguments.heads:
+        found, minutes, parameters = [], [], 0
+        for seed in arguments.seeds:
+            out = arguments.runs / arguments.name / f"{head}-{seed}"
+            if not arguments.only_collect:
+                train(arguments, head, seed)
+            if not (out / "model" / "config.json").is_file():
+                continue
+            model = Classifier.load(out / "model").eval()
+            parameters = sum(each.numel() for each in model.head.parameters() if each.requires_grad)
+            features = cached.val if model.backbone.stages == cached.val.stores[0].kind.stages else None
+            if features is None:
+                other = LinearProbe(data=arguments.data, val=arguments.val, views=1)
+                features = cache_sets(model, sets, other).val
+            found.append(draws_of(read_all(features, head=model.head)[0], targets, known))
+            minutes.append(json.loads((out / "minutes.json").read_text()))
+        if found:
+            told = [one for one in minutes if one is not None]
+            rows.append(
+                row(
+                    head,
+                    found,
+                    baseline,
+                    parameters=parameters,
+                    minutes=round(float(np.median(told)), 1) if told else "",
+                )
+            )
+        write_text(RESULTS / f"heads_{arguments.name}.json", json.dumps(rows, indent=2) + "\n", overwrite=True)
+    print(table(rows))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,159 @@
+"""Tag pictures in three ways; prints ratios.
+
+    python benchmarks/predict.py --data voc:VOCdevkit/VOC2012,split=train --model MODEL --pictures 200
+
+The plain loop is what most code does: Pillow opens a picture, timm's transform prepares it, torch runs a batch of one.
+The DataLoader has the same transform, as many workers and the same batch size as ours. All three take turns, each with
+the same number of threads; a round of ours and of the DataLoader includes the start of its workers. Also compared: the
+model alone, in torch and in onnxruntime.
+"""
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+from timm.data import create_transform
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
+
+from manylabel import Classifier
+from manylabel.data import load
+from manylabel.deploy import Predictor, TagChoice, tag_pictures
+
+Tags = list[frozenset[str]]
+
+
+class Opened(Dataset[Tensor]):
+    """Pictures as most code opens them."""
+
+    def __init__(self, names: Sequence[str], transform: Callable[[Image.Image], Tensor]) -> None:
+        self.names, self.transform = names, transform
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __getitem__(self, index: int) -> Tensor:
+        with Image.open(self.names[index]) as image:
+            return self.transform(image.convert("RGB"))
+
+
+def timm_transform(model: Classifier) -> Callable[[Image.Image], Tensor]:
+    """Return timm's transform for evaluation, with the settings of the model."""
+    spec = model.input_spec
+    return create_transform(
+        input_size=(3, *spec.size),
+        interpolation=spec.interpolation,
+        mean=spec.mean,
+        std=spec.std,
+        crop_pct=spec.crop_fraction,
+        crop_mode="squash" if spec.resize == "squash" else "center",
+    )
+
+
+def written(data: str, count: int, folder: Path) -> list[str]:
+    """Return files of the first pictures of a data set; drawn ones are written."""
+    dataset = load(data)
+    names = []
+    for index in range(min(count, len(dataset))):
+        picture = dataset.pictures[index]
+        path = folder / f"{index}.jpg" if isinstance(picture, bytes) else picture
+        if isinstance(picture, bytes):
+            path.write_bytes(picture)
+        names.append(str(path))
+    return names
+
+
+def named(model: Classifier, scores: Tensor) -> Tags:
+    """Return the tags of each picture at the model's own thresholds."""
+    limits = torch.tensor(model.thresholds or [0.5] * len(model.labels))
+    return [frozenset(model.labels[place] for place in row.nonzero().flatten().tolist()) for row in scores >= limits]
+
+
+@torch.inference_mode()
+def plain_loop(model: Classifier, names: Sequence[str]) -> Tags:
+    """Tag one picture after the other."""
+    transform = timm_transform(model)
+    pictures = Opened(names, transform)
+    return named(model, torch.cat([model.scores(model(pictures[place][None])) for place in range(len(names))]))
+
+
+@torch.inference_mode()
+def data_loader(model: Classifier, names: Sequence[str], *, workers: int, batch_size: int) -> Tags:
+    """Tag batches that worker processes open."""
+    loader = DataLoader(Opened(names, timm_transform(model)), batch_size=batch_size, num_workers=workers)
+    return named(model, torch.cat([model.scores(model(images)) for images in loader]))
+
+
+def ours(predictor: Predictor, names: Sequence[str], *, workers: int, batch_size: int) -> Tags:
+    """Tag as `manylabel predict` does."""
+    batches = tag_pictures(predictor, names, choice=TagChoice(), batch_size=batch_size, num_workers=workers)
+    return [frozenset(tag.label for tag in picture.tags) for batch in batches for picture in batch]
+
+
+def in_turns(ways: dict[str, Callable[[], object]], rounds: int) -> tuple[dict[str, list[float]], dict[str, object]]:
+    """Run each way once per round; return seconds and the last results."""
+    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    results: dict[str, object] = {}
+    for _ in range(rounds):
+        for name, run in ways.items():
+            start = time.perf_counter()
+            results[name] = run()
+            seconds[name].append(time.perf_counter() - start)
+    return seconds, results
+
+
+def show(seconds: dict[str, list[float]], count: int, reference: str) -> None:
+    """Print a line for each way; the ratio is the median of the rounds' own ratios."""
+    for name, times in seconds.items():
+        ratios = [slow / fast for slow, fast in zip(seconds[reference], times, strict=True)]
+        spread = f"{min(ratios):.2f} to {max(ratios):.2f}"
+        speed = count / statistics.median(times)
+        print(f"{name:34} {speed:7.1f} pictures/s  {statistics.median(ratios):5.2f} x {reference} ({spread})")
+
+
+def main() -> None:
+    """Time the ways in turn, print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", default="scenes:200")
+    parser.add_argument("--model", default="builtin:coco80")
+    parser.add_argument("--pictures", type=int, default=200)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--batch-size", type=int, default=32)
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    model: nn.Module = Classifier.from_pretrained(arguments.model)
+    predictor = Predictor.load(arguments.model, engine="onnx", num_threads=arguments.threads)
+    settings = {"workers": arguments.workers, "batch_size": arguments.batch_size}
+    with tempfile.TemporaryDirectory() as folder:
+        names = written(arguments.data, arguments.pictures, Path(folder))
+        ways = {
+            "plain loop": lambda: plain_loop(model, names),
+            "DataLoader": lambda: data_loader(model, names, **settings),
+            "ours": lambda: ours(predictor, names, **settings),
+        }
+        seconds, results = in_turns(ways, arguments.rounds)
+        pixels = np.stack([predictor.prepare(name) for name in names[: arguments.batch_size]])
+    print(f"{len(names)} pictures of {arguments.data}, {arguments.threads} threads, {settings}")
+    for reference in ("plain loop", "DataLoader"):
+        show({name: seconds[name] for name in (reference, "ours")}, len(names), reference)
+    same = statistics.mean(
+        first == second for first, second in zip(results["plain loop"], results["ours"], strict=True)
+    )
+    print(f"{100 * same:.1f} % of the pictures have the same tags as from the plain loop")
+    images = torch.from_numpy(pixels).permute(0, 3, 1, 2).float() / 255
+    with torch.inference_mode():
+        alone = {"torch, the model": lambda: model(images), "onnxruntime": lambda: predictor.scores(pixels)}
+        seconds, _ = in_turns(alone, 2 * arguments.rounds)
+    show(seconds, len(pixels), "torch, the model")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,154 @@
+"""Zero-shot results: ML-Decoder with text queries, full and in groups, its augmentations, baselines and chance.
+
+    python benchmarks/results_zero_shot.py --data voc:VOCdevkit/VOC2012,split=train --unseen random:5 --splits 4
+    python benchmarks/results_zero_shot.py --data coco:coco,split=train2014 --unseen coco_65_15 --limit 10000
+    python benchmarks/results_zero_shot.py --data scenes:3000,labels=compositions --unseen random:0.2
+
+Each (variant, split, seed) is a run of the recipe zero_shot in its own folder under --runs; what is finished is not run
+again, so the script can be stopped and started at any time. It writes all numbers as JSON and prints tables in
+Markdown: ZSL and GZSL as in Table 6 of the ML-Decoder paper, augmentations as in Table 3, full against groups as in
+Table 4. A cell is the mean over splits and seeds; with more than one of them, plus or minus their standard deviation,
+else with the 95 % interval of the bootstrap over pictures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from pathlib import Path
+from typing import Any
+
+from manylabel.recipes import ZeroShot, zero_shot
+from manylabel.recipes.sets import TrainAndVal, open_sets
+from manylabel.storage import write_text
+
+OFF = {"random_queries": 0, "query_noise": 0.0}
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "full": ("ML-Decoder, full", {}),
+    "group": ("ML-Decoder, groups", {}),
+    "none": ("ML-Decoder, full, no augmentation", OFF),
+    "noise": ("ML-Decoder, full, noise only", {"random_queries": 0}),
+    "random": ("ML-Decoder, full, random queries only", {"query_noise": 0.0}),
+    "text_map": ("linear map to text", {"head": "text_map"}),
+    "conse": ("ConSE", {"head": "conse"}),
+}
+MEASURES = ("mAP", "F1@3", "F1@5")
+TASKS = {"zsl": "ZSL", "gzsl": "GZSL", "gzsl_calibrated": "GZSL, calibrated", "seen_only": "seen alone"}
+
+
+def main() -> None:
+    """Run what is missing and print the tables."""
+    arguments = _arguments()
+    first = ZeroShot(data=arguments.data, val=arguments.val, limit=arguments.limit)
+    sets = open_sets(first)  # read once for all runs
+    for split in range(arguments.splits):
+        for seed in arguments.seeds:
+            for variant in arguments.variants:
+                _run(arguments, variant, split, seed, sets)
+    results = _collect(arguments)
+    write_text(arguments.out, json.dumps(results, indent=2) + "\n", overwrite=True)
+    print(_tables(results))
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", required=True, help="data spec of the training pictures")
+    parser.add_argument("--val", help="data spec of the pictures to judge by; a part of the others when left out")
+    parser.add_argument("--unseen", default="random:5", help="as the setting 'unseen' of the recipe zero_shot")
+    parser.add_argument("--splits", type=int, default=1, help="how many seeded splits of the labels")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS))
+    parser.add_argument("--epochs", type=int, default=5)
+    parser.add_argument("--limit", type=int, help="at most so many pictures of each part")
+    parser.add_argument("--group-size", type=int, default=4, help="labels per group of the variant 'group'")
+    parser.add_argument("--width", type=int, default=768)
+    parser.add_argument("--feedforward", type=int, default=2048)
+    parser.add_argument("--backbone", default="offline:efficientnet_lite0")
+    parser.add_argument("--encoder", default="offline:minilm")
+    parser.add_argument("--runs", type=Path, default=Path("runs/results_zero_shot"))
+    parser.add_argument("--out", type=Path, default=Path("zero_shot_results.json"))
+    return parser.parse_args()
+
+
+def _run(arguments: argparse.Namespace, variant: str, split: int, seed: int, sets: TrainAndVal) -> None:
+    """Run one variant, or go on with it; nothing happens where it is finished."""
+    out = _folder(arguments, variant, split, seed)
+    changes = dict(VARIANTS[variant][1])
+    if changes.get("head", "ml_decoder") == "ml_decoder":
+        changes["head_settings"] = {"width": arguments.width, "feedforward": arguments.feedforward}
+    settings = ZeroShot(
+        data=arguments.data,
+        val=arguments.val,
+        limit=arguments.limit,
+        unseen=arguments.unseen,
+        split_seed=split,
+        seed=seed,
+        epochs=arguments.epochs,
+        backbone=arguments.backbone,
+        encoder=arguments.encoder,
+        logger="none",
+        out=out,
+        **changes,
+    )
+    if variant == "group":
+        seen = len(sets.train.labels) - len(settings.unseen_labels(sets.train.labels))
+        groups = -(-seen // arguments.group_size)
+        settings = _with_groups(settings, groups)
+    print(f"{out}: {'finished' if (out / 'model' / 'config.json').is_file() else 'running'}", flush=True)
+    zero_shot(settings, sets=sets, resume=True)
+
+
+def _with_groups(settings: ZeroShot, num_groups: int) -> ZeroShot:
+    values = {**vars(settings), "head_settings": {**settings.head_settings, "num_groups": num_groups}}
+    return ZeroShot(**values)
+
+
+def _folder(arguments: argparse.Namespace, variant: str, split: int, seed: int) -> Path:
+    found: Path = arguments.runs / f"{variant}-split{split}-seed{seed}"
+    return found
+
+
+def _collect(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Read what all finished runs found."""
+    runs = [
+        {"variant": variant, "split": split, "seed": seed, **json.loads(file.read_text(encoding="utf-8"))}
+        for split in range(arguments.splits)
+        for seed in arguments.seeds
+        for variant in arguments.variants
+        if (file := _folder(arguments, variant, split, seed) / "zero_shot.json").is_file()
+    ]
+    settings = {name: str(value) if isinstance(value, Path) else value for name, value in vars(arguments).items()}
+    return {"settings": settings, "runs": runs}
+
+
+def _tables(results: dict[str, Any]) -> str:
+    runs = results["runs"]
+    there = [name for name in VARIANTS if any(run["variant"] == name for run in runs)]
+    main_rows = [name for name in ("full", "group", "text_map", "conse") if name in there]
+    lines = ["", "| method | task | mAP | F1@3 | F1@5 |", "|---|---|---|---|---|"]
+    for name in main_rows:
+        for task, title in TASKS.items():
+            cells = [_cell([run for run in runs if run["variant"] == name], task, measure) for measure in MEASURES]
+            lines.append(f"| {VARIANTS[name][0]} | {title} | {' | '.join(cells)} |")
+    chance = [100 * statistics.mean(run["chance"][measure] for run in runs) for measure in MEASURES]
+    lines.append(f"| chance | ZSL | {' | '.join(f'{value:.1f}' for value in chance)} |")
+    lines += ["", "| augmentation | ZSL mAP | seen mAP |", "|---|---|---|"]
+    for name, title in (("none", "none"), ("noise", "noise"), ("random", "random queries"), ("full", "both")):
+        if name in there:
+            chosen = [run for run in runs if run["variant"] == name]
+            lines.append(f"| {title} | {_cell(chosen, 'zsl', 'mAP')} | {_cell(chosen, 'seen_only', 'mAP')} |")
+    return "\n".join(lines)
+
+
+def _cell(runs: list[dict[str, Any]], task: str, measure: str) -> str:
+    values = [100 * run[task][measure]["value"] for run in runs]
+    if len(values) > 1:
+        return f"{statistics.mean(values):.1f} ± {statistics.stdev(values):.1f}"
+    found = runs[0][task][measure]
+    interval = "" if found["low"] is None else f" ({100 * found['low']:.1f} to {100 * found['high']:.1f})"
+    return f"{values[0]:.1f}{interval}"
+
+
+if __name__ == "__main__":
+    main()

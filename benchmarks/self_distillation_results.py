@@ -1,0 +1,216 @@
+"""Table 3 of the CPSD paper on frozen features: python benchmarks/self_distillation_results.py --data SPEC --val SPEC.
+
+Trains base, SD, CGPD, DGPD, CPSD and a random partition for each seed, on the same cached features. A run that is
+finished is not trained again, and one that was killed goes on, so the command can be given again.
+
+What is the same for all (`--same`):
+- total: the number of pictures that are seen, counted over all models of a variant. With a budget of E epochs, base
+  trains E epochs; a variant whose teachers see T epochs' worth of pictures (teacher epochs x the pictures of all
+  teachers / all pictures) trains its student for E - T epochs, rounded.
+- student: the epochs of the student, as in the paper: base and every student train E epochs; teachers come on top.
+
+Each student and base of one seed begin with the same weights and see pictures in the same order where epochs agree.
+mAP is that of the last epoch's averaged weights on the pictures of --val. Differences are to base, per seed; intervals
+of 95 %: Student's t over seeds (another training), and a paired bootstrap over pictures of the mean over seeds
+(other pictures).
+"""
+
+import argparse
+import json
+from dataclasses import replace
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from rich.console import Console
+from scipy import stats
+
+from manylabel.classifier import Classifier
+from manylabel.evaluation import ScoredPictures, bootstrap
+from manylabel.recipes import LinearProbe, SelfDistillation, TrainAndVal, linear_probe, open_sets, self_distillation
+from manylabel.recipes.building import build_classifier
+from manylabel.recipes.loading import cache_sets
+from manylabel.recipes.reporting import Reporter
+from manylabel.recipes.self_distillation.lessons import divide, plan_lessons
+from manylabel.recipes.self_distillation.summary import read_rows
+from manylabel.storage import write_text
+from manylabel.training import CachedFeatures, FeatureLoader, RunFolder
+
+VARIANTS = {"base": None, "SD": "whole", "CGPD": "co", "DGPD": "dis", "CPSD": "both", "random": "random"}
+
+
+def settings_for(options: argparse.Namespace, sets: TrainAndVal, variant: str, seed: int) -> Any:  # noqa: ANN401
+    """Return the settings of one run."""
+    common: dict[str, Any] = {
+        "data": options.data,
+        "val": options.val,
+        "limit": options.limit,
+        "backbone": options.backbone,
+        "head": options.head,
+        "head_settings": json.loads(options.head_settings),
+        "epochs": options.budget,
+        "batch_size": options.batch_size,
+        "learning_rate": options.learning_rate,
+        "weight_decay": options.weight_decay,
+        "seed": seed,
+        "device": options.device,
+        "logger": "none",
+        "out": options.out / f"{variant}-{seed}",
+    }
+    partition = VARIANTS[variant]
+    if partition is None:
+        return LinearProbe(**common)
+    settings = SelfDistillation(
+        **common,
+        partition=partition,
+        k=options.k,
+        tau=options.tau,
+        teacher_epochs=options.teacher_epochs,
+        teacher_pictures=options.teacher_pictures,
+        distillation_weight=options.distillation_weight,
+        executor=options.executor,
+        processes=options.processes,
+        baseline=False,
+    )
+    if options.same == "student":
+        return settings
+    sides = divide(sets.train, partition=partition, k=options.k, tau=options.tau, seed=seed)
+    for_teachers = settings.budget(sets.train, plan_lessons(sides)) - options.budget
+    left = round(options.budget - for_teachers)
+    if left < 1:
+        raise SystemExit(f"{variant}: teachers take {for_teachers:.1f} of {options.budget} epochs; raise --budget")
+    return replace(settings, epochs=left)
+
+
+def scores_of(run: RunFolder, cached: CachedFeatures) -> NDArray[np.float32]:
+    """Return what the model of a run says of the pictures to judge by, ``[N, L]``."""
+    kept = run.path.with_suffix(".npy")
+    if not kept.is_file():
+        head = Classifier.load(run.model).head
+        with torch.inference_mode():
+            batches = [head(batch.features).sigmoid() for batch in FeatureLoader(cached, batch_size=256, view=0)]
+        np.save(kept, torch.cat(batches).numpy())
+    return np.load(kept)
+
+
+def interval(differences: list[float]) -> list[float] | None:
+    """Return a t interval of 95 % of the mean."""
+    if len(differences) < 2:
+        return None
+    half = float(stats.t.ppf(0.975, len(differences) - 1)) * stdev(differences) / len(differences) ** 0.5
+    return [mean(differences) - half, mean(differences) + half]
+
+
+def drawn_means(runs: list[RunFolder], cached: CachedFeatures, draws: int) -> NDArray[np.float64]:
+    """Return the mean mAP over seeds in each draw of pictures, the same draws for every variant."""
+    values, known = cached.dataset.targets.dense()
+    measured = [
+        bootstrap(
+            ScoredPictures.from_arrays(scores_of(run, cached), values, known=known, labels=cached.dataset.labels),
+            draws=draws,
+        ).measures["mAP"]
+        for run in runs
+    ]
+    return np.mean(measured, axis=0)
+
+
+def main() -> None:
+    """Train what is missing, print the table and write it as JSON."""
+    options = parse()
+    console = Console(stderr=True)
+    sets = open_sets(SelfDistillation(data=options.data, val=options.val, limit=options.limit))
+    runs: dict[str, list[RunFolder]] = {variant: [] for variant in options.variants}
+    epochs: dict[str, list[int]] = {variant: [] for variant in options.variants}
+    for seed in options.seeds:
+        for variant in options.variants:
+            settings = settings_for(options, sets, variant, seed)
+            console.print(f"{variant}, seed {seed}: {settings.epochs} epochs", highlight=False)
+            train = linear_probe if variant == "base" else self_distillation
+            runs[variant].append(train(settings, sets=sets, resume=True, reporter=Reporter()))
+            epochs[variant].append(settings.epochs)
+    probe = settings_for(options, sets, "base", 0)
+    cached = cache_sets(build_classifier(probe, sets, frozen=True), sets, probe).val
+    rows = summarise(options, runs, epochs, cached)
+    print(table(rows, options))
+    recorded = {name: str(value) if isinstance(value, Path) else value for name, value in vars(options).items()}
+    text = json.dumps({"options": recorded, "pictures": len(sets.train), "rows": rows}, indent=2)
+    write_text(options.out / "results.json", text + "\n", overwrite=True)
+
+
+def summarise(
+    options: argparse.Namespace,
+    runs: dict[str, list[RunFolder]],
+    epochs: dict[str, list[int]],
+    cached: CachedFeatures,
+) -> list[dict[str, Any]]:
+    """Return a row for each variant."""
+    reached = {name: [100 * read_rows(run)[-1]["val_mAP"] for run in listed] for name, listed in runs.items()}
+    drawn = {name: 100 * drawn_means(listed, cached, options.draws) for name, listed in runs.items()}
+    rows = []
+    for name in options.variants:
+        row: dict[str, Any] = {
+            "variant": name,
+            "epochs": epochs[name],
+            "mAP": reached[name],
+            "mean": mean(reached[name]),
+        }
+        if name != "base" and "base" in runs:
+            differences = [one - other for one, other in zip(reached[name], reached["base"], strict=True)]
+            row |= {"difference": mean(differences), "over_seeds": interval(differences)}
+            row["over_pictures"] = np.quantile(drawn[name] - drawn["base"], [0.025, 0.975]).tolist()
+        rows.append(row)
+    return rows
+
+
+def table(rows: list[dict[str, Any]], options: argparse.Namespace) -> str:
+    """Return the rows as a table in Markdown."""
+
+    def words(limits: list[float] | None) -> str:
+        return "" if limits is None else f"{limits[0]:+.2f} to {limits[1]:+.2f}"
+
+    lines = [f"| {options.head} | student epochs | mAP | to base | over seeds | over pictures |"]
+    lines.append("|---|---|---|---|---|---|")
+    for row in rows:
+        spread = f" ± {stdev(row['mAP']):.2f}" if len(row["mAP"]) > 1 else ""
+        difference = f"{row['difference']:+.2f}" if "difference" in row else ""
+        limits = [words(row.get("over_seeds")), words(row.get("over_pictures"))]
+        cells = [row["variant"], f"{mean(row['epochs']):.0f}", f"{row['mean']:.2f}{spread}", difference, *limits]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def parse() -> argparse.Namespace:
+    """Read the flags."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", required=True)
+    parser.add_argument("--val", default=None)
+    parser.add_argument("--limit", type=int, default=None)
+    parser.add_argument("--out", type=Path, default=Path("runs/self_distillation_results"))
+    parser.add_argument("--backbone", default="offline:efficientnet_lite0")
+    parser.add_argument("--head", default="linear")
+    parser.add_argument("--head-settings", default="{}", help="as JSON")
+    parser.add_argument("--variants", nargs="+", choices=list(VARIANTS), default=list(VARIANTS))
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
+    parser.add_argument("--same", choices=["total", "student"], default="total")
+    parser.add_argument("--budget", type=int, default=60, help="epochs")
+    parser.add_argument("--teacher-epochs", type=int, default=10)
+    parser.add_argument("--teacher-pictures", choices=["own", "all"], default="own")
+    parser.add_argument("--distillation-weight", type=float, default=1.0)
+    parser.add_argument("--k", type=int, default=5)
+    parser.add_argument("--tau", type=float, default=2.0)
+    parser.add_argument("--batch-size", type=int, default=256)
+    parser.add_argument("--learning-rate", type=float, default=1e-3)
+    parser.add_argument("--weight-decay", type=float, default=1e-2)
+    parser.add_argument("--draws", type=int, default=1000)
+    parser.add_argument("--device", default="auto")
+    # Processes take seconds to start, which short trainings on pooled features do not repay.
+    parser.add_argument("--executor", choices=["sequential", "processes", "ray"], default="sequential")
+    parser.add_argument("--processes", type=int, default=None)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,145 @@
+"""New labels for a trained classifier: their names are encoded as text, and the head answers for them.
+
+Letters in shape comments: L labels, E text dimensions.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from manylabel.errors import ConfigError, LabelError
+from manylabel.heads import OpenVocabularyHead, as_open_vocabulary
+from manylabel.text import TextEncoder, encode_labels, open_encoder
+from manylabel.types import LabelSpace
+
+__all__ = ["TextVocabulary", "label_bias", "merge_labels", "require_open", "vectors_of"]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class TextVocabulary:
+    """How a classifier's labels became text vectors, so that others can follow them.
+
+    Args:
+        encoder: The name of the text encoder, for `manylabel.text.open_encoder`.
+        templates: The sentences that a label was put into.
+        trained: The labels that the model was trained on.
+        new_label_bias: What is added to the logits of all other labels: models are shyer of what they never saw.
+
+    Examples:
+        >>> TextVocabulary("offline:minilm", ("a photo of a {label}",), trained=("cat", "dog")).new_label_bias
+        0.0
+    """
+
+    encoder: str
+    templates: tuple[str, ...]
+    trained: tuple[str, ...]
+    new_label_bias: float = 0.0
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> TextVocabulary:
+        """Make the vocabulary again that a model's config.json describes."""
+        lists = {name: tuple(values[name]) for name in ("templates", "trained")}
+        return cls(**{**values, **lists})
+
+
+def require_open(
+    head: nn.Module, text: TextVocabulary | None, labels: LabelSpace
+) -> tuple[OpenVocabularyHead, Tensor, TextVocabulary]:
+    """Return the head as one that answers for other labels, the vectors of its labels, and how they were made.
+
+    Raises:
+        ConfigError: It cannot; the message says which recipe to use.
+    """
+    found = as_open_vocabulary(head)
+    vectors = None if found is None else found.text_vectors
+    if found is None or vectors is None or text is None:
+        why = "it was trained without text queries" if found is None else "it does not say how they were encoded"
+        raise ConfigError(
+            f"this model ({type(head).__name__}) knows only the {len(labels)} labels it was trained on: {why}; "
+            "to ask for any label, use the recipe zero_shot (manylabel train zero_shot --data ...)"
+        )
+    return found, vectors, text
+
+
+def merge_labels(known: LabelSpace, wanted: LabelSpace | Sequence[str]) -> LabelSpace:
+    """Return the labels that were asked for, with what is known of them; each once.
+
+    Args:
+        known: The model's labels.
+        wanted: Names, or display names, of these, and new ones.
+
+    Raises:
+        LabelError: There is none, or a name is blank or no text.
+
+    Examples:
+        >>> merge_labels(LabelSpace(["/m/01yrx"], display_names={"/m/01yrx": "cat"}), ["tram", "cat", "tram "]).names
+        ('tram', '/m/01yrx')
+    """
+    if isinstance(wanted, str):
+        raise LabelError(f"labels must be a list of names, got the single text {wanted!r}; write [{wanted!r}]")
+    names = list(wanted)
+    bad = [name for name in names if not isinstance(name, str) or not name.strip()]
+    if bad or not names:
+        what = f"every label needs a name, got {bad[0]!r}" if bad else "there is no label to ask for"
+        raise LabelError(f"{what}; give a list of names, such as ['fire truck', 'tram']")
+    shown = {display: name for name, display in known.display_names.items()}
+    stripped = [name.strip() for name in names]
+    found = list(dict.fromkeys(name if name in known else shown.get(name, name) for name in stripped))
+    if len(found) < len(names):
+        logger.warning("%d of the labels stand twice; each is asked for once", len(names) - len(found))
+    given = wanted if isinstance(wanted, LabelSpace) else LabelSpace([])
+    display, descriptions = ({**getattr(known, what), **getattr(given, what)} for what in _KEPT)
+    return LabelSpace(
+        found,
+        display_names={name: text for name, text in display.items() if name in found},
+        descriptions={name: text for name, text in descriptions.items() if name in found},
+    )
+
+
+_KEPT = ("display_names", "descriptions")
+
+
+def vectors_of(
+    labels: LabelSpace, *, known: LabelSpace, vectors: Tensor, text: TextVocabulary, encoder: TextEncoder | None = None
+) -> Tensor:
+    """Return a text vector per label: the model's own where it has one, else a new one.
+
+    Args:
+        labels: The labels that are asked for.
+        known: The model's labels.
+        vectors: ``[L, E]``, their vectors.
+        text: How they were made.
+        encoder: What encodes new ones, instead of the encoder that `text` names.
+
+    Raises:
+        ConfigError: The encoder gives vectors of another kind.
+    """
+    new = labels.subset([name for name in labels if name not in known])
+    table = vectors.detach().cpu().float()
+    if len(new):
+        made = encode_labels(encoder or open_encoder(text.encoder), new, templates=text.templates)
+        if made.shape[1] != table.shape[1]:
+            raise ConfigError(
+                f"the model's labels have text vectors of {table.shape[1]} numbers, but the encoder gives "
+                f"{made.shape[1]}; use the one that the model was trained with ({text.encoder})"
+            )
+        table = torch.cat([table, made])
+    places = {name: row for row, name in enumerate([*known, *new])}
+    return table[[places[name] for name in labels]]
+
+
+def label_bias(labels: LabelSpace, text: TextVocabulary | None) -> Tensor | None:
+    """Return what is added to the logits, ``[L]``, or None where that is nothing."""
+    if text is None or not text.new_label_bias:
+        return None
+    trained = set(text.trained)
+    bias = [0.0 if name in trained else text.new_label_bias for name in labels]
+    return torch.tensor(bias) if any(bias) else None

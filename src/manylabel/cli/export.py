@@ -1,0 +1,109 @@
+"""`manylabel export`: a model as a file for other programs, checked before it is written."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from manylabel.errors import ConfigError
+
+if TYPE_CHECKING:  # these need torch, for which --help must not wait
+    from manylabel.data import PictureDataset
+
+__all__ = ["export"]
+
+_CHECKED = 16
+
+
+class Format(StrEnum):
+    """What can be written."""
+
+    ONNX = "onnx"
+    TORCH_EXPORT = "torch-export"
+
+
+def export(
+    model: Annotated[str, typer.Argument(help="A model's folder, a name on the hub, or builtin:NAME.")],
+    to: Annotated[Format, typer.Option("--to", help="What to write.")] = Format.ONNX,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Where; model.onnx or model.pt2 when left out.")
+    ] = None,
+    data: Annotated[
+        str | None, typer.Option(metavar="SPEC", help="Real pictures to check it on, and to calibrate int8 with.")
+    ] = None,
+    fixed_size: Annotated[bool, typer.Option("--fixed-size", help="Take pictures of one size only.")] = False,
+    int8: Annotated[bool, typer.Option("--int8", help="Also write it in 8-bit numbers; wants --data.")] = False,
+    calibration_pictures: Annotated[int, typer.Option(min=1, help="Pictures that int8 is calibrated with.")] = 200,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace files that are there.")] = False,
+) -> None:
+    """Write a model as ONNX or torch.export: bytes of pictures in, calibrated scores out.
+
+    The file is compared with the model on real pictures; one that disagrees is not written.
+    """
+    if int8 and (data is None or to is not Format.ONNX):
+        raise ConfigError("int8 wants --to onnx and --data SPEC: pictures like those it will see")
+    from manylabel.classifier import Classifier
+    from manylabel.data import load
+    from manylabel.deploy.export import export_onnx, export_torch
+
+    path = out or Path("model.onnx" if to is Format.ONNX else "model.pt2")
+    dataset = None if data is None else load(data)
+    checked = None if dataset is None else _readable(dataset, _CHECKED)
+    write = export_onnx if to is Format.ONNX else export_torch
+    classifier = Classifier.from_pretrained(model)
+    result = write(classifier, path, pictures=checked, any_size=not fixed_size, overwrite=overwrite)
+    sizes = "pictures of any size" if result.any_size else "pictures of one size"
+    typer.echo(f"Wrote {path}: {result.num_bytes / 1e6:.1f} MB, any number of {sizes}")
+    typer.echo(f"Largest difference from the model's scores: {result.difference:.1e}")
+    if result.note:
+        typer.echo(result.note)
+    if int8 and dataset is not None:
+        _quantise(path, dataset, calibration_pictures, overwrite=overwrite)
+
+
+def _quantise(path: Path, dataset: PictureDataset, count: int, *, overwrite: bool) -> None:
+    """Write the smaller file and say what it costs, on pictures that it was not calibrated with."""
+    import numpy as np
+
+    from manylabel.deploy.measuring import mean_average_precision
+    from manylabel.deploy.predictor import Predictor
+    from manylabel.deploy.quantisation import quantise
+
+    before = Predictor.load(path)
+    used = min(count, max(1, len(dataset) // 2))
+    pictures = [before.prepare(picture) for picture in _readable(dataset, used)]
+    batches = [np.stack(pictures[start : start + 16]) for start in range(0, len(pictures), 16)]
+    small = path.with_suffix(".int8.onnx")
+    result = quantise(path, small, batches, overwrite=overwrite)
+    typer.echo(f"Wrote {small}: {result.num_bytes / 1e6:.1f} MB, {result.size_ratio:.1f} times smaller")
+    typer.echo(f"Speed: {result.speed_ratio:.2f} times that of {path.name}, on this machine")
+    typer.echo(f"Mean difference of scores: {result.difference:.1e}")
+    rest = dataset.subset(np.arange(used, len(dataset)))
+    if not len(rest) or set(rest.labels) - set(before.labels):
+        typer.echo("mAP was not compared: the data lack labels of the model, or pictures beside those for calibration")
+        return
+    old, new = (mean_average_precision(Predictor.load(each), rest) for each in (path, small))
+    change = f"{100 * (new - old):+.2f} points"
+    typer.echo(f"mAP on {len(rest):,} other pictures: {100 * old:.2f} before, {100 * new:.2f} as int8 ({change})")
+
+
+def _readable(dataset: PictureDataset, count: int) -> list[Path | bytes]:
+    """Return the first pictures that can be read."""
+    from manylabel.decode import picture_size
+    from manylabel.errors import PictureError
+
+    found: list[Path | bytes] = []
+    for index in range(len(dataset)):
+        try:
+            picture_size(dataset.pictures[index])
+            found.append(dataset.pictures[index])
+        except PictureError:
+            continue
+        if len(found) == count:
+            break
+    if not found:
+        raise ConfigError(f"{dataset.name} has no picture that can be read; run: manylabel data check SPEC")
+    return found

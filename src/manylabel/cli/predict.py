@@ -1,0 +1,228 @@
+"""`manylabel predict`: name what is in pictures, from one photo to a folder of millions."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from enum import StrEnum
+from itertools import chain, islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TextColumn, TimeRemainingColumn
+from rich.text import Text
+
+from manylabel.errors import ConfigError, ManyLabelError
+from manylabel.storage import refuse_existing
+
+if TYPE_CHECKING:  # --help must not wait for these
+    from manylabel.deploy.outputs import TagWriter
+    from manylabel.deploy.predictor import TaggedPicture
+
+__all__ = ["predict"]
+
+_MOST_NAMED = 20
+_BAR = 24
+
+
+class Sidecar(StrEnum):
+    """What may be written beside each picture."""
+
+    TXT = "txt"
+    XMP = "xmp"
+
+
+class EngineChoice(StrEnum):
+    """What may run the model."""
+
+    AUTO = "auto"
+    ONNX = "onnx"
+    TORCH = "torch"
+
+
+def predict(
+    paths: Annotated[
+        list[str], typer.Argument(help="Pictures, folders (with all below), patterns; - reads a list from stdin.")
+    ],
+    model: Annotated[
+        str, typer.Option(help="A model's folder, an exported .onnx file, a name on the hub, or builtin:NAME.")
+    ] = "builtin:coco80",
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write tags to a .jsonl or .csv file, or a .parquet folder.")
+    ] = None,
+    top: Annotated[int | None, typer.Option(min=1, help="Give so many tags to each picture.")] = None,
+    threshold: Annotated[
+        str | None, typer.Option(metavar="T|tuned", help="Give the tags that reach T, or their own tuned thresholds.")
+    ] = None,
+    copy_to: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Copy each picture into a folder for each of its tags.")
+    ] = None,
+    sidecar: Annotated[Sidecar | None, typer.Option(help="Write the tags beside each picture.")] = None,
+    labels: Annotated[
+        str | None, typer.Option(help="Other labels, as cat,dog or a file with one on each line, if the model can.")
+    ] = None,
+    allow_urls: Annotated[bool, typer.Option("--allow-urls", help="Fetch pictures given as http(s) address.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on: skip the pictures that FILE has.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace files that are there.")] = False,
+    batch_size: Annotated[int, typer.Option(min=1, help="Pictures that go through the model at once.")] = 32,
+    workers: Annotated[
+        int | None, typer.Option(min=0, help="Processes that decode; half of the cores when left out.")
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="Where torch runs the model, such as cuda.")] = None,
+    engine: Annotated[EngineChoice, typer.Option(help="What runs the model.")] = EngineChoice.AUTO,
+) -> None:
+    """Name what is in pictures.
+
+    Bad pictures never stop it: they are named at the end, and in FILE. After a kill FILE is whole; --resume goes on.
+    """
+    from manylabel.deploy import Predictor, TagChoice, tag_pictures
+    from manylabel.deploy.decoding import default_workers
+    from manylabel.deploy.listing import list_pictures
+    from manylabel.deploy.outputs import DonePictures, open_output
+
+    if resume and out is None:
+        raise ConfigError("--resume goes on with a file; name it with --out")
+    choice = TagChoice(top, _read_threshold(threshold))
+    if out is not None:
+        refuse_existing(out, overwrite=resume or overwrite)
+    names = list_pictures(paths, listed=sys.stdin, allow_urls=allow_urls)
+    first = list(islice(names, 1))  # an empty folder is an error before anything is written
+    with Console(stderr=True).status("Opening the model; the first time it is made ready for this machine ..."):
+        predictor = Predictor.load(model, engine=engine.value, labels=_read_labels(labels), device=device)
+    choice.limits(predictor.spec)
+    writer, done = (None, DonePictures([])) if out is None else open_output(out, resume=resume, overwrite=overwrite)
+    results = _Results(out, writer, copy_to, None if sidecar is None else sidecar.value, overwrite)
+    new = (name for name in chain(first, names) if name not in done)
+    num_workers = default_workers() if workers is None else workers
+    batches = tag_pictures(predictor, new, choice=choice, batch_size=batch_size, num_workers=num_workers)
+    with results, _progress(paths, skipped=len(done)) as advance:
+        for batch in batches:
+            results.take(batch)
+            advance(len(batch))
+    results.report(skipped=len(done))
+
+
+@dataclass
+class _Results:
+    """Where tags go, and what is said at the end."""
+
+    out: Path | None
+    writer: TagWriter | None
+    copy_to: Path | None
+    sidecar: Literal["txt", "xmp"] | None
+    overwrite: bool
+    count: int = 0
+    kept: int = 0
+    bad: int = 0
+    reasons: list[tuple[str, str]] = field(default_factory=list)
+
+    def __enter__(self) -> None:
+        self.console = Console(highlight=False, soft_wrap=True)
+
+    def __exit__(self, *_: object) -> None:
+        if self.writer is not None:
+            self.writer.close()
+
+    def take(self, pictures: Sequence[TaggedPicture]) -> None:
+        """Pass the tags of a batch on."""
+        from manylabel.deploy.beside import copy_by_tag, write_sidecar
+
+        for picture in pictures:
+            if self.copy_to is not None:
+                copy_by_tag(picture, self.copy_to)
+            if self.sidecar is not None and not write_sidecar(picture, self.sidecar, overwrite=self.overwrite):
+                self.kept += 1
+            if picture.error is not None:
+                self.bad += 1
+                self.reasons += [(picture.name, picture.error)][: _MOST_NAMED - len(self.reasons)]
+        if self.writer is not None:
+            self.writer.write(pictures)  # last: what is in the file is done with, also when a run goes on
+        elif self.copy_to is None and self.sidecar is None:
+            for picture in pictures:
+                self._show(picture)
+        self.count += len(pictures)
+
+    def _show(self, picture: TaggedPicture) -> None:
+        """Print tags: as bars on a terminal, else as a line."""
+        if picture.error is not None:
+            return
+        if not self.console.is_terminal:
+            typer.echo(f"{picture.name}\t" + ", ".join(f"{label} {score:.2f}" for label, score in picture.tags))
+            return
+        self.console.print(f"[bold]{escape(picture.name)}[/]")
+        width = max((len(tag.label) for tag in picture.tags), default=0)
+        for label, score in picture.tags:
+            filled = round(score * _BAR)
+            bar = f"[cyan]{'━' * filled}[/][dim]{'━' * (_BAR - filled)}[/]"
+            self.console.print(f"  {escape(label):{width}}  {bar} {100 * score:3.0f} %")
+        if not picture.tags:
+            self.console.print("  [dim]no tag is sure enough; --top 3 shows the best ones[/]")
+
+    def report(self, *, skipped: int) -> None:
+        """Say what was done, and name the bad pictures; nothing but bad ones is an error."""
+        errors = Console(stderr=True, highlight=False, soft_wrap=True)
+        if self.out is not None:
+            rest = f", {skipped:,} were there already" if skipped else ""
+            errors.print(f"{self.count:,} pictures to {self.out}{rest}", markup=False)
+        if self.kept:
+            errors.print(f"{self.kept:,} sidecar files were there and are left as they are; --overwrite replaces them")
+        for name, reason in self.reasons:
+            errors.print(f"cannot read {name!r}: {reason}", style="yellow", markup=False)
+        if self.bad > len(self.reasons):
+            errors.print(f"and {self.bad - len(self.reasons):,} more that cannot be read", style="yellow")
+        if self.bad and self.bad == self.count:
+            raise typer.Exit(1)
+
+
+def _read_threshold(text: str | None) -> float | Literal["tuned"] | None:
+    if text is None or text == "tuned":
+        return text  # type: ignore[return-value] # mypy does not narrow a text by ==
+    try:
+        return float(text)
+    except ValueError:
+        raise ConfigError(f"threshold must be a number in 0..1 or 'tuned', got {text!r}") from None
+
+
+def _read_labels(given: str | None) -> list[str] | None:
+    """Return labels that stand in a list or in a file."""
+    if given is None:
+        return None
+    parts = Path(given).read_text(encoding="utf-8").splitlines() if Path(given).is_file() else given.split(",")
+    return [part.strip() for part in parts if part.strip()]
+
+
+class _Speed(TextColumn):
+    """Pictures per second."""
+
+    def __init__(self) -> None:
+        super().__init__("")
+
+    def render(self, task: Task) -> Text:
+        """Return the speed of the last half minute."""
+        return Text("" if task.speed is None else f"{task.speed:.1f} pictures/s")
+
+
+@contextmanager
+def _progress(paths: Sequence[str], *, skipped: int) -> Iterator[Callable[[int], None]]:
+    """Give what moves a bar on the standard error; a thread counts the pictures meanwhile."""
+    columns = (TextColumn("tagging"), BarColumn(), MofNCompleteColumn(), _Speed(), TimeRemainingColumn())
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("", total=None)
+
+        def count() -> None:
+            from manylabel.deploy.listing import list_pictures
+
+            with suppress(ManyLabelError, OSError):
+                total = sum(1 for _ in list_pictures(paths, allow_urls=True))
+                bar.update(task, total=max(total - skipped, 0))
+
+        if "-" not in paths:
+            threading.Thread(target=count, daemon=True).start()
+        yield lambda number: bar.advance(task, number)

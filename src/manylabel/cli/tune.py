@@ -1,0 +1,135 @@
+"""`manylabel tune`: thresholds and calibration for a trained model, from held-out data."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import asdict
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from manylabel.builtin import BUILTIN
+from manylabel.cli.evaluate import BatchSize, Data, Device, Overwrite, Workers, progress_bar
+from manylabel.errors import ConfigError
+from manylabel.storage import refuse_existing, replacing_folder
+
+if TYPE_CHECKING:  # these need torch, for which --help must not wait
+    from manylabel.tuning import Tuning
+
+__all__ = ["tune"]
+
+_MOST_LABELS = 10
+
+
+class Calibrate(StrEnum):
+    """How scores are calibrated."""
+
+    PLATT = "platt"
+    TEMPERATURE = "temperature"
+    NONE = "none"
+
+
+def tune(
+    model: Annotated[str, typer.Argument(help="A model's folder, which is changed; or any model, with --out.")],
+    data: Data,
+    thresholds: Annotated[
+        str, typer.Option(metavar="f1|precision=P|recall=R", help="What thresholds are chosen for.")
+    ] = "f1",
+    calibrate: Annotated[Calibrate, typer.Option(help="How scores are calibrated.")] = Calibrate.PLATT,
+    min_positives: Annotated[
+        int, typer.Option(min=1, help="Labels that fewer pictures have share a common threshold.")
+    ] = 10,
+    folds: Annotated[int, typer.Option(min=2, help="Parts that take turns at not being used.")] = 5,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write a tuned copy and leave MODEL as it is.")
+    ] = None,
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page with before and after.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing, only show before and after.")] = False,
+    seed: Annotated[int, typer.Option(help="Fixes the parts.")] = 0,
+    batch_size: BatchSize = 32,
+    workers: Workers = 0,
+    device: Device = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Choose a threshold for each label and calibrate scores, on data the model was not trained on.
+
+    Before and after are shown on pictures that were not used: parts of the data take turns.
+    """
+    if model.startswith(BUILTIN) and out is None and not dry_run:
+        raise ConfigError(f"{model} is part of the package; write a tuned copy with --out DIR, or try --dry-run")
+    for path in (out, html):
+        if path is not None:
+            refuse_existing(path, overwrite=overwrite)
+    from manylabel import evaluation, tuning
+    from manylabel.classifier import Classifier, change_config, find_model
+    from manylabel.data import load
+
+    objective = tuning.Objective.parse(thresholds)
+    dataset, folder = load(data), find_model(model)
+    classifier = Classifier.load(folder)
+    current, classifier.calibration = classifier.calibration, None
+    name = Path(model).name
+    with progress_bar() as progress:
+        scored = evaluation.score(
+            classifier, dataset, name=name, batch_size=batch_size, num_workers=workers, device=device, progress=progress
+        )
+    if scored.labels.names != classifier.labels.names:
+        raise ConfigError(f"{data} must have all labels of the model, in its order; it has {len(scored.labels)}")
+    result = tuning.tune(
+        scored,
+        method=calibrate.value,
+        objective=objective,
+        current=current,
+        min_positives=min_positives,
+        num_folds=folds,
+        seed=seed,
+    )
+    _show(result)
+    changes = {
+        "thresholds": result.thresholds,
+        "calibration": None if result.calibration is None else asdict(result.calibration),
+    }
+    if html is not None:
+        tuning.tuning_page(result, model=name, dataset=dataset.name).write(html, overwrite=overwrite)
+        typer.echo(f"Wrote {html}")
+    if dry_run:
+        typer.echo("Nothing was changed (--dry-run).")
+    elif out is None:
+        change_config(folder, changes)
+        typer.echo(f"Changed thresholds and calibration in {folder / 'config.json'}")
+    else:
+        with replacing_folder(out, overwrite=overwrite) as temporary:
+            shutil.copytree(folder, temporary, dirs_exist_ok=True)
+            change_config(temporary, changes)
+        typer.echo(f"Wrote {out}")
+
+
+def _show(result: Tuning) -> None:
+    """Print what changed, and the labels that gained and lost most."""
+    from manylabel.tuning.page import MEASURE_TITLES
+
+    console = Console(highlight=False)
+    console.print(
+        f"{result.num_pictures:,} pictures, each judged by numbers fitted without it ({result.num_folds} parts); "
+        f"thresholds for {result.objective}"
+    )
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for column in ("measure", "before", "after"):
+        table.add_column(column, justify="left" if column == "measure" else "right")
+    for name, title in MEASURE_TITLES.items():
+        values = (performance.measures[name] for performance in (result.before, result.after))
+        table.add_row(title, *(f"{value:.4f}" if name == "log_loss" else f"{100 * value:.1f}" for value in values))
+    console.print(table)
+    changed = sorted(result.labels, key=lambda label: label.f1_before - label.f1_after)
+    for title, labels in (("gained", changed), ("lost", changed[::-1])):
+        shown = [label for label in labels if (label.f1_after > label.f1_before) == (title == "gained")]
+        words = [
+            f"{each.name} {100 * each.f1_before:.0f} to {100 * each.f1_after:.0f}" for each in shown[:_MOST_LABELS]
+        ]
+        console.print(f"F1 {title} most: {', '.join(words) or 'none'}", markup=False, soft_wrap=True)
+    for note in result.notes:
+        console.print(note, markup=False, soft_wrap=True)

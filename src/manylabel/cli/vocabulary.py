@@ -1,0 +1,96 @@
+"""`manylabel vocabulary`: the labels of a model that takes any label, listed, added and removed."""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from manylabel.errors import ConfigError, LabelError, list_choices
+
+if TYPE_CHECKING:
+    from manylabel.classifier import Classifier
+
+__all__ = ["vocabulary"]
+
+
+class Action(StrEnum):
+    """What to do with the labels."""
+
+    ADD = "add"
+    LS = "ls"
+    RM = "rm"
+
+
+def vocabulary(
+    model: Annotated[Path, typer.Argument(help="The model's folder, trained with the recipe zero_shot.")],
+    action: Annotated[Action, typer.Argument(help="add labels, list them (ls), or remove them (rm).")],
+    labels: Annotated[list[str] | None, typer.Argument(help="The labels; those of several words in quotes.")] = None,
+    file: Annotated[
+        Path | None, typer.Option("--from", help="A file with a label in each line, beside those named.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Write the changed model here; it is changed in place when left out.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+) -> None:
+    """Show or change which labels a model answers for, without training."""
+    from manylabel.classifier import Classifier  # here, because `--help` must not wait for torch
+
+    found = Classifier.load(model)
+    if action is Action.LS:
+        _show(found, as_json=as_json)
+        return
+    names = _names(labels or [], file)
+    changed = _add(found, names) if action is Action.ADD else _remove(found, names)
+    folder = changed.save(out or model, overwrite=out is None)
+    typer.echo(f"{folder} now has {len(changed.labels):,} labels ({len(changed.labels) - len(found.labels):+,}).")
+
+
+def _names(labels: list[str], file: Path | None) -> list[str]:
+    from manylabel.data.label_list import read_label_list
+
+    if file is not None and not file.is_file():
+        raise ConfigError(f"there is no file of labels {file}")
+    names = [*labels, *([] if file is None else read_label_list(file))]
+    if not names:
+        raise ConfigError("name at least one label, or give a file of labels (--from FILE)")
+    return names
+
+
+def _add(model: Classifier, names: list[str]) -> Classifier:
+    fresh = [name for name in dict.fromkeys(name.strip() for name in names) if name not in model.labels]
+    return model.with_labels([*model.labels, *fresh])
+
+
+def _remove(model: Classifier, names: list[str]) -> Classifier:
+    for name in names:
+        if name not in model.labels:
+            raise LabelError(f"the model has no label {name!r}; {list_choices(name, model.labels)}")
+    kept = [name for name in model.labels if name not in set(names)]
+    if not kept:
+        raise ConfigError("a model needs at least one label; leave one in")
+    return model.with_labels(kept)
+
+
+def _show(model: Classifier, *, as_json: bool) -> None:
+    trained = set(model.labels if model.text is None else model.text.trained)
+    rows = [{"label": name, "trained": name in trained} for name in model.labels]
+    if as_json:
+        typer.echo(json.dumps(rows, indent=2, ensure_ascii=False))
+        return
+    table = Table(box=None, header_style="bold")
+    table.add_column("label")
+    table.add_column("trained on")
+    for row in rows:
+        table.add_row(str(row["label"]), "yes" if row["trained"] else "no, by its text")
+    Console().print(table)
+    if model.text is None:
+        typer.echo("The model takes no other labels: it was not trained with the recipe zero_shot.")
+    else:
+        typer.echo(f"Others are encoded by {model.text.encoder}: manylabel vocabulary MODEL add 'fire truck'")

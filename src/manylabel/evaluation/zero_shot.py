@@ -1,0 +1,166 @@
+"""Judge a model by labels it was not trained on: alone (ZSL), and beside those it was trained on (GZSL).
+
+mAP is over all pictures. F1 at K takes the K highest scores of a picture as its labels; as in zero-shot papers, only
+pictures with at least one of the judged labels count. A constant between seen and unseen labels (calibrated stacking)
+changes which labels of a picture come first, so F1 in GZSL, but not the order of pictures for a label, so not mAP.
+
+Letters in shape comments: N pictures, L labels.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from manylabel.errors import ConfigError
+from manylabel.evaluation.bootstrap import Statistic, mean_over_labels, resample
+from manylabel.evaluation.estimate import Estimate, estimate
+from manylabel.evaluation.scores import ScoredPictures
+from manylabel.evaluation.statistics.average_precision import WeightedAveragePrecision
+from manylabel.evaluation.statistics.ratios import Ratio, WeightedRatios
+from manylabel.metrics import PerLabel, average_precision, top_labels
+
+__all__ = ["ZERO_SHOT_MEASURES", "ZeroShotEvaluation", "evaluate_zero_shot"]
+
+TOP = (3, 5)  # K of F1 at K, as in the papers
+ZERO_SHOT_MEASURES = ("mAP", *(f"F1@{k}" for k in TOP))
+
+
+@dataclass(frozen=True)
+class ZeroShotEvaluation:
+    """How well unseen labels are recognised.
+
+    Args:
+        seen: The labels that were trained on.
+        unseen: The labels that were not.
+        bias: What was added to the logits of unseen labels for `gzsl_calibrated`.
+        zsl: The measures on unseen labels alone.
+        gzsl: The measures on all labels together.
+        gzsl_calibrated: The same, with the bias.
+        seen_only: The measures on seen labels alone.
+        chance: What random scores reach on unseen labels.
+    """
+
+    seen: tuple[str, ...]
+    unseen: tuple[str, ...]
+    bias: float
+    zsl: dict[str, Estimate]
+    gzsl: dict[str, Estimate]
+    gzsl_calibrated: dict[str, Estimate]
+    seen_only: dict[str, Estimate]
+    chance: dict[str, float]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain lists and dictionaries, ready for JSON."""
+        parts = ("zsl", "gzsl", "gzsl_calibrated", "seen_only")
+        return {
+            "seen": list(self.seen),
+            "unseen": list(self.unseen),
+            "bias": self.bias,
+            **{part: {name: value.to_dict() for name, value in getattr(self, part).items()} for part in parts},
+            "chance": self.chance,
+        }
+
+    def to_text(self) -> str:
+        """Tell the main numbers in words."""
+        zsl, chance = self.zsl["mAP"], 100 * self.chance["mAP"]
+        interval = "" if zsl.low is None or zsl.high is None else f" ({100 * zsl.low:.1f} to {100 * zsl.high:.1f})"
+        return (
+            f"{len(self.unseen)} unseen labels: mAP {100 * zsl.value:.1f}{interval}, chance {chance:.1f}; "
+            f"with the {len(self.seen)} seen ones: mAP {100 * self.gzsl['mAP'].value:.1f}"
+        )
+
+
+def evaluate_zero_shot(
+    scored: ScoredPictures, *, unseen: Sequence[str], bias: float = 0.0, draws: int = 1000, seed: int = 0
+) -> ZeroShotEvaluation:
+    """Judge scores of seen and unseen labels.
+
+    Args:
+        scored: Scores of all labels beside the truth.
+        unseen: The labels that the model was not trained on.
+        bias: What to add to the logits of unseen labels for the calibrated result.
+        draws: How often the bootstrap draws for the intervals; no intervals when 0.
+        seed: Fixes the draws and the scores of chance.
+
+    Raises:
+        ConfigError: No label is unseen, or none is seen.
+
+    Examples:
+        >>> scores, targets = torch.rand(40, 4), torch.arange(160).reshape(40, 4) % 3 == 0
+        >>> scored = ScoredPictures.from_arrays(scores, targets, labels=["cat", "dog", "cow", "tram"])
+        >>> evaluate_zero_shot(scored, unseen=["tram"], draws=0).seen
+        ('cat', 'dog', 'cow')
+    """
+    columns = sorted(scored.labels.index(name) for name in unseen)
+    rest = [column for column in range(len(scored.labels)) if column not in set(columns)]
+    if not columns or not rest:
+        raise ConfigError(
+            f"some labels must be seen and some unseen, got {len(columns)} unseen of {len(scored.labels)}"
+        )
+    moved = scored.scores.double().logit(eps=1e-12)
+    moved[:, columns] += bias
+    everything = [*range(len(scored.labels))]
+    parts = {
+        "zsl": _Part(columns, scored.scores),
+        "gzsl": _Part(everything, scored.scores),
+        "gzsl_calibrated": _Part(everything, moved),
+        "seen_only": _Part(rest, scored.scores),
+    }
+    return ZeroShotEvaluation(
+        seen=tuple(scored.labels[column] for column in rest),
+        unseen=tuple(scored.labels[column] for column in columns),
+        bias=bias,
+        **_measure(scored, parts, draws=draws, seed=seed),
+        chance=_chance(scored, columns, seed=seed),
+    )
+
+
+class _Part(NamedTuple):
+    """The labels that are judged together, and what orders them within a picture."""
+
+    columns: list[int]
+    scores: Tensor
+
+
+def _measure(
+    scored: ScoredPictures, parts: Mapping[str, _Part], *, draws: int, seed: int
+) -> dict[str, dict[str, Estimate]]:
+    """Measure all parts at once: the precision of a label is the same in each of them."""
+    precision = average_precision(*scored.judged)
+    ratios = {(name, k): _f1(scored, part, k) for name, part in parts.items() for k in TOP}
+    statistics: dict[str, Statistic] = {
+        "precision": WeightedAveragePrecision(scored.judged),
+        "ratios": WeightedRatios({f"{name} {k}": ratio for (name, k), ratio in ratios.items()}),
+    }
+    drawn = resample(statistics, num_pictures=len(scored), draws=draws, seed=seed)
+    by_label, by_ratio = drawn["precision"][0], dict(zip(ratios, drawn["ratios"], strict=True))  # [L, D], [D] each
+    found: dict[str, dict[str, Estimate]] = {}
+    for name, (columns, _) in parts.items():
+        value = PerLabel(precision.values[columns], precision.defined[columns]).mean().item()
+        found[name] = {"mAP": estimate(value, mean_over_labels(by_label[columns]))}
+        found[name] |= {f"F1@{k}": estimate(ratios[name, k].value, by_ratio[name, k]) for k in TOP}
+    return found
+
+
+def _f1(scored: ScoredPictures, part: _Part, k: int) -> Ratio:
+    """Return F1 at k as a ratio to which only pictures with a label of the part add."""
+    positives, known = (matrix[:, part.columns] for matrix in (scored.targets & scored.known, scored.known))
+    predicted = top_labels(part.scores[:, part.columns], k)
+    counted = positives.any(1)
+    if not counted.any():
+        raise ConfigError("no picture to judge by has one of these labels; judge on more pictures")
+    hits, named = (predicted & positives).sum(1), (predicted & known).sum(1)
+    return Ratio(2 * hits * counted, (named + positives.sum(1)) * counted)
+
+
+def _chance(scored: ScoredPictures, columns: list[int], *, seed: int, times: int = 5) -> dict[str, float]:
+    """Return what random scores reach, as the mean of a few tries."""
+    generator = torch.Generator().manual_seed(seed)
+    tries = []
+    for _ in range(times):
+        random = replace(scored, scores=torch.rand(scored.scores.shape, generator=generator))
+        tries.append(_measure(random, {"zsl": _Part(columns, random.scores)}, draws=0, seed=seed)["zsl"])
+    return {name: sum(each[name].value for each in tries) / times for name in ZERO_SHOT_MEASURES}

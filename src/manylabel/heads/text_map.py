@@ -1,0 +1,83 @@
+"""The simple open-vocabulary head: pool the map, map it linearly into text space, compare with each label.
+
+As in Frome et al., "DeViSE", NIPS 2013, but trained with a loss for many labels instead of a ranking.
+
+Letters in shape comments: B pictures, C channels, L labels, E text dimensions.
+"""
+
+import copy
+import math
+from collections.abc import Sequence
+from typing import Self
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from manylabel.heads.checks import check_positive
+from manylabel.heads.pooling import Pool, Pooling
+from manylabel.queries import check_text_vectors
+
+__all__ = ["TextMapHead"]
+
+
+class TextMapHead(nn.Module):
+    """Scores a label by the cosine of its text vector and the picture's, times a scale, plus a bias; both are learned.
+
+    Args:
+        in_channels: Channels of the final map.
+        num_labels: Labels.
+        text_vectors: ``[L, E]``, a vector per label; saved with the model.
+        text_dim: E; lets a saved model be built again before its state dict fills in `text_vectors`.
+        pooling: ``"average"``, ``"max"`` or ``"generalised_mean"``.
+
+    Raises:
+        ConfigError: A setting is wrong; the message says which and what to do.
+
+    Examples:
+        >>> head = TextMapHead(512, 3, text_vectors=torch.randn(3, 8))
+        >>> head([torch.randn(2, 512, 7, 7)]).shape, head.with_text(torch.randn(9, 8)).num_labels
+        (torch.Size([2, 3]), 9)
+    """
+
+    takes_new_labels = True
+    text_vectors: Tensor
+
+    def __init__(
+        self,
+        in_channels: int,
+        num_labels: int,
+        *,
+        text_vectors: Tensor | None = None,
+        text_dim: int | None = None,
+        pooling: Pooling = "average",
+    ) -> None:
+        super().__init__()
+        check_positive("in_channels", in_channels)
+        check_positive("num_labels", num_labels)
+        self.stages: tuple[int, ...] = (-1,)
+        self.in_channels, self.num_labels, self.pooling = in_channels, num_labels, pooling
+        self.register_buffer("text_vectors", check_text_vectors(num_labels, text_vectors, text_dim))
+        self.text_dim = self.text_vectors.shape[1]
+        self.pool = Pool(pooling)
+        self.map = nn.Linear(in_channels, self.text_dim)
+        self.log_scale = nn.Parameter(torch.tensor(math.log(10.0)))
+        self.bias = nn.Parameter(torch.tensor(-2.0))  # most labels are absent
+
+    def extra_repr(self) -> str:
+        """Tell the settings."""
+        names = ["in_channels", "num_labels", "text_dim", "pooling"]
+        return ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
+
+    def forward(self, features: Sequence[Tensor]) -> Tensor:
+        """Return logits ``[B, L]`` from feature maps, of which the last ``[B, C, H, W]`` is used."""
+        pictures = F.normalize(self.map(self.pool(features[-1])), dim=1)  # [B, E]
+        cosines = pictures @ F.normalize(self.text_vectors, dim=1).t()  # [B, L]
+        return self.log_scale.exp() * cosines + self.bias
+
+    def with_text(self, text_vectors: Tensor) -> Self:
+        """Return a head with the same weights for other labels, of these vectors ``[L', E]``."""
+        other = copy.deepcopy(self)
+        other.num_labels = len(text_vectors)
+        other.text_vectors = check_text_vectors(len(text_vectors), text_vectors, self.text_dim).to(self.map.weight)
+        return other

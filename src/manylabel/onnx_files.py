@@ -1,0 +1,103 @@
+"""ONNX files: written from any torch module, and opened in onnxruntime, for which torch is not needed."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from manylabel.errors import ConfigError
+from manylabel.extras import require
+from manylabel.storage import replacing
+
+if TYPE_CHECKING:  # opening a file must not wait for torch
+    from torch import Tensor, nn
+
+__all__ = ["open_session", "write_onnx"]
+
+MOST_BYTES = 1.9e9  # an ONNX file holds 2 GB at most
+
+
+def open_session(path: str | Path, *, num_threads: int | None = None) -> Any:  # noqa: ANN401 - onnxruntime has no types
+    """Open an ONNX file on the CPU.
+
+    Args:
+        path: The file.
+        num_threads: Threads of one session; as many as there are cores when left out.
+
+    Returns:
+        An ``onnxruntime.InferenceSession``.
+
+    Raises:
+        MissingExtraError: onnxruntime is not installed.
+    """
+    onnxruntime = require("onnxruntime", extra="onnx")
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = (os.cpu_count() or 1) if num_threads is None else num_threads
+    options.inter_op_num_threads = 1  # the layers of a model stand in a row
+    options.log_severity_level = 3  # errors only
+    # a thread that waits must not burn the core on which pictures are decoded meanwhile
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+
+def write_onnx(
+    module: nn.Module,
+    images: Tensor,
+    path: str | Path,
+    *,
+    name: str,
+    outputs: Sequence[str] | None = None,
+    dynamic_axes: Sequence[int] = (0,),
+    metadata: Mapping[str, str] | None = None,
+) -> None:
+    """Write a module as an ONNX file, replacing one that is there.
+
+    Args:
+        module: What to write, in eval mode, on the CPU; its one input is called ``images``.
+        images: An example of the input; two pictures, because exporters take a batch of one for a constant.
+        path: Where.
+        name: What to call the module in errors.
+        outputs: What the outputs are called.
+        dynamic_axes: The axes of the input whose length is free.
+        metadata: What the file says of itself.
+
+    Raises:
+        MissingExtraError: onnxscript is not installed.
+        ConfigError: The module cannot be exported.
+
+    Examples:
+        >>> import tempfile
+        >>> import torch
+        >>> file = Path(tempfile.mkdtemp()) / "flat.onnx"
+        >>> write_onnx(torch.nn.Flatten(), torch.zeros(2, 3, 4), file, name="flat", outputs=["flat"])
+        >>> open_session(file).run(None, {"images": torch.zeros(5, 3, 4).numpy()})[0].shape
+        (5, 12)
+    """
+    import torch
+
+    require("onnxscript", extra="onnx")
+    num_bytes = sum(weight.numel() * 4 for weight in module.state_dict().values())
+    if num_bytes > MOST_BYTES:
+        raise ConfigError(f"{name} has {num_bytes / 1e9:.1f} GB of weights, more than one ONNX file can hold")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about the exporter's own inside
+            program = torch.onnx.export(
+                module,
+                (images,),
+                input_names=["images"],
+                output_names=outputs,
+                dynamic_shapes=(dict.fromkeys(dynamic_axes, torch.export.Dim.DYNAMIC),),
+                dynamo=True,
+                verbose=False,
+            )
+    except Exception as error:
+        raise ConfigError(f"{name} cannot be exported to ONNX: {type(error).__name__}: {error}") from error
+    if program is None:  # only when torch writes the file itself
+        raise ConfigError(f"{name} cannot be exported to ONNX: torch gave nothing")
+    program.model.metadata_props.update(metadata or {})
+    with replacing(path, overwrite=True) as temporary:
+        program.save(temporary, external_data=False)

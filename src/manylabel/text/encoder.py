@@ -1,0 +1,91 @@
+"""What turns text into vectors, and the vectors of labels: texts of each label, encoded and averaged.
+
+Letters in shape comments: L labels, n texts, E text dimensions.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from manylabel.errors import ConfigError
+from manylabel.types import LabelSpace
+
+__all__ = ["TextEncoder", "check_templates", "encode_labels"]
+
+
+@runtime_checkable
+class TextEncoder(Protocol):
+    """Text to vectors.
+
+    Attributes:
+        name: How `open_encoder` finds it again; saved with a model.
+        templates: The sentences that suit it best, with ``{label}`` in each.
+    """
+
+    name: str
+    templates: tuple[str, ...]
+
+    def encode(self, texts: Sequence[str]) -> Tensor:
+        """Return ``[n, E]``, float32, a vector per text."""
+        ...
+
+
+def encode_labels(encoder: TextEncoder, labels: LabelSpace, *, templates: Sequence[str] | None = None) -> Tensor:
+    """Return a vector per label: the average over its sentences.
+
+    There is one for each template and, where a label has one, its description. Each sentence counts the
+    same, whatever the length of its vector. Results have a length of sqrt(E), so that a number in them is about 1, as
+    layers expect of their input.
+
+    Args:
+        encoder: What encodes.
+        labels: The labels; display names go into the sentences instead of names, where there are some.
+        templates: Sentences with ``{label}`` in them; the encoder's own when left out.
+
+    Returns:
+        ``[L, E]``.
+
+    Raises:
+        ConfigError: A template has no ``{label}``.
+
+    Examples:
+        >>> from manylabel.text import StoredVectors
+        >>> encoder = StoredVectors(["cat", "dog"], torch.eye(2, 4))
+        >>> encode_labels(encoder, LabelSpace(["dog", "cat"])).tolist()
+        [[0.0, 2.0, 0.0, 0.0], [2.0, 0.0, 0.0, 0.0]]
+    """
+    chosen = check_templates(encoder.templates if templates is None else templates)
+    shown = [labels.display(name) for name in labels]
+    described = [position for position, name in enumerate(labels) if labels.descriptions.get(name, "").strip()]
+    texts = [template.replace("{label}", name) for template in chosen for name in shown]
+    texts += [labels.descriptions[labels[position]] for position in described]
+    vectors = F.normalize(encoder.encode(texts).float(), dim=1)  # [templates * L + descriptions, E]
+    owners = torch.tensor([*list(range(len(labels))) * len(chosen), *described], dtype=torch.int64)
+    sums = vectors.new_zeros(len(labels), vectors.shape[1]).index_add(0, owners, vectors)
+    return F.normalize(sums, dim=1) * math.sqrt(vectors.shape[1])
+
+
+def check_templates(templates: Sequence[str]) -> tuple[str, ...]:
+    """Return the templates, or raise unless there is one and each has a place for the label.
+
+    Raises:
+        ConfigError: There is none, or one has no ``{label}``.
+
+    Examples:
+        >>> check_templates(["a photo of"])
+        Traceback (most recent call last):
+        manylabel.errors.ConfigError: a template needs {label} where the label goes, got 'a photo of'; ...
+    """
+    if isinstance(templates, str) or not templates:
+        raise ConfigError(f"templates must be a list of at least one sentence with {{label}} in it, got {templates!r}")
+    for template in templates:
+        if "{label}" not in template:
+            raise ConfigError(
+                f"a template needs {{label}} where the label goes, got {template!r}; "
+                "write, for example, 'a photo of a {label}'"
+            )
+    return tuple(templates)

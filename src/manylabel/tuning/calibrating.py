@@ -1,0 +1,169 @@
+"""Calibration fitted to data: a temperature for all labels, or Platt's two numbers for each.
+
+Guo et al., "On Calibration of Modern Neural Networks" (ICML 2017); Platt, "Probabilistic Outputs for Support Vector
+Machines" (1999), with his softened targets, so that a label that is told perfectly gets no score of 0 or 1. Both fits
+are convex; Newton's steps, halved where they would make it worse, find the one answer.
+
+Letters in shape comments: N pictures, L labels.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+__all__ = ["PlattFit", "fit_platt", "fit_temperature"]
+
+STEPS = 40
+BLOCK = 20_000_000  # entries [N, labels] that are worked on at once
+
+
+class PlattFit(NamedTuple):
+    """Platt's numbers.
+
+    Attributes:
+        scale: ``[L]``, what a logit is multiplied with.
+        shift: ``[L]``, what is added.
+        fitted: ``[L]``, true where the data sufficed; elsewhere scale is 1 and shift 0.
+    """
+
+    scale: Tensor
+    shift: Tensor
+    fitted: Tensor
+
+
+def fit_temperature(logits: Tensor, targets: Tensor, known: Tensor, *, single_label: bool = False) -> float:
+    """Find the temperature that makes the truth most likely.
+
+    Args:
+        logits: ``[N, L]``.
+        targets: ``[N, L]``, true where a label is present.
+        known: ``[N, L]``, true where that is known.
+        single_label: Whether scores are a softmax over labels.
+
+    Returns:
+        What logits are to be divided by.
+
+    Examples:
+        >>> logits = torch.tensor([[4.0], [4.0], [4.0], [-4.0]])
+        >>> targets = torch.tensor([[True], [True], [False], [False]])
+        >>> round(fit_temperature(logits, targets, torch.ones_like(targets)), 2)
+        3.64
+    """
+    values, truth = logits.double(), targets.double()
+    weights = known.double()
+
+    def loss(scale: Tensor) -> Tensor:
+        if single_label:
+            return -(truth * (values * scale).log_softmax(dim=1)).sum()
+        return (weights * F.binary_cross_entropy_with_logits(values * scale, truth, reduction="none")).sum()
+
+    scale, current = torch.ones((), dtype=torch.float64), loss(torch.ones((), dtype=torch.float64))
+    for _ in range(STEPS):
+        slope, bend = _temperature_slopes(values * scale, values, truth, weights, single_label=single_label)
+        step = slope / bend.clamp(min=1e-12)
+        for halving in range(20):
+            tried = (scale - step * 0.5**halving).clamp(min=1e-3, max=1e3)
+            if (better := loss(tried)) < current:
+                break
+        else:
+            break
+        scale, current = tried, better
+    return float(1 / scale)
+
+
+def _temperature_slopes(
+    scaled: Tensor, values: Tensor, truth: Tensor, weights: Tensor, *, single_label: bool
+) -> tuple[Tensor, Tensor]:
+    """Return the first and second derivative of the loss by the scale."""
+    if single_label:
+        scores = scaled.softmax(dim=1)
+        mean = (scores * values).sum(dim=1, keepdim=True)
+        return ((scores - truth) * values).sum(), (scores * (values - mean).square()).sum()
+    scores = scaled.sigmoid()
+    slope = (weights * (scores - truth) * values).sum()
+    return slope, (weights * scores * (1 - scores) * values.square()).sum()
+
+
+def fit_platt(logits: Tensor, targets: Tensor, known: Tensor, *, min_positives: int = 10) -> PlattFit:
+    """Find the scale and shift of each label that make the truth most likely.
+
+    Args:
+        logits: ``[N, L]``.
+        targets: ``[N, L]``, true where a label is present.
+        known: ``[N, L]``, true where that is known.
+        min_positives: A label with fewer pictures that have it, or that lack it, is not fitted; nor is one of which
+            higher logits mean less.
+
+    Returns:
+        Scale and shift of each label.
+
+    Examples:
+        >>> logits = torch.tensor([[-3.0], [-1.0], [1.0], [3.0]])
+        >>> fit = fit_platt(logits, torch.tensor([[False], [True], [True], [True]]), logits < 9, min_positives=1)
+        >>> fit.fitted.item(), fit.shift.item() > 0
+        (True, True)
+    """
+    size = max(1, BLOCK // max(1, len(logits)))
+    blocks = zip(*(torch.split(matrix, size, dim=1) for matrix in (logits, targets, known)), strict=True)
+    parts = [_fit_block(*block, min_positives=min_positives) for block in blocks]
+    return PlattFit(*(torch.cat(columns) for columns in zip(*parts, strict=True)))
+
+
+def _fit_block(logits: Tensor, targets: Tensor, known: Tensor, *, min_positives: int) -> PlattFit:
+    """Fit some labels, all at once."""
+    weights = known.double()
+    positives, negatives = ((known & chosen).sum(dim=0).double() for chosen in (targets, ~targets))  # [L]
+    soft = torch.where(targets, (positives + 1) / (positives + 2), 1 / (negatives + 2))
+    count = weights.sum(dim=0).clamp(min=1)
+    centre = (weights * logits.double()).sum(dim=0) / count
+    spread = ((weights * (logits.double() - centre).square()).sum(dim=0) / count).sqrt().clamp(min=1e-6)
+    values = (logits.double() - centre) / spread
+    scale, shift = spread.clone(), centre.clone()  # as if nothing were changed
+    loss = _platt_loss(values, soft, weights, scale, shift)
+    for _ in range(STEPS):
+        step = _platt_step(values, soft, weights, scale, shift)
+        length = torch.ones_like(loss)
+        for _ in range(12):
+            tried = scale - length * step[0], shift - length * step[1]
+            new = _platt_loss(values, soft, weights, *tried)
+            worse = ~(new <= loss)
+            if not worse.any():
+                break
+            length = torch.where(worse, length / 2, length)
+        gained = torch.where(worse, 0.0, loss - new)
+        scale, shift, loss = (
+            torch.where(worse, old, now) for old, now in ((scale, tried[0]), (shift, tried[1]), (loss, new))
+        )
+        if float(gained.max()) < 1e-10 * float(count.max()):
+            break
+    fitted = (positives >= min_positives) & (negatives >= min_positives) & (scale > 1e-3 * spread)
+    final = scale / spread
+    return PlattFit(
+        torch.where(fitted, final, 1.0).float(), torch.where(fitted, shift - final * centre, 0.0).float(), fitted
+    )
+
+
+def _platt_loss(values: Tensor, soft: Tensor, weights: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+    losses = F.binary_cross_entropy_with_logits(values * scale + shift, soft, reduction="none")
+    return (weights * losses).sum(dim=0)
+
+
+def _platt_step(values: Tensor, soft: Tensor, weights: Tensor, scale: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
+    """Return Newton's step of scale and shift, from the 2 x 2 system of each label."""
+    scores = (values * scale + shift).sigmoid()
+    errors, bends = weights * (scores - soft), weights * scores * (1 - scores)
+    slope_scale, slope_shift = (errors * values).sum(dim=0), errors.sum(dim=0)
+    scale_scale, both, shift_shift = (
+        (bends * values.square()).sum(0) + 1e-9,
+        (bends * values).sum(0),
+        bends.sum(0) + 1e-9,
+    )
+    determinant = (scale_scale * shift_shift - both.square()).clamp(min=1e-12)
+    return (
+        (shift_shift * slope_scale - both * slope_shift) / determinant,
+        (scale_scale * slope_shift - both * slope_scale) / determinant,
+    )

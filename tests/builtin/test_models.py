@@ -1,0 +1,50 @@
+from pathlib import Path
+
+import pytest
+
+import manylabel.builtin.models as models_module
+from manylabel.builtin import builtin_models, local_model, sample_photos
+from manylabel.classifier import find_model
+from manylabel.decode import picture_size
+from manylabel.errors import ModelFormatError
+
+
+def test_a_builtin_model_is_found_by_its_name(tmp_path, monkeypatch):
+    (tmp_path / "pets").mkdir()
+    (tmp_path / "pets" / "config.json").touch()
+    monkeypatch.setattr(models_module, "FOLDER", tmp_path)
+    assert builtin_models() == ["builtin:pets"]
+    assert local_model("builtin:pets") == find_model("builtin:pets") == tmp_path / "pets"
+    with pytest.raises(ModelFormatError, match=r"no model 'builtin:pet' .* did you mean 'builtin:pets'"):
+        local_model("builtin:pet")
+
+
+def test_a_name_cannot_leave_the_package(tmp_path, monkeypatch):
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "config.json").touch()
+    (tmp_path / "inside").mkdir()
+    monkeypatch.setattr(models_module, "FOLDER", tmp_path / "inside")
+    with pytest.raises(ModelFormatError, match="ships with this version"):
+        local_model("builtin:../outside")
+
+
+def test_a_run_stands_for_its_model(tmp_path):
+    assert local_model(tmp_path) == tmp_path
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").touch()
+    assert local_model(str(tmp_path)) == tmp_path / "model"
+    assert local_model(tmp_path / "no such") is None
+
+
+def test_sample_photos_are_small_and_their_licence_lies_beside_them():
+    photos = sample_photos()
+    assert all(photo.stat().st_size < 100_000 for photo in photos)
+    licence = (photos[0].parent / "LICENCE.md").read_text(encoding="utf-8")
+    assert all(photo.name in licence for photo in photos)
+    assert all(min(picture_size(photo)) >= 300 for photo in photos)
+
+
+def test_a_builtin_model_is_at_most_five_megabytes():
+    folders = [local_model(name) for name in builtin_models()]
+    sizes = [sum(file.stat().st_size for file in Path(folder).iterdir()) for folder in folders]
+    assert all(size <= 5_000_000 for size in sizes)

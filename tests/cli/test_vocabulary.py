@@ -1,0 +1,72 @@
+"""`manylabel vocabulary`: list, add and remove labels of a saved model."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from manylabel import heads
+from manylabel.classifier import Classifier, TextVocabulary
+from manylabel.cli.main import app
+from manylabel.errors import ConfigError, LabelError
+
+
+@pytest.fixture
+def model(tmp_path):
+    vectors = np.random.default_rng(0).normal(size=(4, 5)).astype(np.float32)
+    np.savez(tmp_path / "vectors.npz", labels=["cat", "dog", "tram", "fire truck"], vectors=vectors)
+    text = {"text_vectors": torch.from_numpy(vectors[:2])}
+    made = Classifier.create(
+        "resnet10t", head=heads.TextMapHead, labels=["cat", "dog"], head_settings=text, pretrained=False
+    )
+    made.text = TextVocabulary(f"npz:{tmp_path / 'vectors.npz'}", ("{label}",), trained=("cat", "dog"))
+    return made.save(tmp_path / "model")
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, ["vocabulary", *map(str, arguments)], catch_exceptions=False)
+
+
+def listed(model):
+    return {row["label"]: row["trained"] for row in json.loads(run(model, "ls", "--json").stdout)}
+
+
+def test_adds_lists_and_removes(model, tmp_path):
+    assert "now has 4 labels (+2)" in run(model, "add", "tram", "fire truck", "cat").stdout
+    assert listed(model) == {"cat": True, "dog": True, "tram": False, "fire truck": False}
+    assert "by its text" in run(model, "ls").stdout
+    assert "now has 2 labels (-2)" in run(model, "rm", "tram", "cat").stdout
+    assert listed(model) == {"dog": True, "fire truck": False}
+    run(model, "add", "cat")
+    assert listed(model)["cat"]  # it was trained on, though it was gone for a while
+
+
+def test_reads_labels_from_a_file_and_writes_elsewhere(model, tmp_path):
+    (tmp_path / "new.txt").write_text("tram\n")
+    run(model, "add", "--from", tmp_path / "new.txt", "--out", tmp_path / "other")
+    assert list(listed(tmp_path / "other")) == ["cat", "dog", "tram"]
+    assert list(listed(model)) == ["cat", "dog"]
+
+
+def test_refuses_what_makes_no_sense(model, tmp_path):
+    with pytest.raises(ConfigError, match="name at least one label"):
+        run(model, "add")
+    with pytest.raises(LabelError, match="the model has no label 'tarm'"):
+        run(model, "rm", "tarm")
+    with pytest.raises(ConfigError, match="leave one in"):
+        run(model, "rm", "cat", "dog")
+    with pytest.raises(LabelError, match="no vector for 'boat'"):
+        run(model, "add", "boat")
+    with pytest.raises(ConfigError, match="there is no file of labels"):
+        run(model, "add", "--from", tmp_path / "none.txt")
+    assert list(listed(model)) == ["cat", "dog"]
+
+
+def test_says_which_recipe_to_use_where_labels_are_fixed(tmp_path):
+    made = Classifier.create("resnet10t", head=heads.LinearHead, labels=["cat"], pretrained=False)
+    folder = made.save(tmp_path / "model")
+    assert "was not trained with the recipe zero_shot" in run(folder, "ls").stdout
+    with pytest.raises(ConfigError, match="use the recipe zero_shot"):
+        run(folder, "add", "tram")

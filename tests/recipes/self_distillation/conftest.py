@@ -1,0 +1,26 @@
+"""Settings of a run of self-distillation that takes a second or two."""
+
+import pytest
+
+from manylabel.recipes.self_distillation import lessons
+
+
+@pytest.fixture
+def brief(quick):
+    return {
+        **quick,
+        "head": "linear",
+        "epochs": 3,
+        "teacher_epochs": 2,
+        "k": 2,
+        "executor": "sequential",
+        "baseline": False,
+        "retries": 0,
+    }
+
+
+@pytest.fixture
+def undrawn(monkeypatch):
+    """Leave out the drawing of the label graph, which takes longer than all the rest."""
+    monkeypatch.setattr(lessons, "draw_graph", lambda graph, partitions: None)
+    monkeypatch.setattr(lessons, "write_drawing", lambda figure, path, overwrite: path.touch())

@@ -1,0 +1,191 @@
+"""The recipe from pictures to a student, in one process."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+import yaml
+
+from manylabel.classifier import Classifier
+from manylabel.data import scenes
+from manylabel.errors import ConfigError
+from manylabel.recipes import LinearProbe, SelfDistillation, TrainAndVal, linear_probe, self_distillation
+from manylabel.recipes.planning import plan
+from manylabel.recipes.self_distillation import recipe as recipe_module
+from manylabel.recipes.self_distillation.merging import OnlineTeachers
+from manylabel.types import FeatureBatch
+
+pytestmark = pytest.mark.usefixtures("undrawn")
+
+
+def weights(folder):
+    return Classifier.load(folder).state_dict()
+
+
+def equal(one, other):
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_a_run_tells_the_whole_story(brief, sets, tmp_path):
+    settings = SelfDistillation(**{**brief, "baseline": True}, out=tmp_path / "run")
+    run = self_distillation(settings, sets=sets)
+    names = ["co-01", "co-02", "dis-01", "dis-02"]
+    assert sorted(path.name for path in (run.path / "teachers").iterdir()) == names
+    story = json.loads((run.path / "summary.json").read_text())
+    assert [teacher["name"] for teacher in story["teachers"]] == names
+    assert story["baseline"]["epochs"] == round(story["budget"])
+    assert story["student"]["epochs"] == 3
+    partitions = json.loads((run.path / "partitions.json").read_text())
+    for side in partitions["sides"]:
+        labels = [Classifier.load(run.path / "teachers" / name / "model").labels.names for name in names]
+        assert [list(each) for each in labels if list(each) in side["subsets"]]
+        judged = [each for each in story["teachers"] if each["name"].startswith(side["name"])]
+        expected = sum(each["mAP"] * each["judged"] for each in judged) / sum(each["judged"] for each in judged)
+        assert story["sides"][side["name"]] == pytest.approx(expected)
+    table = (run.path / "summary.md").read_text()
+    assert all(f"| {name} |" in table for name in [*names, "student", "baseline", "co teachers together"])
+    assert not (run.path / "teacher-logits").exists()
+    assert yaml.safe_load((run.path / "teachers/co-01/config.yaml").read_text())["epochs"] == 2
+
+
+def test_without_weight_the_student_is_a_plain_model(brief, sets, tmp_path):
+    settings = SelfDistillation(**brief, out=tmp_path / "run", distillation_weight=0.0)
+    run = self_distillation(settings, sets=sets)
+    common = {name: value for name, value in brief.items() if name in LinearProbe.__dataclass_fields__}
+    plain = linear_probe(LinearProbe(**common, out=tmp_path / "plain"), sets=sets)
+    assert equal(weights(run.model), weights(plain.model))
+
+
+def test_the_baseline_is_a_plain_model_of_the_same_budget(brief, sets, tmp_path):
+    run = self_distillation(SelfDistillation(**{**brief, "baseline": True}, out=tmp_path / "run"), sets=sets)
+    epochs = json.loads((run.path / "summary.json").read_text())["baseline"]["epochs"]
+    common = {name: value for name, value in brief.items() if name in LinearProbe.__dataclass_fields__}
+    plain = linear_probe(LinearProbe(**{**common, "epochs": epochs}, out=tmp_path / "plain"), sets=sets)
+    assert equal(weights(run.path / "baseline/model"), weights(plain.model))
+
+
+def test_whole_is_plain_self_distillation(brief, sets, tmp_path):
+    run = self_distillation(SelfDistillation(**brief, out=tmp_path / "run", partition="whole"), sets=sets)
+    teacher = Classifier.load(run.path / "teachers/whole-01/model")
+    assert teacher.labels.names == sets.train.labels.names
+    assert not equal(teacher.state_dict(), weights(run.model))
+    story = json.loads((run.path / "summary.json").read_text())
+    shown = (sets.train.targets.labels_per_picture > 0).sum()
+    assert story["teachers"][0]["pictures"] == shown
+    assert story["budget"] == pytest.approx(3 + 2 * shown / len(sets.train))
+
+
+@pytest.mark.parametrize("views", [1, 2])
+def test_cached_and_online_teachers_teach_the_same(brief, sets, tmp_path, views):
+    cached, online = (
+        self_distillation(SelfDistillation(**brief, out=tmp_path / logits, logits=logits, views=views), sets=sets)
+        for logits in ("cached", "online")
+    )
+    one, other = weights(cached.model), weights(online.model)
+    assert all(torch.allclose(one[name], other[name], atol=1e-5) for name in one)
+
+
+def test_no_picture_passes_the_backbone_twice(brief, sets, tmp_path, monkeypatch):
+    monkeypatch.setenv("MANYLABEL_CACHE", str(tmp_path / "cache"))
+    from manylabel.training.feature_pass import FeaturePass
+
+    passed = []
+    real = FeaturePass._features
+    monkeypatch.setattr(
+        FeaturePass, "_features", lambda self, batch, kind: passed.append(len(batch)) or real(self, batch, kind)
+    )
+    monkeypatch.setattr(Classifier, "forward", lambda self, images: pytest.fail("a picture passes the whole model"))
+    self_distillation(SelfDistillation(**{**brief, "baseline": True}, out=tmp_path / "run"), sets=sets)
+    assert sum(passed) == len(sets.train) + len(sets.val)
+
+
+def test_finetune_asks_teachers_online_and_leaves_their_statistics_alone(brief, sets, tmp_path, monkeypatch):
+    asked = []
+
+    class Watched(OnlineTeachers):
+        def __init__(self, sides, labels):
+            super().__init__(sides, labels)
+            self.before = [{n: v.clone() for n, v in each.state_dict().items()} for side in sides for each in side]
+            asked.append(self)
+
+    monkeypatch.setattr(recipe_module, "OnlineTeachers", Watched)
+    run = self_distillation(
+        SelfDistillation(**brief, out=tmp_path / "run", training="finetune", partition="co"), sets=sets
+    )
+    (teachers,) = asked
+    after = [each.state_dict() for side in teachers.sides for each in side]
+    assert all(equal(one, other) for one, other in zip(teachers.before, after, strict=True))
+    assert not any(each.training for side in teachers.sides for each in side)
+    start = weights(run.model)
+    assert any("running_mean" in name and not torch.equal(start[name], after[0][name]) for name in start)
+
+
+def test_finetune_without_augmentation_caches_what_teachers_say(brief, sets, tmp_path):
+    same = {"training": "finetune", "partition": "co", "augment": False, "freeze_epochs": 1}
+    cached, online = (
+        self_distillation(SelfDistillation(**brief, **same, out=tmp_path / logits, logits=logits), sets=sets)
+        for logits in ("auto", "online")
+    )
+    one, other = weights(cached.model), weights(online.model)
+    assert all(torch.allclose(one[name], other[name], atol=1e-3) for name in one if one[name].is_floating_point())
+
+
+def test_what_is_unknown_is_not_taken_for_absent(brief, tmp_path):
+    drawn = scenes(30, size=64, unknown=0.5)
+    sets = TrainAndVal(drawn.split("train"), drawn.split("val"))
+    absent = TrainAndVal(replace(sets.train, targets=replace(sets.train.targets, unknown=None)), sets.val)
+    runs = [
+        self_distillation(SelfDistillation(**brief, out=tmp_path / name, partition="whole"), sets=pictures)
+        for name, pictures in (("unknown", sets), ("absent", absent))
+    ]
+    for model in ("model", "teachers/whole-01/model"):
+        unknown, taken_for_absent = (Classifier.load(run.path / model).head.linear.bias.mean() for run in runs)
+        assert unknown > taken_for_absent  # what was never said to be absent is thought more likely
+
+
+def test_more_groups_than_a_teacher_has_labels_are_as_many_as_it_has(brief, sets, tmp_path):
+    heads = {"head": "ml_decoder", "head_settings": {"num_groups": 20, "width": 16, "num_heads": 2, "feedforward": 16}}
+    settings = SelfDistillation(**{**brief, **heads, "epochs": 1, "teacher_epochs": 1}, out=tmp_path / "run")
+    run = self_distillation(settings, sets=sets)
+    teachers = [Classifier.load(folder / "model") for folder in sorted((run.path / "teachers").iterdir())]
+    assert [each.head.num_groups for each in teachers] == [min(20, len(each.labels)) for each in teachers]
+    assert Classifier.load(run.model).head.num_groups == 20
+
+
+def test_single_labels_are_refused(brief, sets, tmp_path):
+    with pytest.raises(ConfigError, match="pictures with one label each have none"):
+        self_distillation(SelfDistillation(**brief, out=tmp_path / "run", single_label=True), sets=sets)
+
+
+def test_a_plan_counts_teachers_student_and_baseline(brief, sets, tmp_path):
+    settings = SelfDistillation(**{**brief, "baseline": True}, out=tmp_path / "run")
+    found = plan(settings, sets=sets)
+    assert found.total_epochs == settings.total_epochs(sets.train) > 2 * 3
+    assert found.total_seconds == pytest.approx(found.feature_seconds + found.total_epochs * found.epoch_seconds)
+
+
+def test_a_finished_run_is_left_as_it_is_and_can_be_replaced(brief, sets, tmp_path):
+    settings = SelfDistillation(**brief, out=tmp_path / "run", partition="co")
+    run = self_distillation(settings, sets=sets)
+    written = (run.model / "model.safetensors").stat().st_mtime_ns
+    self_distillation(settings, sets=sets, resume=True)
+    assert (run.model / "model.safetensors").stat().st_mtime_ns == written
+    self_distillation(settings, sets=sets, overwrite=True)
+    assert (run.model / "model.safetensors").stat().st_mtime_ns > written
+
+
+def test_batches_of_features_say_which_view_they_are(sets, quick, tmp_path):
+    from manylabel.recipes.building import build_classifier
+    from manylabel.recipes.loading import cache_sets
+    from manylabel.training import FeatureLoader
+
+    settings = LinearProbe(**quick, head="linear", views=2)
+    cached = cache_sets(build_classifier(settings, sets, frozen=True), sets, settings).train
+    seen = set()
+    for batch in FeatureLoader(cached, batch_size=5, shuffle=True):
+        assert isinstance(batch, FeatureBatch)
+        (stage,) = cached.read(batch.indices.numpy(), batch.views.numpy())
+        assert torch.equal(stage, batch.features[0])
+        seen |= set(batch.views.tolist())
+    assert seen == {0, 1}

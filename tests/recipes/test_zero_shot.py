@@ -1,0 +1,79 @@
+"""The recipe zero_shot, from settings to a model that answers for new labels, with a stand-in encoder."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from manylabel.classifier import Classifier
+from manylabel.errors import ConfigError
+from manylabel.recipes import RECIPES, ZeroShot, zero_shot
+from manylabel.recipes.new_label_bias import EVERYDAY
+from manylabel.recipes.planning import plan
+from manylabel.recipes.resolving import resolve
+
+PICTURE = np.full((64, 64, 3), 100, dtype=np.uint8)
+SMALL = {"width": 16, "num_heads": 2, "feedforward": 16}
+
+
+@pytest.fixture
+def text(quick, sets, tmp_path):
+    """Quick settings with an encoder that knows the labels of the scenes, everyday things and a tram."""
+    names = list(dict.fromkeys([*sets.train.labels, *EVERYDAY, "tram"]))
+    vectors = np.random.default_rng(0).normal(size=(len(names), 8))
+    np.savez(tmp_path / "vectors.npz", labels=names, vectors=vectors)
+    return quick | {"encoder": f"npz:{tmp_path / 'vectors.npz'}", "out": tmp_path / "run"}
+
+
+HEADS = {
+    "full": {"head_settings": SMALL},
+    "groups": {"head_settings": SMALL | {"num_groups": 4}},
+    "text_map": {"head": "text_map"},
+    "conse": {"head": "conse"},
+}
+
+
+@pytest.mark.parametrize("case", HEADS)
+def test_trains_judges_and_answers_for_new_labels(case, text, sets):
+    run = zero_shot(ZeroShot(**text, **HEADS[case], unseen="random:6"), sets=sets)
+    model = Classifier.load(run.model)
+    found = json.loads((run.path / "zero_shot.json").read_text())
+    assert len(found["unseen"]) == 6
+    assert set(found["unseen"]).isdisjoint(model.labels)
+    assert tuple(found["seen"]) == model.labels.names == model.text.trained
+    assert 0 < found["zsl"]["mAP"]["value"] < 1
+    assert found["bias"] == model.text.new_label_bias != 0
+    mixed = model.predict(PICTURE, labels=["tram", found["unseen"][0], model.labels[0]])
+    assert mixed.scores.shape == (1, 3)
+
+
+def test_all_labels_can_be_seen_and_the_bias_comes_from_everyday_things(text, sets):
+    run = zero_shot(ZeroShot(**text, head_settings=SMALL), sets=sets)
+    model = Classifier.load(run.model)
+    assert model.labels.names == sets.train.labels.names
+    assert model.text.new_label_bias != 0
+    assert not (run.path / "zero_shot.json").exists()
+
+
+def test_the_augmentation_changes_training_and_leaves_nothing_in_the_model(text, sets, tmp_path):
+    heads = []
+    for number, changes in enumerate([{}, {"random_queries": 0, "query_noise": 0.0}]):
+        settings = ZeroShot(**text | {"out": tmp_path / str(number), "epochs": 1}, head_settings=SMALL, **changes)
+        heads.append(Classifier.load(zero_shot(settings, sets=sets).model).head.state_dict())
+    assert heads[0].keys() == heads[1].keys()
+    assert not torch.equal(heads[0]["embed.weight"], heads[1]["embed.weight"])
+
+
+def test_flags_plan_and_mistakes(text, sets):
+    flags = {"data": "scenes:30", "unseen": "random:3", "head.num_groups": "5", "query_noise": "0", "encoder": "npz:x"}
+    settings = resolve(RECIPES["zero_shot"], flags)
+    assert (settings.head_settings, settings.query_noise) == ({"num_groups": 5}, 0.0)
+    planned = plan(ZeroShot(**text, head_settings=SMALL, unseen="random:3"), sets=sets)
+    assert planned.num_labels == 21
+    with pytest.raises(ConfigError, match="leave single_label out"):
+        ZeroShot(data="scenes:30", single_label=True)
+    with pytest.raises(ConfigError, match="conse"):
+        ZeroShot(data="scenes:30", head="linear")
+    with pytest.raises(ConfigError, match=r"needs \{label\}"):
+        ZeroShot(**text, templates="a photo").vocabulary(sets.train.labels)

@@ -1,0 +1,160 @@
+"""The report, as text and in a browser."""
+
+import json
+
+import pytest
+from selenium.webdriver.common.by import By
+from typer.testing import CliRunner
+
+from manylabel.cli.main import app
+from manylabel.data import load
+from manylabel.errors import ConfigError, OutputExistsError
+from manylabel.evaluation import evaluate, score
+from manylabel.runs import Run, heat_thumbnails, judge_run, report_page
+from tiny_runs import make_run
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    root = tmp_path_factory.mktemp("runs")
+    return [make_run(root / name, head=name).path for name in ("linear", "residual_attention")]
+
+
+def report(*arguments):
+    return CliRunner().invoke(app, ["report", *map(str, arguments), "--draws", "30"], catch_exceptions=False)
+
+
+def test_the_numbers_are_those_of_an_evaluation(folders):
+    judged = judge_run(Run.read(folders[0]), draws=0)
+    expected = evaluate(score(judged.model, load("scenes:30").split("val")), draws=0)
+    assert judged.evaluation.measures["mAP"].value == pytest.approx(expected.measures["mAP"].value)
+    assert judged.evaluation.model == "linear"
+    assert judged.cost.parameters == sum(each.numel() for each in judged.model.parameters())
+
+
+def test_scores_are_kept_until_the_model_changes(tmp_path, monkeypatch):
+    import os
+
+    from manylabel.runs import judging
+
+    folder = make_run(tmp_path / "run")
+    calls = []
+    monkeypatch.setattr(judging, "score", lambda *given, **named: (calls.append(given), score(*given, **named))[1])
+    first, second = (judge_run(Run.read(folder.path), draws=0) for _ in range(2))
+    assert len(calls) == 1
+    assert (first.scored.scores - second.scored.scores).abs().max() < 1e-6
+    os.utime(folder.model / "model.safetensors", (2**31, 2**31))
+    judge_run(Run.read(folder.path), draws=0)
+    assert len(calls) == 2
+
+
+def test_a_run_with_kept_scores_can_be_overwritten(tmp_path):
+    from manylabel.training import RunFolder
+
+    folder = make_run(tmp_path / "run")
+    judge_run(Run.read(folder.path), draws=0)
+    assert (folder.path / "scores.npz").is_file()
+    assert not RunFolder.open(folder.path, overwrite=True).is_finished
+
+
+def test_the_page_of_two_runs_opens_from_disk_and_sorts(browser, tmp_path, folders):
+    page = tmp_path / "report.html"
+    result = report(*folders, "--out", page)
+    assert result.stdout == f"Wrote {page}\n"
+    assert page.stat().st_size < 3_000_000
+    browser.get_log("browser")
+    browser.get_log("performance")
+    browser.get(page.as_uri())
+    assert browser.find_element(By.TAG_NAME, "h1").text == "2 runs side by side"
+    heads = [head.text for head in browser.find_elements(By.TAG_NAME, "h2")]
+    assert [head for head in heads if head != "Labels against labels"][:4] == [
+        "Measures side by side",
+        "Labels side by side",
+        "Cost against accuracy",
+        "What was trained on what",
+    ]
+    assert heads[-1] == "Settings and environment"
+    table = next(each for each in browser.find_elements(By.TAG_NAME, "table") if "best - worst" in each.text)
+    buttons = table.find_elements(By.CSS_SELECTOR, "th button")
+    buttons[1].click()
+    counts = [int(cell.text) for cell in table.find_elements(By.CSS_SELECTOR, "tbody td:nth-child(2)")]
+    assert counts == sorted(counts, reverse=True)
+    assert sum(counts) == load("scenes:30").split("val").targets.positives.sum()
+    events = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
+    requests = [event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"]
+    assert all(address.startswith(("file:", "data:")) for address in requests)
+    assert browser.get_log("browser") == []
+
+
+def test_no_report_is_wider_than_a_phone(browser, tmp_path, folders):
+    judged = [judge_run(Run.read(folder), draws=0) for folder in folders]
+    browser.set_window_size(500, 900)  # the narrowest that Chromium makes
+    browser.get(report_page(judged).write(tmp_path / "page.html").as_uri())
+    size = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+    assert browser.execute_script(f"return {size}") == 0
+
+
+def test_a_report_of_one_run_shows_its_pictures_and_settings(folders):
+    html = report_page([judge_run(Run.read(folders[0]), draws=30)]).html()
+    assert "<h1>Run linear</h1>" in html
+    assert "Understood worst" in html
+    assert "resnet10t (frozen, untrained at first)" in html
+    assert "<td>learning_rate</td><td>0.001</td>" in html
+    assert "Which labels come together" in html
+    assert "manylabel train linear_probe --head linear" in html
+
+
+def test_a_run_that_cannot_be_judged_still_shows_its_curves(tmp_path, folders):
+    unfinished = make_run(tmp_path / "unfinished", finished=False, epochs=2)
+    result = report(folders[0], unfinished.path, "--out", tmp_path / "report.html")
+    assert result.exit_code == 0
+    assert "unfinished could not be judged: the run unfinished is not finished" in result.stderr
+    html = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "unfinished could not be judged" in html
+    assert "Command and environment of unfinished" in html
+
+
+def test_runs_of_the_same_name_are_told_apart(tmp_path):
+    for part in ("a", "b"):
+        make_run(tmp_path / part / "run", finished=False)
+    report(tmp_path / "a" / "run", tmp_path / "b" / "run", "--out", tmp_path / "report.html")
+    assert f"Command and environment of {tmp_path / 'b' / 'run'}" in (tmp_path / "report.html").read_text("utf-8")
+
+
+def test_runs_on_other_pictures_are_shown_with_a_warning(tmp_path, folders):
+    other = make_run(tmp_path / "other", data="scenes:20")
+    html = report_page([judge_run(Run.read(folder), draws=0) for folder in (folders[0], other.path)]).html()
+    assert "judged on different pictures" in html
+    assert "Labels side by side" not in html
+
+
+def test_a_report_that_is_there_is_not_replaced(tmp_path, folders):
+    (tmp_path / "report.html").write_text("mine", encoding="utf-8")
+    with pytest.raises(OutputExistsError):
+        report(folders[0], "--out", tmp_path / "report.html")
+
+
+def test_the_inside_of_a_head_is_shown(tmp_path):
+    mixup = make_run(tmp_path / "mixup", head="representation_mixup")
+    experts = make_run(tmp_path / "experts", head="hybrid_sharing", head_settings={"width": 16})
+    html = report_page([judge_run(Run.read(run.path), draws=0) for run in (mixup, experts)]).html()
+    assert "None of the 17 experts is dead" in html
+    assert "Mean share of the earlier layers" in html
+
+
+def test_labels_are_put_against_each_other(tmp_path, folders):
+    labels = load("scenes:30").split("val")
+    first, second = [name for name, count in zip(labels.labels, labels.targets.positives, strict=True) if count][:2]
+    report(*folders, "--out", tmp_path / "report.html", "--pair", f"{first},{second}", "--no-heat-maps")
+    html = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert f"How far {first} and {second} are apart" in html
+    with pytest.raises(ConfigError, match="such as cow,horse, got 'cow'"):
+        report(*folders, "--out", tmp_path / "other.html", "--pair", "cow")
+
+
+def test_heat_maps_stand_beside_the_pictures(folders):
+    judged = judge_run(Run.read(folders[1]), draws=0)
+    plain = report_page([judged]).html()
+    heated = report_page([judged], draw=heat_thumbnails).html()
+    assert "Right: where it looks for" in heated
+    assert len(heated) > len(plain)

@@ -1,0 +1,46 @@
+import pytest
+from typer.testing import CliRunner
+
+from manylabel.cli.main import app
+from manylabel.cost import count_macs
+from manylabel.runs import Run, draw_tradeoff, measure_tradeoff
+from tiny_runs import make_run
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    root = tmp_path_factory.mktemp("runs")
+    make_run(root / "linear", epochs=2)
+    make_run(root / "csra", head="residual_attention", epochs=4)
+    make_run(root / "unfinished", finished=False)
+    return root
+
+
+def test_macs_stand_beside_what_was_reached(root):
+    import torch
+
+    from manylabel.classifier import Classifier
+
+    runs = [Run.read(root / name) for name in ("linear", "csra", "unfinished")]
+    points = measure_tradeoff(runs)
+    assert [(point.run, point.head, point.mean_average_precision) for point in points] == [
+        ("linear", "linear", 0.2),
+        ("csra", "residual_attention", 0.4),
+    ]
+    macs = count_macs(Classifier.load(root / "linear" / "model"), torch.zeros(1, 3, 64, 64))
+    assert points[0].cost == pytest.approx(macs / 1e9)
+    [axes] = draw_tradeoff(points).drawing.axes
+    assert sorted(text.get_text() for text in axes.texts) == ["csra", "linear"]
+
+
+def test_time_is_measured_where_asked_for(root):
+    points = measure_tradeoff([Run.read(root / "linear")], against="time", rounds=1)
+    assert points[0].cost > 0
+
+
+def test_the_command_prints_and_draws(root, tmp_path):
+    arguments = ["runs", "tradeoff", str(root), "--out", str(tmp_path / "a.png")]
+    result = CliRunner().invoke(app, arguments, env={"COLUMNS": "160"}, catch_exceptions=False)
+    assert "residual_attention" in result.stdout
+    assert result.stdout.endswith(f"Wrote {tmp_path / 'a.png'}\n")
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")

@@ -1,0 +1,81 @@
+"""Files of vectors: GloVe, word2vec as text and binary, .npz; and what is not in them."""
+
+import logging
+
+import numpy as np
+import pytest
+import torch
+
+from manylabel.errors import ConfigError, DataError, LabelError
+from manylabel.text import StoredVectors, WordVectors, open_encoder
+
+TABLE = {"fire": [1.0, 0.0, 0.5], "truck": [0.0, 1.0, -2.0], "new-york": [3.0, 3.0, 3.0]}
+
+
+def write_words(path, kind):
+    lines = [" ".join([word, *map(str, vector)]) for word, vector in TABLE.items()]
+    if kind == "glove":
+        path.write_text("\n".join(lines) + "\n")
+    elif kind == "word2vec text":
+        path.write_text("\n".join(["3 3", *lines]) + "\n")
+    else:
+        rows = [word.encode() + b" " + np.array(vector, "<f4").tobytes() + b"\n" for word, vector in TABLE.items()]
+        path.write_bytes(b"3 3\n" + b"".join(rows))
+    return path
+
+
+@pytest.mark.parametrize("kind", ["glove", "word2vec text", "word2vec binary"])
+def test_reads_every_kind_of_file_alike(kind, tmp_path):
+    words = WordVectors.read(write_words(tmp_path / "vectors", kind))
+    assert list(words.rows) == list(TABLE)
+    torch.testing.assert_close(words.vectors, torch.tensor(list(TABLE.values())))
+
+
+def test_averages_the_words_of_a_label(tmp_path):
+    words = open_encoder(f"glove:{write_words(tmp_path / 'vectors.txt', 'glove')}")
+    found = words.encode(["Fire truck", "fire-truck", "New-York", "truck"])
+    torch.testing.assert_close(found[0], torch.tensor([0.5, 0.5, -0.75]))
+    assert torch.equal(found[0], found[1])
+    assert found[2].tolist() == TABLE["new-york"]
+    assert found[3].tolist() == TABLE["truck"]
+
+
+def test_names_unknown_words(tmp_path, caplog):
+    words = WordVectors.read(write_words(tmp_path / "vectors", "glove"))
+    with caplog.at_level(logging.WARNING):
+        assert words.encode(["shiny truck"])[0].tolist() == TABLE["truck"]
+    assert "no vector for shiny of the label 'shiny truck'" in caplog.text
+    with pytest.raises(LabelError, match="any word of 'tram', 'cable car'"):
+        words.encode(["truck", "tram", "cable car"])
+
+
+@pytest.mark.parametrize("content", [b"", b"3 3\nab", b"word not numbers\n", b"one 1 2\ntwo 1\n"])
+def test_rejects_what_is_no_file_of_word_vectors(content, tmp_path):
+    (tmp_path / "vectors").write_bytes(content)
+    with pytest.raises(DataError, match="is not a file of word vectors"):
+        WordVectors.read(tmp_path / "vectors")
+
+
+def test_reads_npz_and_names_what_is_missing(tmp_path):
+    np.savez(tmp_path / "vectors.npz", labels=["cat", "fire truck"], vectors=np.eye(2))
+    stored = open_encoder(f"npz:{tmp_path / 'vectors.npz'}")
+    assert stored.name == f"npz:{tmp_path / 'vectors.npz'}"
+    assert stored.encode(["Fire Truck "]).tolist() == [[0.0, 1.0]]
+    with pytest.raises(LabelError, match=r"no vector for 'dog', 'tram'; there is: cat, fire truck"):
+        stored.encode(["dog", "cat", "tram"])
+
+
+def test_rejects_other_npz_files(tmp_path):
+    np.savez(tmp_path / "other.npz", names=["cat"])
+    (tmp_path / "broken.npz").write_text("no zip")
+    for name in ("other.npz", "broken.npz"):
+        with pytest.raises(DataError, match=r"must be an \.npz file with the arrays labels"):
+            StoredVectors.read(tmp_path / name)
+    with pytest.raises(DataError, match="there is no file of vectors"):
+        StoredVectors.read(tmp_path / "none.npz")
+
+
+@pytest.mark.parametrize("name", ["", "bert", "golve:x", "glove:", "offline:mini"])
+def test_lists_the_encoders_there_are(name):
+    with pytest.raises(ConfigError, match="no text encoder"):
+        open_encoder(name)
