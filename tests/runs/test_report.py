@@ -99,7 +99,7 @@ def test_a_report_of_one_run_shows_its_pictures_and_settings(folders):
     assert "<h1>Run linear</h1>" in html
     assert "Understood worst" in html
     assert "resnet10t (frozen, untrained at first)" in html
-    assert "<td>learning_rate</td><td>0.001</td>" in html
+    assert "<td>backbone</td><td>resnet10t</td>" in html
     assert "Which labels come together" in html
     assert "manylabel train linear_probe --head linear" in html
 
