@@ -1,8 +1,10 @@
 """The report, as text and in a browser."""
 
+import io
 import json
 
 import pytest
+from PIL import Image
 from selenium.webdriver.common.by import By
 from typer.testing import CliRunner
 
@@ -10,7 +12,10 @@ from manylabel.cli.main import app
 from manylabel.data import load
 from manylabel.errors import ConfigError, OutputExistsError
 from manylabel.evaluation import evaluate, score
+from manylabel.page import Columns, Heading, Note
 from manylabel.runs import Run, heat_thumbnails, judge_run, report_page
+from manylabel.runs.insides import head_parts
+from manylabel.runs.side_by_side import side_by_side
 from tiny_runs import make_run
 
 
@@ -57,7 +62,7 @@ def test_a_run_with_kept_scores_can_be_overwritten(tmp_path):
     assert not RunFolder.open(folder.path, overwrite=True).is_finished
 
 
-def test_the_page_of_two_runs_opens_from_disk_and_sorts(browser, tmp_path, folders):
+def test_the_page_of_two_runs_opens_from_disk_sorts_and_fits_a_phone(browser, tmp_path, folders):
     page = tmp_path / "report.html"
     result = report(*folders, "--out", page)
     assert result.stdout == f"Wrote {page}\n"
@@ -84,12 +89,7 @@ def test_the_page_of_two_runs_opens_from_disk_and_sorts(browser, tmp_path, folde
     requests = [event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"]
     assert all(address.startswith(("file:", "data:")) for address in requests)
     assert browser.get_log("browser") == []
-
-
-def test_no_report_is_wider_than_a_phone(browser, tmp_path, folders):
-    judged = [judge_run(Run.read(folder), draws=0) for folder in folders]
     browser.set_window_size(500, 900)  # the narrowest that Chromium makes
-    browser.get(report_page(judged).write(tmp_path / "page.html").as_uri())
     size = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
     assert browser.execute_script(f"return {size}") == 0
 
@@ -99,7 +99,7 @@ def test_a_report_of_one_run_shows_its_pictures_and_settings(folders):
     assert "<h1>Run linear</h1>" in html
     assert "Understood worst" in html
     assert "resnet10t (frozen, untrained at first)" in html
-    assert "<td>learning_rate</td><td>0.001</td>" in html
+    assert "<td>backbone</td><td>resnet10t</td>" in html
     assert "Which labels come together" in html
     assert "manylabel train linear_probe --head linear" in html
 
@@ -123,9 +123,9 @@ def test_runs_of_the_same_name_are_told_apart(tmp_path):
 
 def test_runs_on_other_pictures_are_shown_with_a_warning(tmp_path, folders):
     other = make_run(tmp_path / "other", data="scenes:20")
-    html = report_page([judge_run(Run.read(folder), draws=0) for folder in (folders[0], other.path)]).html()
-    assert "judged on different pictures" in html
-    assert "Labels side by side" not in html
+    parts = side_by_side([judge_run(Run.read(folder), draws=0) for folder in (folders[0], other.path)])
+    assert any(isinstance(part, Note) and "judged on different pictures" in part.text for part in parts)
+    assert [part.text for part in parts if isinstance(part, Heading)] == ["Measures side by side"]
 
 
 def test_a_report_that_is_there_is_not_replaced(tmp_path, folders):
@@ -137,24 +137,28 @@ def test_a_report_that_is_there_is_not_replaced(tmp_path, folders):
 def test_the_inside_of_a_head_is_shown(tmp_path):
     mixup = make_run(tmp_path / "mixup", head="representation_mixup")
     experts = make_run(tmp_path / "experts", head="hybrid_sharing", head_settings={"width": 16})
-    html = report_page([judge_run(Run.read(run.path), draws=0) for run in (mixup, experts)]).html()
-    assert "None of the 17 experts is dead" in html
-    assert "Mean share of the earlier layers" in html
+    plain = make_run(tmp_path / "plain")
+    shown = [list(head_parts(judge_run(Run.read(run.path), draws=0))) for run in (mixup, experts, plain)]
+    assert shown[0][0] == Heading("What earlier layers add")
+    assert shown[0][2].columns == ["label", "alpha"]
+    assert shown[1][1] == Note("None of the 17 experts is dead: each has a label that listens to it.", kind="good")
+    assert shown[2] == []
 
 
 def test_labels_are_put_against_each_other(tmp_path, folders):
-    labels = load("scenes:30").split("val")
-    first, second = [name for name, count in zip(labels.labels, labels.targets.positives, strict=True) if count][:2]
-    report(*folders, "--out", tmp_path / "report.html", "--pair", f"{first},{second}", "--no-heat-maps")
-    html = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert f"How far {first} and {second} are apart" in html
+    judged = [judge_run(Run.read(folder), draws=0) for folder in folders]
+    first, second = [label.name for label in judged[0].evaluation.labels if label.positives][:2]
+    columns = [part for part in side_by_side(judged, pairs=[(first, second)]) if isinstance(part, Columns)]
+    assert columns[0].parts[1].caption == f"How far {first} and {second} are apart, in each run; less is better."
     with pytest.raises(ConfigError, match="such as cow,horse, got 'cow'"):
         report(*folders, "--out", tmp_path / "other.html", "--pair", "cow")
 
 
 def test_heat_maps_stand_beside_the_pictures(folders):
     judged = judge_run(Run.read(folders[1]), draws=0)
-    plain = report_page([judged]).html()
-    heated = report_page([judged], draw=heat_thumbnails).html()
-    assert "Right: where it looks for" in heated
-    assert len(heated) > len(plain)
+    worst = judged.evaluation.worst[0]
+    drawn = heat_thumbnails(judged)(worst, "a scene")
+    label = [*worst.missed, *worst.invented, *worst.found][0].label
+    assert drawn.caption == f"a scene. Right: where it looks for {label}"
+    with Image.open(io.BytesIO(drawn.jpeg)) as both:
+        assert both.width > 1.9 * both.height  # two square scenes

@@ -18,9 +18,14 @@ __all__ = ["explain"]
 def explain(
     picture: Annotated[Path, typer.Argument(help="The picture.")],
     model: Annotated[
-        list[str],
-        typer.Option("--model", metavar="MODEL", help="A model's folder or name on the hub; several compare."),
-    ],
+        list[str] | None,
+        typer.Option(
+            "--model",
+            metavar="MODEL",
+            help="A model's folder, a run's, a name on the hub, or builtin:NAME; again to compare. "
+            "Left out: builtin:coco80.",
+        ),
+    ] = None,
     label: Annotated[
         list[str] | None, typer.Option("--label", help="A label; again for more. Left out: those predicted.")
     ] = None,
@@ -40,7 +45,7 @@ def explain(
     from manylabel.explain import draw_grid, explain_models
     from manylabel.labelgraph import write_drawing
 
-    models = {_name(each): _load(each) for each in model}
+    models = {_name(each): _load(each) for each in model or ["builtin:coco80"]}
     explanations = explain_models(
         models, picture, labels=label, method=method or ["auto"], blocks=_blocks(blocks, next(iter(models.values())))
     )

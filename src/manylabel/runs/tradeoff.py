@@ -98,6 +98,7 @@ def draw_tradeoff(points: Sequence[TradeoffPoint], *, against: Literal["macs", "
         "multiply-accumulates for one picture, in thousand millions" if against == "macs" else "milliseconds a picture"
     )
     axes.set(xlabel=what, ylabel="mAP, in per cent")
+    axes.grid(color=INK, alpha=0.15)  # the colour of the page is for pages alone, and this may become a PNG
     axes.margins(0.15)
     axes.legend(frameon=False, fontsize=9, labelcolor="linecolor")
     return Figure(drawing, "Up and to the left is better. Points of one head are joined; each is named after its run.")
