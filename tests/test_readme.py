@@ -21,6 +21,7 @@ def test_make_commands_of_the_readme_exist():
     assert set(re.findall(r"^make (\w+)", README, re.MULTILINE)) <= set(targets)
 
 
+@pytest.mark.timeout(900)  # the demo trains a model
 @pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.stem)
 def test_every_example_runs(example, tmp_path):
     result = subprocess.run([sys.executable, str(example)], capture_output=True, text=True, check=False, cwd=tmp_path)

@@ -19,11 +19,13 @@ from manylabel.errors import ConfigError, ModelFormatError, OutputExistsError
 LABELS = ["cat", "dog", "cow"]
 SMALL = {"width": 16, "num_heads": 2, "feedforward": 16}
 COMBINATIONS = {
+    "conse": ("test_resnet", {"text_vectors": torch.eye(3)}),
     "hybrid_sharing": ("test_resnet", {}),
     "linear": ("test_vit", {}),
     "ml_decoder": ("test_efficientnet", {**SMALL, "num_groups": 2}),
     "representation_mixup": ("test_convnext", {}),
     "residual_attention": ("test_byobnet", {}),
+    "text_map": ("test_resnet", {"text_vectors": torch.eye(3)}),
     "token_encoder": ("test_nfnet", {**SMALL, "num_layers": 1}),
     "transformer_decoder": ("test_mambaout", {**SMALL, "num_decoder_layers": 1}),
 }

@@ -12,8 +12,10 @@ from tiny_runs import make_model
 
 LABELS = ["cat", "dog", "cow"]
 SETTINGS = {
+    "conse": {"text_vectors": torch.eye(3)},
     "hybrid_sharing": {"width": 16, "num_shared_experts": 2},
     "ml_decoder": {"width": 16, "feedforward": 16},
+    "text_map": {"text_vectors": torch.eye(3)},
     "token_encoder": {"width": 16, "num_layers": 1},
     "transformer_decoder": {"width": 16},
 }

@@ -30,7 +30,7 @@ def test_the_command_line_names_the_recipes_there_are():
     assert list(RECIPE_NAMES) == list(RECIPES)
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", [name for name in RECIPES if name != "zero_shot"])  # which judges unseen labels
 def test_a_recipe_leaves_a_run_and_a_model_that_predicts_what_was_measured(name, quick, sets, tmp_path):
     recipe = RECIPES[name]
     heads = {} if name == "representation_mixup" else {"head": "residual_attention"}

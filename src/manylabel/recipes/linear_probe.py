@@ -55,7 +55,7 @@ class LinearProbe(RecipeSettings):
     of 256 unless asked for another."""
 
     epochs: Annotated[int | None, AtLeastOne] = None
-    """How often every picture is seen; when left out, 6 times, or more often where that were less than 400 steps."""
+    """How often every picture is seen; when left out, 6 times, or more often where that were less than 200 steps."""
 
     learning_rate: Annotated[float, Positive] = 2e-3
     """The largest step size of the schedule."""

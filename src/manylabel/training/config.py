@@ -130,8 +130,8 @@ def field_docs(kind: type) -> dict[str, str]:
 
     Examples:
         >>> from manylabel.training.settings import LoopSettings
-        >>> field_docs(LoopSettings)["epochs"]
-        'How often every picture is seen.'
+        >>> field_docs(LoopSettings)["batch_size"]
+        'Pictures per step, on each device.'
     """
     docs: dict[str, str] = {}
     for parent in reversed(kind.__mro__[:-1]):

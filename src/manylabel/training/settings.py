@@ -8,7 +8,7 @@ from manylabel.training.fields import Rule
 
 __all__ = ["AtLeastOne", "LoopSettings", "NotNegative", "Positive", "Share"]
 
-FEWEST_EPOCHS, FEWEST_STEPS = 6, 400
+FEWEST_EPOCHS, FEWEST_STEPS = 6, 200
 
 AtLeastOne = Rule(lambda value: value >= 1, "at least 1")
 NotNegative = Rule(lambda value: value >= 0, "0 or more")
@@ -30,7 +30,7 @@ class LoopSettings:
     """
 
     epochs: Annotated[int | None, AtLeastOne] = 20
-    """How often every picture is seen; when None, 6 times, or more often where that would be less than 400 steps."""
+    """How often every picture is seen; when None, 6 times, or more often where that would be less than 200 steps."""
 
     batch_size: Annotated[int, AtLeastOne] = 64
     """Pictures per step, on each device."""
@@ -110,6 +110,6 @@ class LoopSettings:
             >>> LoopSettings(epochs=3).num_epochs(5)
             3
             >>> LoopSettings(epochs=None).num_epochs(100), LoopSettings(epochs=None).num_epochs(5)
-            (6, 80)
+            (6, 40)
         """
         return self.epochs or max(FEWEST_EPOCHS, -(-FEWEST_STEPS // steps_per_epoch))

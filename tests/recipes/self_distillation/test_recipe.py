@@ -49,19 +49,25 @@ def test_a_run_tells_the_whole_story(brief, sets, tmp_path):
     assert yaml.safe_load((run.path / "teachers/co-01/config.yaml").read_text())["epochs"] == 2
 
 
+def as_probe(brief):
+    """Return the settings of a linear probe that trains as the student does."""
+    student = SelfDistillation(**brief)
+    same = {name: getattr(student, name) for name in ("learning_rate", "weight_decay", "views")}
+    common = {name: value for name, value in brief.items() if name in LinearProbe.__dataclass_fields__}
+    return {**common, **same, "feature_dropout": 0.0}
+
+
 def test_without_weight_the_student_is_a_plain_model(brief, sets, tmp_path):
     settings = SelfDistillation(**brief, out=tmp_path / "run", distillation_weight=0.0)
     run = self_distillation(settings, sets=sets)
-    common = {name: value for name, value in brief.items() if name in LinearProbe.__dataclass_fields__}
-    plain = linear_probe(LinearProbe(**common, out=tmp_path / "plain"), sets=sets)
+    plain = linear_probe(LinearProbe(**as_probe(brief), out=tmp_path / "plain"), sets=sets)
     assert equal(weights(run.model), weights(plain.model))
 
 
 def test_the_baseline_is_a_plain_model_of_the_same_budget(brief, sets, tmp_path):
     run = self_distillation(SelfDistillation(**{**brief, "baseline": True}, out=tmp_path / "run"), sets=sets)
     epochs = json.loads((run.path / "summary.json").read_text())["baseline"]["epochs"]
-    common = {name: value for name, value in brief.items() if name in LinearProbe.__dataclass_fields__}
-    plain = linear_probe(LinearProbe(**{**common, "epochs": epochs}, out=tmp_path / "plain"), sets=sets)
+    plain = linear_probe(LinearProbe(**{**as_probe(brief), "epochs": epochs}, out=tmp_path / "plain"), sets=sets)
     assert equal(weights(run.path / "baseline/model"), weights(plain.model))
 
 
