@@ -57,6 +57,7 @@ def main() -> None:
     parser.add_argument("--head", default="linear")
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--k", type=int, default=5)
+    parser.add_argument("--workers", type=int, default=0, help="processes that decode pictures, in both ways")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as root:
         os.environ["MANYLABEL_CACHE"] = root
@@ -67,6 +68,7 @@ def main() -> None:
             head=options.head,
             epochs=options.epochs,
             k=options.k,
+            workers=options.workers,
             logger="none",
         )
         sets = open_sets(settings)
