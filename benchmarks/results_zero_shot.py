@@ -26,6 +26,7 @@ from manylabel.storage import write_text
 OFF = {"random_queries": 0, "query_noise": 0.0}
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "full": ("ML-Decoder, full", {}),
+    "own": ("ML-Decoder, full, output weights from text", {}),
     "group": ("ML-Decoder, groups", {}),
     "none": ("ML-Decoder, full, no augmentation", OFF),
     "noise": ("ML-Decoder, full, noise only", {"random_queries": 0}),
@@ -59,11 +60,11 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--splits", type=int, default=1, help="how many seeded splits of the labels")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS))
-    parser.add_argument("--epochs", type=int, default=5)
+    parser.add_argument("--epochs", type=int, help="6 when left out, or as many as make 400 steps")
     parser.add_argument("--limit", type=int, help="at most so many pictures of each part")
     parser.add_argument("--group-size", type=int, default=4, help="labels per group of the variant 'group'")
-    parser.add_argument("--width", type=int, default=768)
-    parser.add_argument("--feedforward", type=int, default=2048)
+    parser.add_argument("--width", type=int, default=256)
+    parser.add_argument("--feedforward", type=int, default=512)
     parser.add_argument("--backbone", default="offline:efficientnet_lite0")
     parser.add_argument("--encoder", default="offline:minilm")
     parser.add_argument("--runs", type=Path, default=Path("runs/results_zero_shot"))
@@ -91,10 +92,9 @@ def _run(arguments: argparse.Namespace, variant: str, split: int, seed: int, set
         out=out,
         **changes,
     )
-    if variant == "group":
+    if variant in ("own", "group"):
         seen = len(sets.train.labels) - len(settings.unseen_labels(sets.train.labels))
-        groups = -(-seen // arguments.group_size)
-        settings = _with_groups(settings, groups)
+        settings = _with_groups(settings, -(-seen // (arguments.group_size if variant == "group" else 1)))
     print(f"{out}: {'finished' if (out / 'model' / 'config.json').is_file() else 'running'}", flush=True)
     zero_shot(settings, sets=sets, resume=True)
 
@@ -125,7 +125,7 @@ def _collect(arguments: argparse.Namespace) -> dict[str, Any]:
 def _tables(results: dict[str, Any]) -> str:
     runs = results["runs"]
     there = [name for name in VARIANTS if any(run["variant"] == name for run in runs)]
-    main_rows = [name for name in ("full", "group", "text_map", "conse") if name in there]
+    main_rows = [name for name in ("full", "own", "group", "text_map", "conse") if name in there]
     lines = ["", "| method | task | mAP | F1@3 | F1@5 |", "|---|---|---|---|---|"]
     for name in main_rows:
         for task, title in TASKS.items():

@@ -43,6 +43,8 @@ def test_trains_judges_and_answers_for_new_labels(case, text, sets):
     assert set(found["unseen"]).isdisjoint(model.labels)
     assert tuple(found["seen"]) == model.labels.names == model.text.trained
     assert 0 < found["zsl"]["mAP"]["value"] < 1
+    assert len(model.text.centre) == 8
+    torch.testing.assert_close(model.head.text_vectors.norm(dim=1), torch.full((18,), 8**0.5), atol=1e-4, rtol=1e-4)
     assert found["bias"] == model.text.new_label_bias != 0
     mixed = model.predict(PICTURE, labels=["tram", found["unseen"][0], model.labels[0]])
     assert mixed.scores.shape == (1, 3)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from manylabel.errors import ConfigError
-from manylabel.text import StoredVectors, TextEncoder, encode_labels
+from manylabel.text import StoredVectors, TextEncoder, encode_labels, text_centre
 from manylabel.types import LabelSpace
 
 SENTENCES = ["a cat", "my cat", "it purrs", "a dog", "my dog"]
@@ -44,3 +44,13 @@ def test_takes_the_encoders_own_templates():
 def test_rejects_templates_without_a_place_for_the_label(encoder, templates):
     with pytest.raises(ConfigError, match="label"):
         encode_labels(encoder, LabelSpace(["cat"]), templates=templates)
+
+
+def test_the_centre_is_taken_from_every_label(encoder):
+    labels = LabelSpace(["cat", "dog"])
+    centre = text_centre(encoder, labels, templates=["a {label}"])
+    cat, dog = (unit(encoder.encode([text])[0]) for text in ("a cat", "a dog"))
+    torch.testing.assert_close(torch.tensor(centre), (cat + dog) / 2, atol=1e-5, rtol=1e-4)
+    alone = encode_labels(encoder, LabelSpace(["dog"]), templates=["a {label}"], centre=centre)
+    torch.testing.assert_close(alone[0], unit(dog - cat) * 6**0.5, atol=1e-4, rtol=1e-3)
+    assert text_centre(encoder, LabelSpace(["cat"]), templates=["a {label}"]) == ()

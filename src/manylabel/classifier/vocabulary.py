@@ -31,6 +31,7 @@ class TextVocabulary:
         encoder: The name of the text encoder, for `manylabel.text.open_encoder`.
         templates: The sentences that a label was put into.
         trained: The labels that the model was trained on.
+        centre: What is subtracted from the vector of every label: the mean of those trained on.
         new_label_bias: What is added to the logits of all other labels: models are shyer of what they never saw.
 
     Examples:
@@ -41,12 +42,13 @@ class TextVocabulary:
     encoder: str
     templates: tuple[str, ...]
     trained: tuple[str, ...]
+    centre: tuple[float, ...] = ()
     new_label_bias: float = 0.0
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> TextVocabulary:
         """Make the vocabulary again that a model's config.json describes."""
-        lists = {name: tuple(values[name]) for name in ("templates", "trained")}
+        lists = {name: tuple(values[name]) for name in ("templates", "trained", "centre") if name in values}
         return cls(**{**values, **lists})
 
 
@@ -125,7 +127,7 @@ def vectors_of(
     new = labels.subset([name for name in labels if name not in known])
     table = vectors.detach().cpu().float()
     if len(new):
-        made = encode_labels(encoder or open_encoder(text.encoder), new, templates=text.templates)
+        made = encode_labels(encoder or open_encoder(text.encoder), new, templates=text.templates, centre=text.centre)
         if made.shape[1] != table.shape[1]:
             raise ConfigError(
                 f"the model's labels have text vectors of {table.shape[1]} numbers, but the encoder gives "

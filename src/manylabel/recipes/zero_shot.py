@@ -3,10 +3,11 @@
     manylabel train zero_shot --data voc:VOCdevkit/VOC2012 --unseen random:5 --out runs/zero_shot
 
 Ridnik et al., "ML-Decoder", WACV 2023, Section 2.3.3: text queries, shared output weights, augmented queries. Decided
-here: features of a frozen backbone instead of fine-tuning, all-MiniLM-L6-v2 instead of word vectors, AdamW. With
-``--head.num_groups 20`` it decodes in groups; ``--head text_map`` and ``--head conse`` are the simple ways to compare
-with. Nothing of unseen labels is trained on; pictures that show only unseen labels are left out of training
-(``--pictures``). The model is judged by its seen labels while it trains, and by the unseen ones once, in the end.
+here: features of a frozen backbone instead of fine-tuning, all-MiniLM-L6-v2 instead of word vectors, vectors less their
+mean, AdamW, binary cross-entropy. With ``--head.num_groups 20`` it decodes in groups; ``--head text_map`` and ``--head
+conse`` are the simple ways to compare with. Nothing of unseen labels is trained on; pictures that show only unseen
+labels are left out of training (``--pictures``). The model is judged by its seen labels while it trains, and by the
+unseen ones once, in the end.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from manylabel.errors import ConfigError
 from manylabel.evaluation.scores import ScoredPictures
 from manylabel.evaluation.zero_shot import ZeroShotEvaluation, evaluate_zero_shot
 from manylabel.heads import MLDecoder
+from manylabel.losses import LOSSES
 from manylabel.recipes.building import build_classifier, build_loss
 from manylabel.recipes.loading import cache_sets, feature_loaders
 from manylabel.recipes.new_label_bias import choose_bias, logits_of
@@ -34,7 +36,7 @@ from manylabel.recipes.sets import TrainAndVal, open_sets, trained_sets
 from manylabel.recipes.settings import RecipeSettings
 from manylabel.recipes.unseen import choose_unseen, seen_part
 from manylabel.storage import write_text
-from manylabel.text import DEFAULT_ENCODER, encode_labels, open_encoder
+from manylabel.text import DEFAULT_ENCODER, encode_labels, open_encoder, text_centre
 from manylabel.text.encoder import check_templates
 from manylabel.training.cached_features import CachedFeatures
 from manylabel.training.fields import OneOf
@@ -47,6 +49,9 @@ from manylabel.training.task import ClassificationTask
 from manylabel.types import LabelSpace
 
 __all__ = ["ZeroShot", "judge_unseen", "zero_shot"]
+
+# The size is that of `linear_probe`: larger heads learn frozen features by heart.
+OPEN_DECODER: Mapping[str, Any] = {"queries": "text", "shared_projection": True, "width": 256, "feedforward": 512}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,8 +100,14 @@ class ZeroShot(RecipeSettings):
     single_label: bool | None = False
     """Whether every picture has exactly one label; text queries are trained as if any number were there."""
 
-    epochs: Annotated[int, AtLeastOne] = 5
-    """How often every picture is seen; more of them help seen labels and harm unseen ones."""
+    loss: Annotated[str, OneOf(("auto", *LOSSES))] = "binary_cross_entropy"
+    """What is made small; the asymmetric loss takes many more steps to begin with text queries."""
+
+    epochs: Annotated[int | None, AtLeastOne] = None
+    """How often every picture is seen; when left out, 6 times, or more often where that were less than 400 steps."""
+
+    batch_size: Annotated[int, AtLeastOne] = 32
+    """Pictures per step, on each device."""
 
     learning_rate: Annotated[float, Positive] = 1e-3
     """The largest step size of the schedule."""
@@ -130,14 +141,15 @@ class ZeroShot(RecipeSettings):
     def vocabulary(self, labels: LabelSpace) -> TextVocabulary:
         """Return how the labels to train on become vectors."""
         own = open_encoder(self.encoder).templates if self.templates is None else self.templates.split("|")
-        return TextVocabulary(self.encoder, check_templates(own), trained=labels.names)
+        centre = text_centre(open_encoder(self.encoder), labels, templates=own)
+        return TextVocabulary(self.encoder, check_templates(own), trained=labels.names, centre=centre)
 
     def head_arguments(self, labels: LabelSpace) -> Mapping[str, Any]:
         """Return the arguments of a head with text vectors."""
-        templates = self.vocabulary(labels).templates
-        vectors = encode_labels(open_encoder(self.encoder), labels, templates=templates)
-        text = {"queries": "text", "shared_projection": True} if self.head == "ml_decoder" else {}
-        return {**text, **self.head_settings, "text_vectors": vectors}
+        text = self.vocabulary(labels)
+        vectors = encode_labels(open_encoder(self.encoder), labels, templates=text.templates, centre=text.centre)
+        own = OPEN_DECODER if self.head == "ml_decoder" else {}
+        return {**own, **self.head_settings, "text_vectors": vectors}
 
 
 def zero_shot(

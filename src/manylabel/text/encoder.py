@@ -14,7 +14,7 @@ from torch import Tensor
 from manylabel.errors import ConfigError
 from manylabel.types import LabelSpace
 
-__all__ = ["TextEncoder", "check_templates", "encode_labels"]
+__all__ = ["TextEncoder", "check_templates", "encode_labels", "text_centre"]
 
 
 @runtime_checkable
@@ -34,7 +34,13 @@ class TextEncoder(Protocol):
         ...
 
 
-def encode_labels(encoder: TextEncoder, labels: LabelSpace, *, templates: Sequence[str] | None = None) -> Tensor:
+def encode_labels(
+    encoder: TextEncoder,
+    labels: LabelSpace,
+    *,
+    templates: Sequence[str] | None = None,
+    centre: Sequence[float] | None = None,
+) -> Tensor:
     """Return a vector per label: the average over its sentences.
 
     There is one for each template and, where a label has one, its description. Each sentence counts the
@@ -45,6 +51,7 @@ def encode_labels(encoder: TextEncoder, labels: LabelSpace, *, templates: Sequen
         encoder: What encodes.
         labels: The labels; display names go into the sentences instead of names, where there are some.
         templates: Sentences with ``{label}`` in them; the encoder's own when left out.
+        centre: ``[E]``, subtracted from the averages; see `text_centre`.
 
     Returns:
         ``[L, E]``.
@@ -58,6 +65,39 @@ def encode_labels(encoder: TextEncoder, labels: LabelSpace, *, templates: Sequen
         >>> encode_labels(encoder, LabelSpace(["dog", "cat"])).tolist()
         [[0.0, 2.0, 0.0, 0.0], [2.0, 0.0, 0.0, 0.0]]
     """
+    averages = _average(encoder, labels, templates)
+    if centre:
+        averages = averages - torch.tensor(centre)
+    return F.normalize(averages, dim=1) * math.sqrt(averages.shape[1])
+
+
+def text_centre(
+    encoder: TextEncoder, labels: LabelSpace, *, templates: Sequence[str] | None = None
+) -> tuple[float, ...]:
+    """Return the mean vector of labels: what their sentences have in common, such as "a photo of a".
+
+    Without it, labels differ more, and queries made from them train faster.
+
+    Args:
+        encoder: What encodes.
+        labels: The labels to train on.
+        templates: As for `encode_labels`.
+
+    Returns:
+        ``[E]``, rounded; nothing for a single label, which would vanish.
+
+    Examples:
+        >>> from manylabel.text import StoredVectors
+        >>> text_centre(StoredVectors(["cat", "dog"], torch.eye(2)), LabelSpace(["cat", "dog"]))
+        (0.5, 0.5)
+    """
+    if len(labels) < 2:
+        return ()
+    return tuple(round(value, 6) for value in _average(encoder, labels, templates).mean(0).tolist())
+
+
+def _average(encoder: TextEncoder, labels: LabelSpace, templates: Sequence[str] | None) -> Tensor:
+    """Return the average of each label's sentences, ``[L, E]``, of length 1."""
     chosen = check_templates(encoder.templates if templates is None else templates)
     shown = [labels.display(name) for name in labels]
     described = [position for position, name in enumerate(labels) if labels.descriptions.get(name, "").strip()]
@@ -66,7 +106,7 @@ def encode_labels(encoder: TextEncoder, labels: LabelSpace, *, templates: Sequen
     vectors = F.normalize(encoder.encode(texts).float(), dim=1)  # [templates * L + descriptions, E]
     owners = torch.tensor([*list(range(len(labels))) * len(chosen), *described], dtype=torch.int64)
     sums = vectors.new_zeros(len(labels), vectors.shape[1]).index_add(0, owners, vectors)
-    return F.normalize(sums, dim=1) * math.sqrt(vectors.shape[1])
+    return F.normalize(sums, dim=1)
 
 
 def check_templates(templates: Sequence[str]) -> tuple[str, ...]:
