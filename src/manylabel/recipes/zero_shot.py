@@ -104,7 +104,7 @@ class ZeroShot(RecipeSettings):
     """What is made small; the asymmetric loss takes many more steps to begin with text queries."""
 
     epochs: Annotated[int | None, AtLeastOne] = None
-    """How often every picture is seen; when left out, 6 times, or more often where that were less than 400 steps."""
+    """How often every picture is seen; when left out, 6 times, or more often where that were less than 200 steps."""
 
     batch_size: Annotated[int, AtLeastOne] = 32
     """Pictures per step, on each device."""
