@@ -38,9 +38,13 @@ def equal(one, other):
 
 @pytest.fixture
 def forking(monkeypatch):
-    """Processes that are forks, which need not wait for torch; what they share is what spawned ones would get."""
-    fork = multiprocessing.get_context("fork")
+    """Processes that are forks, which need not wait for torch; what they share is what spawned ones would get.
+
+    Each has one thread: threads that were there before a fork are not there after it, and waiting for them never ends.
+    """
+    fork, set_threads = multiprocessing.get_context("fork"), torch.set_num_threads
     monkeypatch.setattr(processes.multiprocessing, "get_context", lambda method: fork)
+    monkeypatch.setattr(processes.torch, "set_num_threads", lambda _: set_threads(1))
 
 
 @pytest.fixture
