@@ -8,7 +8,7 @@ from pathlib import Path
 FOLDER = Path("demo")  # made by this script, and made anew each time
 
 COMMANDS = f"""
-data scenes {FOLDER}/scenes --n 400 --unknown 0.05 --overwrite
+data scenes {FOLDER}/scenes --n 300 --unknown 0.05 --overwrite
 data check csv:{FOLDER}/scenes/labels.csv --html {FOLDER}/check.html --overwrite
 train linear_probe --data csv:{FOLDER}/scenes/labels.csv --out {FOLDER}/run --overwrite
 report {FOLDER}/run --out {FOLDER}/report.html --overwrite
