@@ -32,7 +32,7 @@ class TextVocabulary:
         templates: The sentences that a label was put into.
         trained: The labels that the model was trained on.
         centre: What is subtracted from the vector of every label: the mean of those trained on.
-        new_label_bias: What is added to the logits of all other labels: models are shyer of what they never saw.
+        new_label_bias: What is added to the logits of all other labels, which models are too shy or too bold of.
 
     Examples:
         >>> TextVocabulary("offline:minilm", ("a photo of a {label}",), trained=("cat", "dog")).new_label_bias
