@@ -42,7 +42,9 @@ from manylabel.training import CachedFeatures, FeatureLoader, RunFolder
 VARIANTS = {"base": None, "SD": "whole", "CGPD": "co", "DGPD": "dis", "CPSD": "both", "random": "random"}
 
 
-def settings_for(options: argparse.Namespace, sets: TrainAndVal, variant: str, seed: int) -> Any:  # noqa: ANN401
+def settings_for(
+    options: argparse.Namespace, sets: TrainAndVal, variant: str, seed: int
+) -> LinearProbe | SelfDistillation:
     """Return the settings of one run."""
     common: dict[str, Any] = {
         "data": options.data,

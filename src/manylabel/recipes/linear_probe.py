@@ -34,7 +34,7 @@ SIZES: Mapping[str, Mapping[str, int]] = {
     "token_encoder": {"width": 256},
     "transformer_decoder": {"width": 256},
 }
-"""Sizes of heads on frozen features: a third of the papers', who train backbones along; more learns by heart."""
+"""Sizes of heads on frozen features: a third of the papers', who train backbones along."""
 
 
 @dataclass(frozen=True, kw_only=True)
