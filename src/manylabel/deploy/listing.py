@@ -93,7 +93,11 @@ def _inside(folder: str) -> Iterator[str]:
 def _at_least_one(names: Iterator[str], path: str) -> Iterator[str]:
     first = next(names, None)
     if first is None:
-        inside = list_choices("", os.listdir(path)) if Path(path).is_dir() else "check the pattern"  # noqa: PTH208
+        inside = (
+            list_choices("", [each.name for each in Path(path).iterdir()])
+            if Path(path).is_dir()
+            else "check the pattern"
+        )
         raise DataError(f"no pictures in {path}: none of {', '.join(sorted(PICTURE_ENDINGS))}; {inside}")
     yield first
     yield from names
