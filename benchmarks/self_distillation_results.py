@@ -32,6 +32,7 @@ from manylabel.classifier import Classifier
 from manylabel.evaluation import ScoredPictures, bootstrap
 from manylabel.recipes import LinearProbe, SelfDistillation, TrainAndVal, linear_probe, open_sets, self_distillation
 from manylabel.recipes.building import build_classifier
+from manylabel.recipes.linear_probe import SIZES
 from manylabel.recipes.loading import cache_sets
 from manylabel.recipes.reporting import Reporter
 from manylabel.recipes.self_distillation.lessons import divide, plan_lessons
@@ -52,7 +53,7 @@ def settings_for(
         "limit": options.limit,
         "backbone": options.backbone,
         "head": options.head,
-        "head_settings": json.loads(options.head_settings),
+        "head_settings": {**SIZES.get(options.head, {}), **json.loads(options.head_settings)},
         "epochs": options.budget,
         "batch_size": options.batch_size,
         "learning_rate": options.learning_rate,
@@ -64,7 +65,7 @@ def settings_for(
     }
     partition = VARIANTS[variant]
     if partition is None:
-        return LinearProbe(**common)
+        return LinearProbe(**common, views=1, feature_dropout=0.0)  # as the teachers and students train
     settings = SelfDistillation(
         **common,
         partition=partition,

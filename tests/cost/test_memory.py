@@ -1,3 +1,4 @@
+import numpy as np
 import torch
 
 from manylabel.cost import peak_memory
@@ -35,3 +36,12 @@ def test_counts_what_autograd_saves_for_backward() -> None:
     assert without <= 2 * 4000 + 4
     assert peak_memory(five_times) >= 5 * 4000
     assert peak_memory(lambda: five_times().backward()) >= 6 * 4000
+
+
+def test_counts_a_new_tensor_at_the_address_of_one_that_was_there_before() -> None:
+    def forget_arrays_then_make_tensors() -> list[torch.Tensor]:
+        for _ in range(20):
+            torch.from_numpy(np.ones(100, dtype=np.float32)).add_(1)
+        return [torch.ones(100) for _ in range(10)]
+
+    assert peak_memory(forget_arrays_then_make_tensors) == 10 * 400

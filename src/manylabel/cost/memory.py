@@ -59,9 +59,11 @@ class _Tracker(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's ow
 
     def _meet(self, tensor: Tensor) -> None:
         """Remember storages that were there before: a view of one is nothing new."""
-        key = tensor.untyped_storage()._cdata
-        if key not in self.own:
+        storage = tensor.untyped_storage()
+        key = storage._cdata
+        if key not in self.own and key not in self.foreign:
             self.foreign.add(key)
+            weakref.finalize(storage, self.foreign.discard, key)  # its address may be given to a new one
 
     def _adopt(self, tensor: Tensor) -> None:
         storage = tensor.untyped_storage()
