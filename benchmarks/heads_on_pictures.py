@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +85,7 @@ def draws_of(scores: Tensor, targets: Tensor, known: Tensor) -> NDArray[np.float
     return mean_over_labels(np.concatenate([exact, found], axis=-1).reshape(scores.shape[1], -1))
 
 
-def train(arguments: argparse.Namespace, head: str, seed: int) -> Path:
+def train(arguments: argparse.Namespace, head: str, seed: int) -> None:
     """Run the command of one cell, unless it is done; keep how long it took beside the run."""
     out = arguments.runs / arguments.name / f"{head}-{seed}"
     if not (out / "model" / "config.json").is_file():
@@ -95,7 +96,6 @@ def train(arguments: argparse.Namespace, head: str, seed: int) -> Path:
         subprocess.run([sys.executable, "-m", "manylabel", "train", *recipe, *common, *arguments.flags], check=True)
         minutes = (time.time() - begun) / 60 if whole else None
         write_text(out / "minutes.json", json.dumps(minutes), overwrite=True)
-    return out
 
 
 def row(
@@ -137,6 +137,9 @@ def main() -> None:
     parser.add_argument("--only-collect", action="store_true", help="train nothing: a table of what is finished")
     arguments, arguments.flags = parser.parse_known_args()
 
+    if not arguments.only_collect:
+        for head, seed in product(arguments.heads, arguments.seeds):
+            train(arguments, head, seed)
     settings = LinearProbe(data=arguments.data, val=arguments.val, views=1)
     sets = open_sets(settings)
     cached = cache_sets(build_classifier(settings, sets, frozen=True), sets, settings)
@@ -157,8 +160,6 @@ def main() -> None:
         found, minutes, parameters = [], [], 0
         for seed in arguments.seeds:
             out = arguments.runs / arguments.name / f"{head}-{seed}"
-            if not arguments.only_collect:
-                train(arguments, head, seed)
             if not (out / "model" / "config.json").is_file():
                 continue
             model = Classifier.load(out / "model").eval()

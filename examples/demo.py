@@ -1,13 +1,17 @@
-"""`make demo`: draw pictures, check them, train on them, and leave a report of how good the model is."""
+"""`make demo`: name what is in three photos, then draw pictures, train on them, and report how good the model is."""
 
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+from manylabel.builtin import sample_photos
+
 FOLDER = Path("demo")  # made by this script, and made anew each time
 
 COMMANDS = f"""
+predict {FOLDER}/photos
 data scenes {FOLDER}/scenes --n 300 --unknown 0.05 --overwrite
 data check csv:{FOLDER}/scenes/labels.csv --html {FOLDER}/check.html --overwrite
 train linear_probe --data csv:{FOLDER}/scenes/labels.csv --out {FOLDER}/run --overwrite
@@ -17,6 +21,10 @@ report {FOLDER}/run --out {FOLDER}/report.html --overwrite
 
 def main() -> None:
     """Run the demo."""
+    photos = FOLDER / "photos"
+    photos.mkdir(parents=True, exist_ok=True)
+    for photo in sample_photos():
+        shutil.copy(photo, photos)
     for command in COMMANDS.strip().splitlines():
         print(f"\n$ manylabel {command}", flush=True)
         subprocess.run([sys.executable, "-m", "manylabel", *shlex.split(command)], check=True)

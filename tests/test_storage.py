@@ -60,3 +60,9 @@ def test_an_empty_folder_may_be_filled_without_asking(tmp_path):
     with replacing_folder(tmp_path / "model") as temporary:
         write_text(temporary / "a.txt", "text")
     assert (tmp_path / "model" / "a.txt").exists()
+
+
+def test_others_can_read_every_file_of_a_folder(tmp_path):
+    with replacing_folder(tmp_path / "model") as temporary:
+        write_text(temporary / "deep" / "a.txt", "text").chmod(0o600)  # as safetensors leaves its files
+    assert stat.S_IMODE((tmp_path / "model" / "deep" / "a.txt").stat().st_mode) & stat.S_IRGRP

@@ -41,7 +41,7 @@ def replacing(path: str | Path, *, overwrite: bool = False) -> Iterator[Path]:
     temporary = Path(name)
     try:
         yield temporary
-        temporary.chmod(0o666 & ~_umask())  # mkstemp makes files that only their owner can read
+        _let_others_read(temporary)
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
@@ -75,6 +75,9 @@ def replacing_folder(path: str | Path, *, overwrite: bool = False) -> Iterator[P
     try:
         temporary.mkdir()
         yield temporary
+        for file in temporary.rglob("*"):
+            if file.is_file():
+                _let_others_read(file)
         if path.exists():
             path.replace(old)
         temporary.replace(path)
@@ -148,6 +151,11 @@ def _ready(path: str | Path, *, overwrite: bool) -> Path:
     refuse_existing(path, overwrite=overwrite)
     path.parent.mkdir(parents=True, exist_ok=True)
     return path
+
+
+def _let_others_read(file: Path) -> None:
+    """Give a file the rights that a new file has; mkstemp and safetensors make some that only their owner can read."""
+    file.chmod(0o666 & ~_umask())
 
 
 def _umask() -> int:

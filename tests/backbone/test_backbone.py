@@ -133,3 +133,16 @@ def test_fused_copy_leaves_the_original_as_it_was(small: Backbone) -> None:
     assert not any(isinstance(module, torch.nn.BatchNorm2d) for module in fused.modules())
     assert all(torch.equal(value, before[name]) for name, value in small.state_dict().items())
     assert not fused.train().training
+
+
+def test_kept_statistics_survive_training_and_weights_still_learn():
+    backbone = Backbone("resnet10t", pretrained=False, stages=(-1,))
+    backbone.keep_statistics()
+    before = {name: value.clone() for name, value in backbone.named_buffers()}
+    backbone.eval().train()  # as after each validation
+    backbone(torch.rand(2, 3, 64, 64))[0].sum().backward()
+    assert all(torch.equal(value, before[name]) for name, value in backbone.named_buffers())
+    assert all(parameter.grad is not None for parameter in backbone.parameters() if parameter.requires_grad)
+    backbone.keep_statistics(False)
+    backbone(torch.rand(2, 3, 64, 64))
+    assert not all(torch.equal(value, before[name]) for name, value in backbone.named_buffers())

@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 
 import manylabel.builtin.models as models_module
-from manylabel.builtin import builtin_models, local_model, sample_photos
-from manylabel.classifier import find_model
+from manylabel.builtin import DEFAULT_MODEL, builtin_models, local_model, sample_photos
+from manylabel.classifier import Classifier, find_model
 from manylabel.decode import picture_size
 from manylabel.errors import ModelFormatError
 
@@ -48,3 +48,11 @@ def test_a_builtin_model_is_at_most_five_megabytes():
     folders = [local_model(name) for name in builtin_models()]
     sizes = [sum(file.stat().st_size for file in Path(folder).iterdir()) for folder in folders]
     assert all(size <= 5_000_000 for size in sizes)
+
+
+def test_the_default_model_names_what_is_in_the_sample_photos():
+    model = Classifier.from_pretrained(DEFAULT_MODEL)
+    scores = model.predict(sample_photos()).scores
+    for picture, label in enumerate(["person", "cat", "cup"]):
+        assert scores[picture].argmax() == model.labels.index(label)
+        assert scores[picture, model.labels.index(label)] > 0.9

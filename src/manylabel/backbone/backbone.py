@@ -14,6 +14,7 @@ from typing import Literal, Self
 import torch
 from timm.data.config import resolve_data_config
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from manylabel.backbone.blueprint import examine
 from manylabel.backbone.extraction import stage_maps
@@ -77,6 +78,7 @@ class Backbone(nn.Module):
         self.frozen = frozen
         self.weights = None if weights is None else str(weights)
         self.image_size = image_size
+        self.keeps_statistics = False
         self._blueprint = examine(timm_name(name), image_size)
         self.select(stages)
         self.model = build_model(name, self._blueprint.options, pretrained=pretrained, weights=weights)
@@ -100,6 +102,21 @@ class Backbone(nn.Module):
             # a parameter without gradient stops distributed training, unless it says so
             parameter.requires_grad_(not frozen and key not in self._blueprint.unused)
         self.train()
+
+    def keep_statistics(self, keep: bool = True) -> None:
+        """Let batch-norms use the means and variances they have, also in training, or those of each batch again.
+
+        Args:
+            keep: Whether to keep them.
+
+        Examples:
+            >>> backbone = Backbone("resnet10t", pretrained=False)
+            >>> backbone.keep_statistics()
+            >>> backbone.training, backbone.model.bn1.training
+            (True, False)
+        """
+        self.keeps_statistics = keep
+        self.train(self.training)
 
     def select(self, stages: Sequence[int] | None) -> None:
         """Choose which maps to give from now on.
@@ -147,8 +164,12 @@ class Backbone(nn.Module):
         return stage_maps(self.model, images, entries, layout=self._blueprint.layout)
 
     def train(self, mode: bool = True) -> Self:
-        """Change between training and inference; a frozen backbone stays in inference."""
-        return super().train(mode and not self.frozen)
+        """Change between training and inference; what is frozen stays in inference."""
+        super().train(mode and not self.frozen)
+        for module in self.modules():
+            if self.keeps_statistics and isinstance(module, _BatchNorm):
+                module.eval()
+        return self
 
     def fuse(self, *, channels_last: bool = False) -> Backbone:
         """Return a frozen copy for inference, with every batch-norm folded into the convolution before it.

@@ -42,6 +42,7 @@ PRESETS: dict[str, Mapping[str, Any]] = {
         "warmup": 0.2,
         "epochs": 40,
         "batch_size": 56,
+        "keep_statistics": False,
         "image_size": 448,
         "ema_decay": 0.9997,
     },
@@ -56,6 +57,7 @@ PRESETS: dict[str, Mapping[str, Any]] = {
         "betas": (0.9, 0.9999),
         "warmup": 0.2,
         "epochs": 100,
+        "keep_statistics": False,
         "image_size": 576,
     },
     # Liu et al., "Query2Label", and their code
@@ -69,6 +71,7 @@ PRESETS: dict[str, Mapping[str, Any]] = {
         "weight_decay": 1e-2,
         "warmup": 0.2,
         "epochs": 80,
+        "keep_statistics": False,
         "image_size": 448,
         "ema_decay": 0.9997,
     },
@@ -106,6 +109,10 @@ class Finetune(RecipeSettings):
     freeze_epochs: Annotated[int, NotNegative] = 0
     """For how many epochs the backbone stays as it is, while the head settles."""
 
+    keep_statistics: bool | None = None
+    """Whether batch norms of the backbone keep the means and variances they have, which those of small batches blur.
+    When left out: yes, where the backbone starts from trained weights."""
+
     augment: bool = True
     """Whether training pictures are changed at random: flip, Cutout, RandAugment."""
 
@@ -118,6 +125,13 @@ class Finetune(RecipeSettings):
     def trains_backbone(self) -> bool:
         """Whether the backbone learns."""
         return True
+
+    @property
+    def keeps_statistics(self) -> bool:
+        """Whether batch norms of the backbone keep the means and variances they have."""
+        if self.keep_statistics is not None:
+            return self.keep_statistics
+        return self.pretrained or self.start_from is not None
 
 
 def finetune(
@@ -150,6 +164,7 @@ def finetune(
 
     sets = sets or open_sets(settings)
     model = build_classifier(settings, sets, frozen=False, head=head)
+    model.backbone.keep_statistics(settings.keeps_statistics)
     loss = build_loss(settings, single_label=model.single_label)
     reporter.start(model, sets)
 

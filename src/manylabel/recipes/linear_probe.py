@@ -28,12 +28,8 @@ __all__ = ["LinearProbe", "linear_probe"]
 
 MOST_VIEWS, VIEWS_IN_ALL = 4, 25_000
 
-SIZES: Mapping[str, Mapping[str, int]] = {
-    "hybrid_sharing": {"width": 256},
-    "ml_decoder": {"width": 256, "feedforward": 512},
-    "token_encoder": {"width": 256},
-    "transformer_decoder": {"width": 256},
-}
+QUERY_HEADS = ("hybrid_sharing", "ml_decoder", "token_encoder", "transformer_decoder")
+SIZES: Mapping[str, Mapping[str, int]] = {head: {"width": 256, "feedforward": 512} for head in QUERY_HEADS}
 """Sizes of heads on frozen features: a third of the papers', who train backbones along."""
 
 
@@ -52,7 +48,7 @@ class LinearProbe(RecipeSettings):
 
     head_settings: Mapping[str, Any] = field(default_factory=dict)
     """Arguments of the head; as a flag: --head.NAME VALUE. Query heads are smaller here than in their papers: a width
-    of 256 unless asked for another."""
+    of 256, 512 in feed-forward layers, unless asked for others."""
 
     epochs: Annotated[int | None, AtLeastOne] = None
     """How often every picture is seen; when left out, 6 times, or more often where that were less than 200 steps."""
