@@ -21,7 +21,7 @@ $(READY): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv || echo "uv cannot be had; going on with pip"
 	@if $(BIN)/python -m uv --version >/dev/null 2>&1; then \
-	  VIRTUAL_ENV=$(VENV) $(BIN)/python -m uv pip install --quiet --constraint constraints.txt --editable '.[dev]'; \
+	  VIRTUAL_ENV=$(VENV) $(BIN)/python -m uv pip install --quiet --compile-bytecode --constraint constraints.txt --editable '.[dev]'; \
 	else \
 	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'; \
 	fi
