@@ -6,18 +6,17 @@ import os
 import sys
 from types import SimpleNamespace
 
+import pyarrow
 import pytest
 from PIL import Image
+from starlette.requests import Request
 
-pyarrow = pytest.importorskip("pyarrow")
-requests = pytest.importorskip("starlette.requests")
-
-from colour_model import write_colour_model  # noqa: E402 - after what may be missing
-from manylabel.deploy import Predictor, TagChoice  # noqa: E402
-from manylabel.deploy.on_ray.actors import TaggingActor, join_names, table_to_pictures  # noqa: E402
-from manylabel.deploy.on_ray.placed_model import PlacedModel  # noqa: E402
-from manylabel.deploy.on_ray.replica import Replica  # noqa: E402
-from picture_files import encode  # noqa: E402
+from colour_model import write_colour_model
+from manylabel.deploy import Predictor, TagChoice
+from manylabel.deploy.on_ray.actors import TaggingActor, join_names, table_to_pictures
+from manylabel.deploy.on_ray.placed_model import PlacedModel
+from manylabel.deploy.on_ray.replica import Replica
+from picture_files import encode
 
 RED = encode(Image.new("RGB", (40, 30), "red"), "PNG")
 
@@ -51,7 +50,7 @@ def ask(replica, body, kind="image/png", path="/v1/predict", query=b"", method="
 
     scope = {"type": "http", "method": method, "path": path, "query_string": query, "server": ("here", 80)}
     scope |= {"headers": [(b"content-type", kind.encode())], "scheme": "http", "root_path": ""}
-    answer = asyncio.run(replica(requests.Request(scope, receive)))
+    answer = asyncio.run(replica(Request(scope, receive)))
     return answer.status_code, json.loads(answer.body)
 
 

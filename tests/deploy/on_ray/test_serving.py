@@ -12,7 +12,7 @@ from PIL import Image
 from manylabel.deploy import Predictor
 from manylabel.deploy.on_ray import serve_with_ray
 from manylabel.deploy.on_ray.questions import MOST_BYTES
-from manylabel.errors import ConfigError, ModelFormatError
+from manylabel.errors import ClusterError, ConfigError, ModelFormatError
 from picture_files import encode
 
 pytestmark = [
@@ -30,6 +30,14 @@ def url(local_ray, colour_file):
         port = free.getsockname()[1]
     with serve_with_ray(colour_file, port=port, replicas=2, batch_size=4) as address:
         yield address
+
+
+def test_a_port_that_is_taken_is_an_error(local_ray, colour_file):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with pytest.raises(ClusterError, match=r"the server does not start: .*Failed to bind.*choose another port"):
+            serve_with_ray(colour_file, port=taken.getsockname()[1]).__enter__()
 
 
 def ask(url, content, kind="image/png", path="/v1/predict", method="POST"):

@@ -14,6 +14,7 @@ from starlette.responses import JSONResponse
 
 from manylabel.deploy.on_ray.placed_model import PlacedModel
 from manylabel.deploy.on_ray.questions import Question, RefusedError, SentPicture, read_question
+from manylabel.deploy.preparing import Pixels
 from manylabel.errors import PictureError
 from manylabel.extras import require
 from manylabel.types import Tag
@@ -64,16 +65,16 @@ class Replica:
 
     def score_batch(self, pictures: Sequence[SentPicture]) -> list[Found]:
         """Decode pictures and score those that can be read, in one batch."""
-        found: list[Found] = []
-        pixels = []
+        pixels: list[Pixels] = []
+        errors: list[PictureError | None] = []
         for picture in pictures:
             try:
                 pixels.append(self.predictor.prepare(picture.content, name=picture.name))
-                found.append(pixels[-1])
+                errors.append(None)
             except PictureError as error:
-                found.append(error)
+                errors.append(error)
         scores = iter(self.predictor.scores(np.stack(pixels) if pixels else np.empty((0,), np.uint8)))
-        return [each if isinstance(each, PictureError) else next(scores) for each in found]
+        return [next(scores) if error is None else error for error in errors]
 
     async def _answer(self, question: Question) -> dict[str, Any]:
         found: list[Found] = await asyncio.gather(*map(self.score, question.pictures))

@@ -17,6 +17,7 @@ from manylabel.extras import require
 __all__ = ["serve_with_ray"]
 
 APPLICATION = "manylabel"
+QUIET = {"log_level": "WARNING", "enable_access_log": False}
 MOST_WAITING = 256  # requests that wait for a replica; more are told to come again (503)
 ADVICE = "try again when the machine is less busy, or take: manylabel serve"
 
@@ -77,39 +78,34 @@ def serve_with_ray(
     with connected_to_ray(address, advice=ADVICE) as ray:
         placed.fit(replicas, None if address else ray.cluster_resources())
         serve = require("ray.serve", extra="ray")
-        arguments = {"model": placed, "name": str(model), "batch_size": batch_size, "wait_seconds": wait_seconds}
-        with _running(serve, placed, replicas, arguments, {"host": host, "port": port}):
+        from manylabel.deploy.on_ray.replica import Replica
+
+        deployment = serve.deployment(
+            Replica,
+            num_replicas=replicas,
+            ray_actor_options={"num_cpus": 1, "num_gpus": placed.num_gpus},
+            max_ongoing_requests=2 * batch_size,  # one batch is computed while the next gathers
+            max_queued_requests=MOST_WAITING,
+            logging_config=QUIET,
+        )
+        application = deployment.bind(placed, str(model), batch_size, wait_seconds)
+        with _running(serve, application, {"host": host, "port": port}):
             yield f"http://{host}:{port}"
 
 
 @contextmanager
-def _running(
-    serve: ModuleType,
-    placed: PlacedModel,
-    replicas: int,
-    arguments: dict[str, object],
-    http_options: dict[str, str | int],
-) -> Iterator[None]:
-    """Run replicas; Ray Serve is left as it was found."""
-    from manylabel.deploy.on_ray.replica import Replica
-
+def _running(serve: ModuleType, application: object, http_options: dict[str, str | int]) -> Iterator[None]:
+    """Run an application; Ray Serve is left as it was found."""
     was_there = bool(serve.status().proxies)
-    quiet = {"log_level": "WARNING", "enable_access_log": False}
-    deployment = serve.deployment(
-        Replica,
-        num_replicas=replicas,
-        ray_actor_options={"num_cpus": 1, "num_gpus": placed.num_gpus},
-        max_ongoing_requests=2 * int(str(arguments["batch_size"])),  # one batch computes while the next gathers
-        max_queued_requests=MOST_WAITING,
-        logging_config=quiet,
-    )
     try:
-        serve.start(http_options=http_options, logging_config=quiet)
         try:
-            serve.run(deployment.bind(**arguments), name=APPLICATION, route_prefix="/")
+            serve.start(http_options=http_options, logging_config=QUIET)
+            serve.run(application, name=APPLICATION, route_prefix="/")
         except RuntimeError as error:
             reason = str(error).strip().splitlines()[-1]
-            raise ClusterError(f"the replicas do not start: {reason}; look into the logs of Ray") from error
+            raise ClusterError(
+                f"the server does not start: {reason}; choose another port, or see Ray's log"
+            ) from error
         yield
     finally:
         if was_there:
