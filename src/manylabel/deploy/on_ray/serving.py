@@ -103,9 +103,7 @@ def _running(serve: ModuleType, application: object, http_options: dict[str, str
             serve.run(application, name=APPLICATION, route_prefix="/")
         except RuntimeError as error:
             reason = str(error).strip().splitlines()[-1]
-            raise ClusterError(
-                f"the server does not start: {reason}; choose another port, or see Ray's log"
-            ) from error
+            raise ClusterError(f"the server does not start: {reason}; choose another port, or see Ray's log") from error
         yield
     finally:
         if was_there:
