@@ -12,6 +12,7 @@
     ├── ModelFormatError      a saved model cannot be understood           (ValueError)
     ├── OutputExistsError     a file or folder would be overwritten        (FileExistsError)
     ├── MissingExtraError     an optional dependency is not installed      (ImportError)
+    ├── ClusterError          Ray cannot be had, or work on it failed      (RuntimeError)
     └── TrainingError         a run cannot go on                           (RuntimeError)
         └── RunInterruptedError  a signal ended a run, which was saved first
 
@@ -25,6 +26,7 @@ __all__ = [
     "BadPicturesError",
     "CacheBusyError",
     "CacheError",
+    "ClusterError",
     "ConfigError",
     "DataError",
     "LabelError",
@@ -99,6 +101,10 @@ class OutputExistsError(ManyLabelError, FileExistsError):
 
 class MissingExtraError(ManyLabelError, ImportError):
     """An optional dependency is not installed."""
+
+
+class ClusterError(ManyLabelError, RuntimeError):
+    """Ray cannot be had, or work on it failed."""
 
 
 class TrainingError(ManyLabelError, RuntimeError):

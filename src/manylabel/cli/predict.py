@@ -22,6 +22,7 @@ from manylabel.errors import ConfigError, ManyLabelError
 from manylabel.storage import refuse_existing
 
 if TYPE_CHECKING:  # --help must not wait for these
+    from manylabel.deploy.choosing import TagChoice
     from manylabel.deploy.outputs import TagWriter
     from manylabel.deploy.predictor import TaggedPicture
 
@@ -44,6 +45,13 @@ class EngineChoice(StrEnum):
     AUTO = "auto"
     ONNX = "onnx"
     TORCH = "torch"
+
+
+class Executor(StrEnum):
+    """Who may do the work."""
+
+    LOCAL = "local"
+    RAY = "ray"
 
 
 def predict(
@@ -76,36 +84,84 @@ def predict(
     ] = None,
     device: Annotated[str | None, typer.Option(help="Where torch runs the model, such as cuda.")] = None,
     engine: Annotated[EngineChoice, typer.Option(help="What runs the model.")] = EngineChoice.AUTO,
+    executor: Annotated[
+        Executor, typer.Option(help="Who does the work: this machine, or Ray, on this or many machines.")
+    ] = Executor.LOCAL,
+    ray_address: Annotated[
+        str | None, typer.Option(help="A Ray cluster, such as auto; Ray is started here when left out.")
+    ] = None,
+    replicas: Annotated[
+        int | None,
+        typer.Option(min=1, help="Models that work at the same time on Ray; one per CPU or GPU by default."),
+    ] = None,
 ) -> None:
     """Name what is in pictures.
 
     Bad pictures never stop it: they are named at the end, and in FILE. After a kill FILE is whole; --resume goes on.
     """
-    from manylabel.deploy import Predictor, TagChoice, tag_pictures
-    from manylabel.deploy.decoding import default_workers
+    from manylabel.deploy.choosing import TagChoice
     from manylabel.deploy.listing import list_pictures
     from manylabel.deploy.outputs import DonePictures, open_output
 
     if resume and out is None:
         raise ConfigError("--resume goes on with a file; name it with --out")
+    if executor is not Executor.RAY and (ray_address is not None or replicas is not None):
+        raise ConfigError("--ray-address and --replicas are for Ray; give --executor ray, too")
     choice = TagChoice(top, _read_threshold(threshold))
     if out is not None:
         refuse_existing(out, overwrite=resume or overwrite)
     names = list_pictures(paths, listed=sys.stdin, allow_urls=allow_urls)
     first = list(islice(names, 1))  # an empty folder is an error before anything is written
+    done = DonePictures([])
+    new = (name for name in chain(first, names) if name not in done)  # of the file that is opened below
+    opening = _Opening(model, choice, engine.value, _read_labels(labels), device, batch_size)
     with Console(stderr=True).status("Opening the model; the first time it is made ready for this machine ..."):
-        predictor = Predictor.load(model, engine=engine.value, labels=_read_labels(labels), device=device)
-    choice.limits(predictor.spec)
-    writer, done = (None, DonePictures([])) if out is None else open_output(out, resume=resume, overwrite=overwrite)
+        batches = opening.on_ray(new, ray_address, replicas) if executor is Executor.RAY else opening.here(new, workers)
+    writer, done = (None, done) if out is None else open_output(out, resume=resume, overwrite=overwrite)
     results = _Results(out, writer, copy_to, None if sidecar is None else sidecar.value, overwrite)
-    new = (name for name in chain(first, names) if name not in done)
-    num_workers = default_workers() if workers is None else workers
-    batches = tag_pictures(predictor, new, choice=choice, batch_size=batch_size, num_workers=num_workers)
     with results, _progress(paths, skipped=len(done)) as advance:
         for batch in batches:
             results.take(batch)
             advance(len(batch))
     results.report(skipped=len(done))
+
+
+@dataclass(frozen=True)
+class _Opening:
+    """Opens the model, whose mistakes must show before a file of tags is made; nothing is tagged yet."""
+
+    model: str
+    choice: TagChoice
+    engine: Literal["auto", "onnx", "torch"]
+    labels: list[str] | None
+    device: str | None
+    batch_size: int
+
+    def here(self, names: Iterator[str], workers: int | None) -> Iterator[list[TaggedPicture]]:
+        """Tag on this machine."""
+        from manylabel.deploy import Predictor, tag_pictures
+        from manylabel.deploy.decoding import default_workers
+
+        predictor = Predictor.load(self.model, engine=self.engine, labels=self.labels, device=self.device)
+        self.choice.limits(predictor.spec)
+        num_workers = default_workers() if workers is None else workers
+        return tag_pictures(predictor, names, choice=self.choice, batch_size=self.batch_size, num_workers=num_workers)
+
+    def on_ray(self, names: Iterator[str], address: str | None, replicas: int | None) -> Iterator[list[TaggedPicture]]:
+        """Tag on Ray."""
+        from manylabel.deploy.on_ray import tag_with_ray
+
+        return tag_with_ray(
+            names,
+            model=self.model,
+            choice=self.choice,
+            engine=self.engine,
+            labels=self.labels,
+            device=self.device,
+            batch_size=self.batch_size,
+            replicas=replicas,
+            address=address,
+        )
 
 
 @dataclass

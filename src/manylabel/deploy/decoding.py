@@ -23,7 +23,7 @@ from manylabel.deploy.workers import WorkerDiedError, WorkerProcess
 from manylabel.errors import ConfigError, PictureError
 from manylabel.types import InputSpec
 
-__all__ = ["DecodedBatch", "decode_batch", "decode_batches", "default_workers"]
+__all__ = ["DecodedBatch", "DecodingPool", "decode_batch", "decode_batches", "default_workers"]
 
 SECONDS_TO_FETCH = 30
 MOST_BYTES = 100_000_000  # of a picture that is fetched
@@ -75,7 +75,7 @@ def decode_batches(
     batches = _batched(iter(names), batch_size)
     first = list(itertools.islice(batches, FEW_BATCHES + 1))
     processes = num_workers if len(first) > FEW_BATCHES else 0
-    with _Pool(processes) as pool:
+    with DecodingPool(processes) as pool:
         pending: deque[Future[DecodedBatch]] = deque()
         for batch in itertools.chain(first, batches):
             pending.append(pool.submit(batch, spec))
@@ -85,15 +85,24 @@ def decode_batches(
             yield pending.popleft().result()
 
 
-class _Pool:
-    """Threads, each with a process that decodes for it; or one thread that decodes by itself."""
+class DecodingPool:
+    """Threads, each with a process that decodes for it; or one thread that decodes by itself.
+
+    Args:
+        num_processes: How many processes; 0 decodes in a thread.
+
+    Examples:
+        >>> with DecodingPool(1) as pool:
+        ...     pool.submit(("no_such.jpg",), InputSpec(size=(8, 8))).result().reasons
+        ('there is no such file',)
+    """
 
     def __init__(self, num_processes: int) -> None:
         self.num_processes = num_processes
         self.threads = ThreadPoolExecutor(max(1, num_processes))
         self.idle: queue.SimpleQueue[WorkerProcess] = queue.SimpleQueue()
 
-    def __enter__(self) -> _Pool:
+    def __enter__(self) -> DecodingPool:
         return self
 
     def __exit__(self, *_: object) -> None:

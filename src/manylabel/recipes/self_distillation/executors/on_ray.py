@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from types import ModuleType
 
-from manylabel.errors import RunInterruptedError, TrainingError
+from manylabel.cluster import connected_to_ray
+from manylabel.errors import RunInterruptedError
 from manylabel.extras import require
 from manylabel.recipes.self_distillation.classroom import Classroom, attempt
 from manylabel.recipes.self_distillation.lessons import Lesson
@@ -16,6 +14,7 @@ from manylabel.training.signals import StopSignals
 
 __all__ = ["OnRay"]
 
+ADVICE = "try again with --resume when the machine is less busy, or take --executor processes"
 POLL_SECONDS = 0.5  # how long a signal may go unnoticed
 
 
@@ -41,7 +40,7 @@ class OnRay:
     def run(self, classroom: Classroom, lessons: Sequence[Lesson]) -> dict[str, str]:
         """Train a teacher for each lesson; see `Executor`."""
         ray, failures, signals = self._ray, dict[str, str](), StopSignals()
-        with _connected(ray, self.address):
+        with connected_to_ray(self.address, advice=ADVICE):
             # Who tries again is decided by the caller, alike for all executors.
             remote = ray.remote(num_cpus=self.cpus, num_gpus=self.gpus, max_retries=0)(attempt)
             shared = ray.put(classroom.portable())
@@ -58,45 +57,6 @@ class OnRay:
             finally:
                 signals.release()
         return failures
-
-
-@contextmanager
-def _connected(ray: ModuleType, address: str | None) -> Iterator[None]:
-    """Connect to Ray, or start it, and leave it as it was found."""
-    if ray.is_initialized():
-        yield
-        return
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing leaves the machine unasked
-    try:
-        _start(ray, address)
-        yield
-    finally:
-        ray.shutdown()
-
-
-def _start(ray: ModuleType, address: str | None) -> None:
-    local = {"include_dashboard": False} if address is None else {}
-    with _own_path():
-        try:
-            ray.init(address=address, log_to_driver=False, configure_logging=False, **local)
-        except Exception as error:  # a plain one, where a busy machine takes too long
-            where = "be started on this machine" if address is None else f"be reached at {address}"
-            raise TrainingError(
-                f"Ray cannot {where} ({error}); try again with --resume when the machine is less busy, or take "
-                "--executor processes"
-            ) from error
-
-
-@contextmanager
-def _own_path() -> Iterator[None]:
-    """Let processes that are started here import what this one can: Ray hands on the environment, not ``sys.path``."""
-    before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
-    try:
-        yield
-    finally:
-        os.environ.pop("PYTHONPATH")
-        os.environ.update({} if before is None else {"PYTHONPATH": before})
 
 
 def _result(ray: ModuleType, reference: object) -> str | None:
