@@ -5,9 +5,12 @@
 const AT_ONCE = 4;
 const MOST_TAGS = 100;
 const MOST_TRIES = 5;
+const MOST_KNOWN = 80;
 
 const find = (id) => document.getElementById(id);
-const state = { model: null, cards: [], own: true, threshold: 0.5, newTags: [], key: "", waiting: [], running: 0 };
+const state = {
+  model: null, cards: [], own: true, threshold: 0.5, newTags: [], key: "", warm: false, waiting: [], running: 0,
+};
 
 function make(kind, properties = {}, ...children) {
   const element = Object.assign(document.createElement(kind), properties);
@@ -79,6 +82,7 @@ async function work() {
     try {
       await fill(card);
       card.problem = "";
+      warmUp(card);
     } catch (error) {
       card.problem = error.message;
     }
@@ -115,7 +119,7 @@ function results() {
 function announce() {
   const bad = state.cards.filter((card) => card.problem).length;
   const count = `${state.cards.length} picture${state.cards.length === 1 ? "" : "s"}`;
-  const hint = state.model?.explains ? " Point at a tag to see where the model looks for it." : "";
+  const hint = state.model?.explains ? " Point at a tag, or tap it, to see where the model looks for it." : "";
   say(state.cards.length ? `${count}${bad ? `, ${bad} could not be tagged` : ""}.${hint}` : "");
 }
 
@@ -132,6 +136,14 @@ async function explain(card, label) {
     }
   }
   return card.heat.get(label);
+}
+
+// The first heat map takes the server seconds, because it opens another form of the model for it: ask before it is wanted.
+function warmUp(card) {
+  const [best] = shownTags(card);
+  if (state.warm || !best || !state.model.explains) return;
+  state.warm = true;
+  explain(card, best.label).catch(() => {});
 }
 
 async function show(card, label) {
@@ -246,7 +258,7 @@ function removeCards(cards) {
 function refresh() {
   document.body.classList.toggle("some", state.cards.length > 0);
   find("tools").hidden = !state.cards.length;
-  find("threshold-shown").textContent = state.own ? "the model’s own" : percent(state.threshold);
+  find("threshold-shown").textContent = state.own ? "their own threshold" : percent(state.threshold);
   find("own").setAttribute("aria-pressed", String(state.own));
 }
 
@@ -325,7 +337,17 @@ async function start() {
   say("");
   find("model").textContent = `${state.model.model} · ${state.model.labels.length.toLocaleString("en")} labels`;
   find("new-tags").hidden = !state.model.new_labels;
+  showKnown();
   enqueue(state.cards);
+}
+
+function showKnown() {
+  const { labels, new_labels: takesNew } = state.model;
+  const more = labels.length > MOST_KNOWN ? [`and ${(labels.length - MOST_KNOWN).toLocaleString("en")} more`] : [];
+  const names = labels.slice(0, MOST_KNOWN).map((each) => each.display_name);
+  find("known-title").textContent = takesNew ? "It knows these, and any other tag that you type" : "It knows";
+  find("known").querySelector("ul").replaceChildren(...[...names, ...more].map((textContent) => make("li", { textContent })));
+  find("known").hidden = false;
 }
 
 function listen() {
