@@ -174,14 +174,12 @@ def test_pictures_can_be_dropped_and_pasted(page, event):
 def test_everything_is_reached_by_keyboard(page, pictures):
     upload(page, pictures / "photo 0.jpg")
     slide(page, 0)
-    page.find_element(By.ID, "files").send_keys(Keys.TAB)
+    page.execute_script("document.getElementById('files').focus()")
     reached = []
-    for _ in range(12):
+    while len(reached) < 12 and "tag" not in reached:
+        ActionChains(page).send_keys(Keys.TAB).perform()
         active = page.switch_to.active_element
         reached.append(active.get_attribute("id") or active.get_attribute("class"))
-        if reached[-1] == "tag":
-            break
-        active.send_keys(Keys.TAB)
     assert reached == ["threshold", "own", "copy", "json", "csv", "clear", "remove", "tag"]
     until(page, lambda: page.find_elements(By.CSS_SELECTOR, "article.heated"))  # focus shows it, too
     page.switch_to.active_element.send_keys(Keys.ENTER)
@@ -236,11 +234,10 @@ def test_new_tags_are_asked_for_where_the_model_takes_them(browser, pictures, tm
         until(browser, lambda: len(texts(browser, ".tag b")) == 4)
         assert sorted(texts(browser, ".tag b")) == ["cat", "dog", "fire trucknew", "tramnew"]
         field.send_keys("unicorn" + Keys.ENTER)
-        until(browser, lambda: "does not know these labels" in text(browser, ".problem"))
+        until(browser, lambda: "does not know these labels" in text(browser, "#status"))
         assert "secret" not in text(browser, "body")
-        tag = next(each for each in browser.find_elements(By.CSS_SELECTOR, "#chips button") if each.text == "unicorn")
-        tag.click()
         assert texts(browser, "#chips button") == ["tram", "fire truck"]
+        assert len(texts(browser, ".tag b")) == 4
 
 
 def test_a_model_that_takes_no_new_tags_does_not_offer_them(page, pictures):

@@ -9,7 +9,7 @@ const MOST_KNOWN = 80;
 
 const find = (id) => document.getElementById(id);
 const state = {
-  model: null, cards: [], own: true, threshold: 0.5, newTags: [], key: "", warm: false, waiting: [], running: 0,
+  model: null, cards: [], own: true, threshold: 0.5, newTags: [], key: "", trouble: "", warm: false, waiting: [], running: 0,
 };
 
 function make(kind, properties = {}, ...children) {
@@ -65,7 +65,13 @@ async function fill(card) {
   card.tags ??= await predict(card, { top: MOST_TAGS });
   const missing = state.newTags.filter((name) => !card.asked.has(name));
   if (!missing.length) return;
-  for (const tag of await predict(card, { labels: missing, threshold: 0 })) card.asked.set(tag.label, tag);
+  try {
+    for (const tag of await predict(card, { labels: missing, threshold: 0 })) card.asked.set(tag.label, tag);
+  } catch (error) { // the tags that the model knows are still good
+    state.newTags = state.newTags.filter((name) => !missing.includes(name));
+    state.trouble = ` ${missing.join(", ")}: ${error.message}`;
+    showChips();
+  }
 }
 
 function enqueue(cards) {
@@ -120,7 +126,8 @@ function announce() {
   const bad = state.cards.filter((card) => card.problem).length;
   const count = `${state.cards.length} picture${state.cards.length === 1 ? "" : "s"}`;
   const hint = state.model?.explains ? " Point at a tag, or tap it, to see where the model looks for it." : "";
-  say(state.cards.length ? `${count}${bad ? `, ${bad} could not be tagged` : ""}.${hint}` : "");
+  say(state.cards.length ? `${count}${bad ? `, ${bad} could not be tagged` : ""}.${state.trouble || hint}` : "");
+  state.trouble = "";
 }
 
 // --- heat maps
