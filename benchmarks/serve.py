@@ -24,6 +24,7 @@ import psutil
 
 from manylabel.data import load
 
+QUARTERS = 4
 Question = Callable[[httpx2.Client], httpx2.Response]
 
 
@@ -138,13 +139,15 @@ def main() -> None:
         print(f"{ratio:.2f} x one at a time ({min(ratios):.2f} to {max(ratios):.2f})")
         memory = psutil.Process(process.pid).memory_info
         mixed(address, pictures, arguments.requests // 2, arguments.callers, seed=0)
-        before = memory().rss
-        answers = mixed(address, pictures, arguments.requests, arguments.callers, seed=arguments.requests)
-        after = memory().rss
+        sizes, answers = [memory().rss], Counter[str]()
+        for part in range(QUARTERS):
+            count = arguments.requests // QUARTERS
+            answers += mixed(address, pictures, count, arguments.callers, seed=(part + 2) * arguments.requests)
+            sizes.append(memory().rss)
     finally:
         process.terminate()
     print(f"{arguments.requests} mixed requests: {dict(sorted(answers.items()))}")
-    print(f"memory of the server {before / 1e6:.0f} MB before, {after / 1e6:.0f} MB after")
+    print(f"memory of the server before, and after each quarter: {', '.join(f'{size / 1e6:.0f} MB' for size in sizes)}")
     print(f"the server ended with code {process.wait(60)}")
     if any(status.startswith("5") for status in answers):
         sys.exit("an answer was a 5xx")

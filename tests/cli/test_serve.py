@@ -1,9 +1,11 @@
+import base64
+import json
 import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
+from http.client import HTTPConnection
 
 import httpx2
 import pytest
@@ -62,30 +64,37 @@ def test_answers_on_a_port_and_finishes_what_it_accepted_at_a_signal(tmp_path):
     port = free_port()
     model = write_colour_model(tmp_path / "colours.onnx")
     command = [sys.executable, "-m", "manylabel", "serve", "--model", str(model), "--port", str(port)]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     address = f"http://127.0.0.1:{port}"
-    picture = encode(Image.effect_noise((3000, 2000), 90).convert("RGB"), "PNG")  # takes a while
-    answers = []
-
-    def ask():
-        answers.append(httpx2.post(f"{address}/v1/predict", files={"pictures": ("a.png", picture)}, timeout=60))
-
-    try:
-        for _ in range(300):
-            time.sleep(0.1)
-            try:
-                httpx2.get(f"{address}/readyz")
-                break
-            except httpx2.TransportError:
-                continue
-        asking = threading.Thread(target=ask)
-        asking.start()
-        time.sleep(0.15)
-        process.send_signal(signal.SIGTERM)
-        asking.join(60)
-        _, errors = process.communicate(timeout=60)
-    finally:
-        process.kill()
-    assert [answer.status_code for answer in answers] == [200]
+    picture = base64.b64encode(encode(Image.new("RGB", (8, 8), "red"), "PNG")).decode()
+    body = json.dumps({"pictures": [{"data": picture}]}).encode()
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            wait_for(address)
+            asking = HTTPConnection("127.0.0.1", port, timeout=60)
+            asking.putrequest("POST", "/v1/predict")
+            asking.putheader("Content-Type", "application/json")
+            asking.putheader("Content-Length", str(len(body)))
+            asking.endheaders(body[:10])
+            httpx2.get(f"{address}/healthz", timeout=60)  # so that the server has seen what came before
+            process.send_signal(signal.SIGTERM)
+            time.sleep(0.5)
+            asking.send(body[10:])
+            answer = asking.getresponse()
+            tags = json.load(answer)["pictures"][0]["tags"]
+            asking.close()
+            _, errors = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert (answer.status, tags[0]["label"]) == (200, "red")
     assert process.returncode in (0, -signal.SIGTERM)
     assert "Traceback" not in errors
+
+
+def wait_for(address):
+    for _ in range(600):
+        time.sleep(0.1)
+        try:
+            return httpx2.get(f"{address}/readyz", timeout=60)
+        except httpx2.TransportError:
+            continue
+    raise TimeoutError("the server did not start")
