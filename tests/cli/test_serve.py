@@ -69,7 +69,7 @@ def test_answers_on_a_port_and_finishes_what_it_accepted_at_a_signal(tmp_path):
     body = json.dumps({"pictures": [{"data": picture}]}).encode()
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         try:
-            wait_for(address)
+            wait_for(address, process)
             asking = HTTPConnection("127.0.0.1", port, timeout=60)
             asking.putrequest("POST", "/v1/predict")
             asking.putheader("Content-Type", "application/json")
@@ -90,9 +90,10 @@ def test_answers_on_a_port_and_finishes_what_it_accepted_at_a_signal(tmp_path):
     assert "Traceback" not in errors
 
 
-def wait_for(address):
+def wait_for(address, process):
     for _ in range(600):
         time.sleep(0.1)
+        assert process.poll() is None, process.stderr.read()
         try:
             return httpx2.get(f"{address}/readyz", timeout=60)
         except httpx2.TransportError:
