@@ -6,7 +6,9 @@ import pytest
 from fastapi.testclient import TestClient
 from PIL import Image
 
+from manylabel.classifier import Classifier
 from manylabel.deploy.server import ServedModel, ServerSettings, create_app
+from manylabel.explain import explain
 from picture_files import bad_files, encode, photo
 from server_apps import slow_app
 
@@ -136,13 +138,17 @@ def test_labels_say_what_the_model_can_do(colours, tiny):
     assert tiny.get("/v1/labels").json()["explains"]
 
 
-def test_an_explanation_has_heat_and_a_picture(tiny):
+def test_an_explanation_has_the_heat_that_explain_finds_and_a_picture(tiny, tiny_model):
     content = encode(photo(80, 60), "JPEG")
     answer = tiny.post("/v1/explain", files=files(content, field="picture"), data={"labels": ["dog", "cat"]})
     assert answer.status_code == 200, answer.text
     dog, cat = answer.json()["explanations"]
     assert (dog["label"], cat["label"], dog["method"]) == ("dog", "cat", "cam")
-    assert max(map(max, dog["heat"])) == 1
+    expected = explain(Classifier.load(tiny_model), content, labels=["dog", "cat"])
+    for found, own in zip((dog, cat), expected, strict=True):
+        assert found["heat"] == [pytest.approx(row, abs=1e-3) for row in own.heat.tolist()]
+        assert found["score"] == pytest.approx(own.score, abs=1e-5)
+        assert (found["x"], found["y"]) == own.hottest()
     kind, _, data = dog["overlay"].partition(",")
     assert kind == "data:image/jpeg;base64"
     assert base64.b64decode(data).startswith(b"\xff\xd8")

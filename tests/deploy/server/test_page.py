@@ -54,11 +54,14 @@ def until(browser, found):
 
 
 def text(browser, selector):
-    return browser.find_element(By.CSS_SELECTOR, selector).text
+    return texts(browser, selector)[0]
 
 
 def texts(browser, selector):
-    return [element.text for element in browser.find_elements(By.CSS_SELECTOR, selector)]
+    """What is shown, read in one step: the page may draw its lists again between two."""
+    return browser.execute_script(
+        "return [...document.querySelectorAll(arguments[0])].map((each) => each.innerText)", selector
+    )
 
 
 def upload(browser, *paths):

@@ -118,8 +118,8 @@ def add_api(app: FastAPI, service: Service) -> None:
     keyed.post("/v1/predict", tags=["pictures"], responses=asked, openapi_extra=predict_body())(api.predict)
     keyed.post("/v1/explain", tags=["pictures"], responses=asked, openapi_extra=explain_body())(api.explain)
     keyed.get("/v1/labels", tags=["model"])(api.labels)
-    text = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
-    keyed.get("/metrics", tags=["server"], response_model=None, responses={**text})(api.metrics)
+    text: dict[int | str, dict[str, Any]] = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
+    keyed.get("/metrics", tags=["server"], response_model=None, responses=text)(api.metrics)
     app.include_router(keyed)
     app.get("/healthz", tags=["server"])(api.health)
     app.get("/readyz", tags=["server"], responses=_problems(503))(api.ready)
