@@ -21,6 +21,7 @@ from manylabel.cli import (
     predict,
     report,
     runs,
+    serve,
     train,
     tune,
     vocabulary,
@@ -44,6 +45,7 @@ app.add_typer(train.app, name="train")
 app.command()(evaluate.evaluate)
 app.command()(evaluate.compare)
 app.command()(predict.predict)
+app.command()(serve.serve)
 app.command()(tune.tune)
 app.command()(export.export)
 app.command()(explain.explain)

@@ -1,0 +1,386 @@
+"use strict";
+// Pictures go to /v1/predict one by one, a few at a time; the server puts them together again. All scores are kept, so
+// that the slider needs no new answer. Heat maps come from /v1/explain when a tag is looked at first.
+
+const AT_ONCE = 4;
+const MOST_TAGS = 100;
+const MOST_TRIES = 5;
+const MOST_KNOWN = 80;
+
+const find = (id) => document.getElementById(id);
+const state = {
+  model: null, cards: [], own: true, threshold: 0.5, newTags: [], key: "", trouble: "", warm: false, waiting: [], running: 0,
+};
+
+function make(kind, properties = {}, ...children) {
+  const element = Object.assign(document.createElement(kind), properties);
+  element.append(...children);
+  return element;
+}
+
+const percent = (share) => `${Math.round(100 * share)} %`;
+const pause = (seconds) => new Promise((done) => setTimeout(done, 1000 * seconds));
+const say = (words) => { find("status").textContent = words; };
+
+// --- asking the server
+
+async function ask(path, form) {
+  const headers = state.key ? { Authorization: `Bearer ${state.key}` } : {};
+  for (let tries = 1; ; tries += 1) {
+    let answer;
+    try {
+      answer = await fetch(path, form ? { method: "POST", body: form, headers } : { headers });
+    } catch {
+      throw new Error("The server does not answer. Is it still running?");
+    }
+    if (answer.ok) return answer.json();
+    if (answer.status === 429 && tries < MOST_TRIES) {
+      await pause(Math.min(Number(answer.headers.get("Retry-After")) || 1, 10));
+      continue;
+    }
+    if (answer.status === 401) find("key").hidden = false;
+    const problem = await answer.json().catch(() => ({}));
+    throw new Error(problem.message || `The server answered ${answer.status}.`);
+  }
+}
+
+function formOf(card, field, options) {
+  const form = new FormData();
+  form.append(field, card.file, card.file.name);
+  for (const [name, values] of Object.entries(options)) for (const value of [values].flat()) form.append(name, value);
+  return form;
+}
+
+async function predict(card, options) {
+  const answer = await ask("/v1/predict", formOf(card, "pictures", options));
+  return answer.pictures[0].tags;
+}
+
+async function fill(card) {
+  const most = state.model.limits.body_bytes;
+  if (card.file.size > most) {
+    const size = (bytes) => `${(bytes / 1e6).toFixed(1)} MB`;
+    throw new Error(`It has ${size(card.file.size)}; this server takes ${size(most)}.`);
+  }
+  card.tags ??= await predict(card, { top: MOST_TAGS });
+  const missing = state.newTags.filter((name) => !card.asked.has(name));
+  if (!missing.length) return;
+  try {
+    for (const tag of await predict(card, { labels: missing, threshold: 0 })) card.asked.set(tag.label, tag);
+  } catch (error) { // the tags that the model knows are still good
+    state.newTags = state.newTags.filter((name) => !missing.includes(name));
+    state.trouble = ` ${missing.join(", ")}: ${error.message}`;
+    showChips();
+  }
+}
+
+function enqueue(cards) {
+  for (const card of cards) card.busy = true;
+  state.waiting.push(...cards);
+  cards.forEach(render);
+  while (state.running < AT_ONCE && state.waiting.length) work();
+}
+
+async function work() {
+  state.running += 1;
+  while (state.waiting.length) {
+    const card = state.waiting.shift();
+    try {
+      await fill(card);
+      card.problem = "";
+      warmUp(card);
+    } catch (error) {
+      card.problem = error.message;
+    }
+    card.busy = false;
+    render(card);
+  }
+  state.running -= 1;
+  if (!state.running) announce();
+}
+
+// --- tags
+
+function limitOf(label) {
+  if (!state.own) return state.threshold;
+  return state.model.thresholds.get(label) ?? 0.5;
+}
+
+function allTags(card) {
+  const asked = state.newTags.map((name) => card.asked.get(name)).filter(Boolean);
+  const names = new Set(asked.map((tag) => tag.label));
+  const tags = (card.tags ?? []).filter((tag) => !names.has(tag.label));
+  return [...asked, ...tags].sort((a, b) => b.score - a.score);
+}
+
+const shownTags = (card) => allTags(card).filter((tag) => tag.score >= limitOf(tag.label));
+
+function results() {
+  return state.cards.map((card) => ({
+    picture: card.file.name,
+    ...(card.problem ? { error: card.problem } : { tags: shownTags(card).map(({ label, score }) => ({ label, score })) }),
+  }));
+}
+
+function announce() {
+  const bad = state.cards.filter((card) => card.problem).length;
+  const count = `${state.cards.length} picture${state.cards.length === 1 ? "" : "s"}`;
+  const hint = state.model?.explains ? " Point at a tag, or tap it, to see where the model looks for it." : "";
+  say(state.cards.length ? `${count}${bad ? `, ${bad} could not be tagged` : ""}.${state.trouble || hint}` : "");
+  state.trouble = "";
+}
+
+// --- heat maps
+
+async function explain(card, label) {
+  if (!card.heat.has(label)) {
+    const others = shownTags(card).map((tag) => tag.label).filter((name) => name !== label && !card.heat.has(name));
+    const labels = [label, ...others].slice(0, state.model.limits.explained_labels);
+    const coming = ask("/v1/explain", formOf(card, "picture", { labels }));
+    for (const name of labels) {
+      card.heat.set(name, coming.then(({ explanations }) => explanations.find((each) => each.label === name)));
+      card.heat.get(name).catch(() => card.heat.delete(name));
+    }
+  }
+  return card.heat.get(label);
+}
+
+// The first heat map takes the server seconds, because it opens another form of the model for it: ask before it is wanted.
+function warmUp(card) {
+  const [best] = shownTags(card);
+  if (state.warm || !best || !state.model.explains) return;
+  state.warm = true;
+  explain(card, best.label).catch(() => {});
+}
+
+async function show(card, label) {
+  card.looked = label;
+  const { root, overlay, caption } = card.parts;
+  if (!label) {
+    root.classList.remove("heated", "waiting");
+    caption.hidden = true;
+    return;
+  }
+  root.classList.add("waiting");
+  try {
+    const found = await explain(card, label);
+    if (card.looked !== label) return;
+    overlay.src = found.overlay;
+    overlay.alt = `Where the model looks for ${found.display_name}`;
+    caption.textContent = `${found.display_name}: where the model looks`;
+    caption.hidden = false;
+    root.classList.add("heated");
+  } catch (error) {
+    if (card.looked === label) say(error.message);
+  }
+  if (card.looked === label) root.classList.remove("waiting");
+}
+
+function pin(card, label) {
+  card.pinned = card.pinned === label ? null : label;
+  for (const button of card.parts.list.querySelectorAll("button")) {
+    button.setAttribute("aria-pressed", String(button.dataset.label === card.pinned));
+  }
+  show(card, card.pinned);
+}
+
+// --- cards
+
+function addFiles(files) {
+  const cards = [...files].map(makeCard);
+  if (!cards.length) return;
+  state.cards.unshift(...cards);
+  find("cards").prepend(...cards.map((card) => card.parts.root));
+  refresh();
+  say(`Tagging ${cards.length} picture${cards.length === 1 ? "" : "s"} …`);
+  enqueue(cards);
+}
+
+function makeCard(file) {
+  const address = URL.createObjectURL(file);
+  const photo = make("img", { className: "photo", src: address, alt: file.name });
+  const parts = {
+    overlay: make("img", { className: "heat", alt: "" }),
+    caption: make("figcaption", { hidden: true }),
+    list: make("ul", { className: "tags" }),
+    words: make("p", { className: "hint" }),
+  };
+  const card = { file, address, parts, tags: null, asked: new Map(), heat: new Map(), problem: "", busy: true, pinned: null, looked: null };
+  const remove = make("button", { className: "remove", type: "button", textContent: "×" });
+  remove.setAttribute("aria-label", `Remove ${file.name}`);
+  remove.addEventListener("click", () => removeCards([card]));
+  photo.addEventListener("error", () => photo.remove());
+  const figure = make("figure", {}, make("div", { className: "frame" }, photo, parts.overlay), parts.caption, remove);
+  const title = make("h2", { textContent: file.name, title: file.name });
+  const body = make("div", { className: "body" }, title, parts.list, parts.words);
+  parts.root = make("article", {}, make("div", { className: "inside" }, figure, body));
+  return card;
+}
+
+function tagRow(card, tag) {
+  const bar = make("div", { className: "bar" }, make("i"), make("u"));
+  bar.style.setProperty("--score", tag.score);
+  bar.style.setProperty("--limit", limitOf(tag.label));
+  const name = make("b", { textContent: tag.display_name });
+  if (card.asked.has(tag.label) && !state.model.thresholds.has(tag.label)) name.append(make("small", { textContent: "new" }));
+  const row = make(state.model.explains ? "button" : "div", { className: "tag" }, name, bar, make("span", { textContent: percent(tag.score) }));
+  if (!state.model.explains) return make("li", {}, row);
+  Object.assign(row, { type: "button", title: `Show where the model looks for ${tag.display_name}` });
+  row.dataset.label = tag.label;
+  row.setAttribute("aria-pressed", String(card.pinned === tag.label));
+  for (const event of ["pointerenter", "focus"]) row.addEventListener(event, () => show(card, tag.label));
+  for (const event of ["pointerleave", "blur"]) row.addEventListener(event, () => show(card, card.pinned));
+  row.addEventListener("click", () => pin(card, tag.label));
+  return make("li", {}, row);
+}
+
+function render(card) {
+  const { root, list, words } = card.parts;
+  const tags = card.problem ? [] : shownTags(card);
+  root.classList.toggle("waiting", card.busy);
+  root.setAttribute("aria-busy", String(card.busy));
+  list.replaceChildren(...tags.map((tag) => tagRow(card, tag)));
+  words.className = card.problem ? "problem" : "hint";
+  words.textContent = card.problem || (card.busy ? "Looking …" : tags.length ? "" : noTags(card));
+  words.hidden = !words.textContent;
+}
+
+function noTags(card) {
+  const [best] = allTags(card);
+  return best ? `Nothing is sure enough. Likeliest: ${best.display_name}, ${percent(best.score)}.` : "";
+}
+
+function removeCards(cards) {
+  for (const card of cards) {
+    URL.revokeObjectURL(card.address);
+    card.parts.root.remove();
+  }
+  state.cards = state.cards.filter((card) => !cards.includes(card));
+  state.waiting = state.waiting.filter((card) => !cards.includes(card));
+  refresh();
+  announce();
+  find("files").focus();
+}
+
+function refresh() {
+  document.body.classList.toggle("some", state.cards.length > 0);
+  find("tools").hidden = !state.cards.length;
+  find("threshold-shown").textContent = state.own ? "their own threshold" : percent(state.threshold);
+  find("own").setAttribute("aria-pressed", String(state.own));
+}
+
+function setThreshold(own) {
+  state.own = own;
+  state.threshold = Number(find("threshold").value) / 100;
+  refresh();
+  state.cards.forEach(render);
+}
+
+// --- new tags
+
+function addNewTags(text) {
+  const { limits } = state.model;
+  const names = text.split(/[,;\n]/).map((name) => name.trim().slice(0, limits.label_letters)).filter(Boolean);
+  state.newTags = [...new Set([...state.newTags, ...names])].slice(0, limits.labels);
+  showChips();
+  enqueue(state.cards.filter((card) => !card.busy));
+}
+
+function showChips() {
+  find("chips").replaceChildren(...state.newTags.map((name) => {
+    const chip = make("button", { type: "button", textContent: name, title: `Do not ask for ${name}` });
+    chip.addEventListener("click", () => {
+      state.newTags = state.newTags.filter((other) => other !== name);
+      showChips();
+      state.cards.forEach(render);
+    });
+    return make("li", {}, chip);
+  }));
+}
+
+// --- results
+
+async function copy() {
+  const lines = results().map(({ picture, tags, error }) =>
+    `${picture}\t${error ?? tags.map(({ label, score }) => `${label} ${score.toFixed(2)}`).join(", ")}`);
+  const text = lines.join("\n");
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch { // without https, or without permission
+    const area = make("textarea", { value: text });
+    document.body.append(area);
+    area.select();
+    document.execCommand("copy");
+    area.remove();
+  }
+  say("The tags are in the clipboard.");
+}
+
+function download(name, kind, text) {
+  const address = URL.createObjectURL(new Blob([text], { type: kind }));
+  make("a", { href: address, download: name }).click();
+  setTimeout(() => URL.revokeObjectURL(address), 1000);
+}
+
+function csv() {
+  const quote = (value) => `"${String(value).replaceAll('"', '""')}"`;
+  const rows = results().map(({ picture, tags = [], error = "" }) =>
+    [picture, tags.map((tag) => tag.label).join("|"), tags.map((tag) => tag.score).join("|"), error].map(quote).join(","));
+  return ["picture,tags,scores,error", ...rows].join("\r\n") + "\r\n";
+}
+
+// --- start
+
+async function start() {
+  try {
+    const model = await ask("/v1/labels");
+    model.thresholds = new Map(model.labels.map(({ label, threshold }) => [label, threshold]));
+    state.model = model;
+  } catch (error) {
+    say(error.message);
+    return;
+  }
+  find("key").hidden = true;
+  say("");
+  find("model").textContent = `${state.model.model} · ${state.model.labels.length.toLocaleString("en")} labels`;
+  find("new-tags").hidden = !state.model.new_labels;
+  showKnown();
+  enqueue(state.cards);
+}
+
+function showKnown() {
+  const { labels, new_labels: takesNew } = state.model;
+  const more = labels.length > MOST_KNOWN ? [`and ${(labels.length - MOST_KNOWN).toLocaleString("en")} more`] : [];
+  const names = labels.slice(0, MOST_KNOWN).map((each) => each.display_name);
+  find("known-title").textContent = takesNew ? "It knows these, and any other tag that you type" : "It knows";
+  find("known").querySelector("ul").replaceChildren(...[...names, ...more].map((textContent) => make("li", { textContent })));
+  find("known").hidden = false;
+}
+
+function listen() {
+  const take = (files) => (state.model ? addFiles([...files].filter((file) => file instanceof File)) : undefined);
+  find("files").addEventListener("change", ({ target }) => { take(target.files); target.value = ""; });
+  document.addEventListener("paste", ({ clipboardData }) => take(clipboardData?.files ?? []));
+  document.addEventListener("dragover", (event) => { event.preventDefault(); document.body.classList.add("dragging"); });
+  document.addEventListener("dragleave", ({ relatedTarget }) => { if (!relatedTarget) document.body.classList.remove("dragging"); });
+  document.addEventListener("drop", (event) => {
+    event.preventDefault();
+    document.body.classList.remove("dragging");
+    take(event.dataTransfer?.files ?? []);
+  });
+  find("threshold").addEventListener("input", () => setThreshold(false));
+  find("own").addEventListener("click", () => setThreshold(!state.own));
+  find("copy").addEventListener("click", copy);
+  find("json").addEventListener("click", () => download("tags.json", "application/json", JSON.stringify(results(), null, 2)));
+  find("csv").addEventListener("click", () => download("tags.csv", "text/csv", csv()));
+  find("clear").addEventListener("click", () => removeCards(state.cards));
+  find("key").addEventListener("submit", (event) => { event.preventDefault(); state.key = find("key-text").value; start(); });
+  find("new-tags").addEventListener("submit", (event) => {
+    event.preventDefault();
+    addNewTags(find("new-tag").value);
+    find("new-tag").value = "";
+  });
+}
+
+listen();
+start();

@@ -1,0 +1,130 @@
+"""Limits on a real port: sizes before they are read, full queues, slow callers, an orderly end."""
+
+import socket
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx2 as httpx
+import pytest
+from PIL import Image
+
+from picture_files import encode
+from server_apps import listening, slow_app
+
+RED = encode(Image.new("RGB", (20, 10), "red"), "PNG")
+
+
+def post(address, content=RED, **settings):
+    return httpx.post(f"{address}/v1/predict", files={"pictures": ("a.png", content)}, timeout=20, **settings)
+
+
+def speak(address, text):
+    """Send bytes as they are; return what comes back until the connection ends or nothing comes."""
+    host, port = address.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=5) as line:
+        line.sendall(text)
+        answer = b""
+        while part := line.recv(65536):
+            answer += part
+            if b"\r\n\r\n" in answer and answer.rstrip().endswith(b"}"):
+                break
+        return answer
+
+
+def test_a_large_body_is_refused_before_it_is_sent():
+    _, app = slow_app(max_body_bytes=5000)
+    with listening(app) as (address, _):
+        head = b"POST /v1/predict HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+        answer = speak(address, head + b"Content-Length: 1000000000000\r\n\r\n")
+        assert answer.startswith(b"HTTP/1.1 413")
+        assert b"may have 5,000 bytes, this request has 1,000,000,000,000" in answer
+        chunk = b"3e8\r\n" + b"x" * 1000 + b"\r\n"
+        answer = speak(address, head + b"Transfer-Encoding: chunked\r\n\r\n" + chunk * 6)  # and no end
+        assert answer.startswith(b"HTTP/1.1 413")
+        assert post(address).status_code == 200
+
+
+def test_a_body_that_does_not_come_is_not_waited_for():
+    _, app = slow_app(limit_seconds=0.3)
+    with listening(app) as (address, _):
+        head = b"POST /v1/predict HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n"
+        assert speak(address, head + b"{").startswith(b"HTTP/1.1 408")
+
+
+def test_bodies_together_have_a_limit():
+    _, app = slow_app(max_body_bytes=900, max_held_bytes=1000)
+    with listening(app) as (address, _):
+        host, port = address.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port))) as line:
+            line.sendall(b"POST /v1/predict HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n")
+            line.sendall(b"Content-Length: 900\r\n\r\n{")
+            time.sleep(0.3)
+            answer = post(address)
+            assert (answer.status_code, answer.headers["retry-after"]) == (429, "1")
+        time.sleep(0.3)
+        assert post(address).status_code == 200
+
+
+def test_requests_that_come_together_go_through_the_model_together():
+    engine, app = slow_app(0.1, batch_size=8)
+    with listening(app) as (address, _), ThreadPoolExecutor(12) as pool:
+        answers = list(pool.map(lambda _: post(address), range(24)))
+    assert {answer.status_code for answer in answers} == {200}
+    assert sum(engine.batches) == 24 + 1  # one before the first request
+    assert 1 < max(engine.batches) <= 8
+    assert len(engine.batches) < 16
+
+
+def test_when_it_is_full_callers_are_told_when_to_come_again():
+    _, app = slow_app(0.2, batch_size=1, max_waiting=3)
+    with listening(app) as (address, _), ThreadPoolExecutor(10) as pool:
+        answers = list(pool.map(lambda _: post(address), range(10)))
+        full = [answer for answer in answers if answer.status_code == 429]
+        assert full
+        assert any(answer.status_code == 200 for answer in answers)
+        assert {answer.status_code for answer in answers} == {200, 429}
+        assert all(int(answer.headers["retry-after"]) >= 1 for answer in full)
+        assert full[0].json()["code"] == "busy"
+        assert post(address).status_code == 200
+        many = httpx.post(f"{address}/v1/predict", files=[("pictures", ("a.png", RED))] * 4, timeout=20)
+        assert (many.status_code, many.json()["code"]) == (413, "too_many")
+
+
+def test_an_answer_that_takes_too_long_is_given_up():
+    _, app = slow_app(0.6, limit_seconds=0.2)
+    with listening(app) as (address, _):
+        answer = post(address)
+        assert answer.status_code == 429
+        assert "no answer within 0.2 s" in answer.json()["message"]
+
+
+def test_an_end_finishes_what_was_accepted():
+    engine, app = slow_app(0.4, batch_size=1)
+    answers = []
+    with listening(app) as (address, server):
+        threads = [threading.Thread(target=lambda: answers.append(post(address).status_code)) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        while len(engine.batches) < 2:  # the first is the one that warms up
+            time.sleep(0.01)
+        time.sleep(0.1)
+        server.should_exit = True
+        for thread in threads:
+            thread.join(20)
+        with pytest.raises(httpx.TransportError):
+            post(address)
+    assert answers == [200, 200, 200]
+
+
+def test_a_caller_that_leaves_does_no_harm():
+    _, app = slow_app()
+    with listening(app) as (address, _):
+        host, port = address.removeprefix("http://").split(":")
+        for _ in range(3):
+            with socket.create_connection((host, int(port))) as line:
+                line.sendall(b"POST /v1/predict HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n")
+                line.sendall(b"Content-Length: 900\r\n\r\n{")
+        time.sleep(0.2)
+        assert post(address).status_code == 200
+        assert 'status="500"' not in httpx.get(f"{address}/metrics").text
