@@ -55,6 +55,15 @@ def test_every_head_is_explained_by_what_suits_it(head, picture):
         assert each.overlay().size == (80, 48)
 
 
+@pytest.mark.parametrize("blocks", [None, [0, -1]])
+def test_scores_have_the_bias_of_new_labels_as_predictions_have(blocks, picture):
+    model = tiny("linear")
+    model.label_bias = torch.tensor([0.0, 0.0, 3.0])
+    expected = model.predict(picture).scores[0, 2]
+    found = explain(model, picture, labels="cow", method="grad_cam", **({} if blocks is None else {"blocks": blocks}))
+    assert [each.score for each in found] == pytest.approx([expected.item()] * len(found), abs=1e-5)
+
+
 @pytest.mark.parametrize("name", FAMILIES)
 def test_every_block_of_every_backbone_family_is_found(name, picture):
     model = tiny("linear", backbone=name)

@@ -137,7 +137,11 @@ class Classifier(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Turn prepared images ``[B, 3, H, W]`` into logits ``[B, L]``."""
-        logits: Tensor = self.head(self.backbone(images))
+        return self.classify(self.backbone(images))
+
+    def classify(self, features: Sequence[Tensor]) -> Tensor:
+        """Turn the backbone's maps into logits ``[B, L]``, with the bias of labels that training did not see."""
+        logits: Tensor = self.head(features)
         return logits if self.label_bias is None else logits + self.label_bias
 
     def scores(self, logits: Tensor) -> Tensor:

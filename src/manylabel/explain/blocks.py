@@ -94,7 +94,7 @@ def tap_blocks(
             handle.remove()
     features = [maps[stage] for stage in model.backbone.stages]
     with torch.enable_grad():
-        logits: Tensor = model.head(features)
+        logits = model.classify(features)
     final = body.num_stages - 1
     tapped = {
         block: Tapped(maps[block], nn.Identity()) if block == final else _find(outputs, maps[block], block, body.name)

@@ -144,7 +144,7 @@ class _Look:
         else:
             with torch.no_grad():
                 self.features, self.tapped = model.backbone(prepared), {}
-                self.logits = self.head(self.features)
+                self.logits = model.classify(self.features)
         self.scores = model.scores(self.logits.detach())[0].float()
         self.columns = _columns(model, self.scores, labels)
 

@@ -73,8 +73,7 @@ def logits_of(model: Classifier, cached: CachedFeatures, *, batch_size: int = 64
     device = next(model.parameters()).device
     few = max(1, min(batch_size, 64_000 // len(model.labels)))
     loader = FeatureLoader(cached, batch_size=few, view=0)
-    logits = torch.cat([model.head([stage.to(device) for stage in batch.features]).float().cpu() for batch in loader])
-    return (logits if model.label_bias is None else logits + model.label_bias.cpu()).clone()
+    return torch.cat([model.classify([map_.to(device) for map_ in batch.features]).float().cpu() for batch in loader])
 
 
 def _level(logits: Tensor, share: float) -> float:
