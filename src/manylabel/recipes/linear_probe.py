@@ -28,8 +28,13 @@ __all__ = ["LinearProbe", "linear_probe"]
 
 MOST_VIEWS, VIEWS_IN_ALL = 4, 25_000
 
-QUERY_HEADS = ("hybrid_sharing", "ml_decoder", "token_encoder", "transformer_decoder")
-SIZES: Mapping[str, Mapping[str, int]] = {head: {"width": 256, "feedforward": 512} for head in QUERY_HEADS}
+SMALL: Mapping[str, int] = {"width": 256, "feedforward": 512}
+SIZES: Mapping[str, Mapping[str, int]] = {
+    "hybrid_sharing": SMALL,
+    "ml_decoder": SMALL,
+    "token_encoder": {**SMALL, "num_layers": 1},
+    "transformer_decoder": SMALL,
+}
 """Sizes of heads on frozen features: a third of the papers', who train backbones along."""
 
 
@@ -48,7 +53,7 @@ class LinearProbe(RecipeSettings):
 
     head_settings: Mapping[str, Any] = field(default_factory=dict)
     """Arguments of the head; as a flag: --head.NAME VALUE. Query heads are smaller here than in their papers: a width
-    of 256, 512 in feed-forward layers, unless asked for others."""
+    of 256, 512 in feed-forward layers, one layer of the token encoder, unless asked for others."""
 
     epochs: Annotated[int | None, AtLeastOne] = None
     """How often every picture is seen; when left out, 6 times, or more often where that were less than 200 steps."""
