@@ -4,7 +4,7 @@
 
 First, one caller who waits for each answer before it asks again, and many callers at once, in turns, the same pictures
 for both; connections stay open for both. Then mixed good and bad requests, half as many to warm up, with the memory of
-the server before and after. Exits with an error when a promise is not kept.
+the server before and after each quarter. Exits with an error when an answer is 5xx.
 """
 
 import argparse

@@ -88,6 +88,13 @@ def test_pictures_may_have_any_size_where_the_backbone_allows(exported):
     assert scores.shape == (2, 3)
 
 
+def test_a_backbone_that_pads_by_size_says_that_it_takes_one_size(tmp_path):
+    model = build("tf_efficientnet_lite0", heads.LinearHead)
+    result = export_onnx(model, tmp_path / "model.onnx")
+    assert not result.any_size
+    assert "pads pictures by their size" in result.note
+
+
 def test_a_smaller_file_in_whole_numbers_says_what_it_costs(exported, tmp_path):
     _, source = exported
     pixels = np.stack([Predictor.load(source.path).prepare(photo) for photo in sample_photos()])

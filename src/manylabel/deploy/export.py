@@ -9,8 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from timm.layers import Conv2dSame
 from torch import Tensor
 
+from manylabel.backbone import Backbone
 from manylabel.builtin import sample_photos
 from manylabel.classifier import Classifier
 from manylabel.deploy.inference_module import InferenceModule, describe
@@ -135,8 +137,8 @@ def _export(
     refuse_existing(path, overwrite=overwrite)
     module = InferenceModule(classifier).cpu()
     images = _images(classifier, sample_photos() if pictures is None else pictures)
-    free = any_size and classifier.backbone.takes_any_size
-    note = "" if free or not any_size else f"{classifier.backbone.name} is built for one size of pictures."
+    note = _why_one_size(classifier.backbone) if any_size else ""
+    free = any_size and not note
     with replacing(path, overwrite=overwrite) as temporary:
         if free:
             try:
@@ -147,6 +149,16 @@ def _export(
             difference = _difference(write(temporary, module, images[:2], (0,)), module, images, other=False)
         num_bytes = temporary.stat().st_size
     return Export(Path(path), num_bytes, difference, any_size=free, note=note)
+
+
+def _why_one_size(backbone: Backbone) -> str:
+    """Return why a file cannot be for pictures of any size; nothing where it can."""
+    if not backbone.takes_any_size:
+        return f"{backbone.name} is built for one size of pictures."
+    # how it pads depends on the size in each layer, an expression that grows without end in torch's exporter
+    if any(isinstance(module, Conv2dSame) for module in backbone.modules()):
+        return f"{backbone.name} pads pictures by their size, which only exports for one size."
+    return ""
 
 
 def _images(classifier: Classifier, pictures: Sequence[Picture]) -> Tensor:
