@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from timm.layers import Conv2dSame
+from timm.layers.conv2d_same import Conv2dSame
 from torch import Tensor
 
 from manylabel.backbone import Backbone
