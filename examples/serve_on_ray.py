@@ -1,25 +1,34 @@
-"""Serve a model with several replicas on Ray: python examples/serve_on_ray.py MODEL --replicas 2."""
+"""Serve a model with several replicas on Ray, and ask it what is in three photos: python examples/serve_on_ray.py.
+
+`--keep` serves until Ctrl-C instead.
+"""
 
 import argparse
 import threading
+import urllib.request
 
+from manylabel.builtin import DEFAULT_MODEL, sample_photos
 from manylabel.deploy.on_ray import serve_with_ray
 
 
 def main() -> None:
-    """Serve until Ctrl-C."""
+    """Start the replicas and ask them."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("model", help="a model's folder, an exported .onnx file, a name on the hub, or builtin:NAME")
+    parser.add_argument("--model", default=DEFAULT_MODEL, help="a model's folder, .onnx file, hub id or builtin:NAME")
     parser.add_argument("--replicas", type=int, default=2, help="models that work at the same time")
     parser.add_argument("--port", type=int, default=8000)
     parser.add_argument("--ray-address", help="a Ray cluster, such as auto; Ray is started here when left out")
+    parser.add_argument("--keep", action="store_true", help="serve until Ctrl-C")
     given = parser.parse_args()
     with serve_with_ray(given.model, replicas=given.replicas, port=given.port, address=given.ray_address) as url:
         print(f"Try: curl -F pictures=@photo.jpg '{url}/v1/predict?top=3'", flush=True)
-        try:
+        if given.keep:
             threading.Event().wait()
-        except KeyboardInterrupt:
-            print("Stopping ...")
+        for photo in sample_photos():
+            headers = {"Content-Type": "image/jpeg"}
+            question = urllib.request.Request(f"{url}/v1/predict?top=3", photo.read_bytes(), headers)
+            with urllib.request.urlopen(question) as answer:
+                print(photo.name, answer.read().decode())
 
 
 if __name__ == "__main__":

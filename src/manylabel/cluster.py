@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
@@ -43,11 +45,12 @@ def connected_to_ray(
         yield ray
         return
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing leaves the machine unasked
-    try:
-        _start(ray, address, num_cpus, advice)
-        yield ray
-    finally:
-        ray.shutdown()
+    with _own_signals():
+        try:
+            _start(ray, address, num_cpus, advice)
+            yield ray
+        finally:
+            ray.shutdown()
 
 
 def _start(ray: ModuleType, address: str | None, num_cpus: int | None, advice: str) -> None:
@@ -63,6 +66,17 @@ def _start(ray: ModuleType, address: str | None, num_cpus: int | None, advice: s
                     continue
                 where = "be started on this machine" if address is None else f"be reached at {address}"
                 raise ClusterError(f"Ray cannot {where} ({error}); {advice}") from error
+
+
+@contextmanager
+def _own_signals() -> Iterator[None]:
+    """Give back what SIGTERM does, which Ray changes for good; only the main thread can, and Ray does so only there."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

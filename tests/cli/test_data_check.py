@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 
 import psutil
 import pytest
@@ -95,7 +96,13 @@ def test_ctrl_c_ends_all_processes_without_a_traceback(tmp_path):
     for index in range(2000):
         os.link(picture, folder / f"{index}.jpg")
     command = [sys.executable, "-m", "manylabel", "data", "check", f"folder:{tmp_path}", "--workers", "2"]
-    running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    running = subprocess.Popen(
+        command,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # a shell's background jobs ignore Ctrl-C
+    )
     while len(psutil.Process(running.pid).children(recursive=True)) < 4:  # two workers and the two that mind them
         assert running.poll() is None
         time.sleep(0.1)

@@ -211,7 +211,9 @@ def test_few_pictures_are_cached_in_several_views_and_many_in_one():
 
 
 def test_heads_on_frozen_features_are_small_unless_asked_otherwise():
-    assert LinearProbe(data="x", head="token_encoder").head_settings == {"width": 256}
+    small = {"width": 256, "feedforward": 512}
+    assert LinearProbe(data="x", head="hybrid_sharing").head_settings == small
+    assert LinearProbe(data="x", head="token_encoder").head_settings == {**small, "num_layers": 1}
     assert LinearProbe(data="x", head_settings={"width": 768}).head_settings == {"width": 768, "feedforward": 512}
     assert LinearProbe(data="x", head="linear").head_settings == {}
 
@@ -234,10 +236,13 @@ def test_finetuning_goes_on_from_a_trained_model(quick, sets, tmp_path):
     quick = {name: value for name, value in quick.items() if name not in ("head", "views")}
     still = {"start_from": str(probe.model), "learning_rate": 1e-12, "augment": False, "ema_decay": 0.0}
     tuned = finetune(Finetune(**quick, **still, out=tmp_path / "tuned"), sets=sets)
-    before, after = (Classifier.load(run.model) for run in (probe, tuned))
+    blurred = finetune(Finetune(**quick, **still, keep_statistics=False, out=tmp_path / "blurred"), sets=sets)
+    before, after, other = (Classifier.load(run.model) for run in (probe, tuned, blurred))
     assert torch.allclose(before.head.linear.weight, after.head.linear.weight)
     name = next(name for name in before.backbone.state_dict() if name.endswith("running_mean"))
-    assert not torch.equal(before.backbone.state_dict()[name], after.backbone.state_dict()[name])
+    statistics = [model.backbone.state_dict()[name] for model in (before, after, other)]
+    assert torch.equal(statistics[0], statistics[1])
+    assert not torch.equal(statistics[0], statistics[2])
 
 
 def test_finetuning_refuses_a_model_of_other_labels(quick, sets, tmp_path):
