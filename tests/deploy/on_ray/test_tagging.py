@@ -1,4 +1,4 @@
-"""Tagging on a real Ray of two CPUs; on an idle machine all of it takes half a minute, most of it Ray's start."""
+"""Tagging on a real Ray of two CPUs; most of the time goes into starting Ray."""
 
 import json
 import os
