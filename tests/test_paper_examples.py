@@ -1,7 +1,6 @@
 """The papers' settings in examples/paper: each is planned with its backbone, and takes two steps with a smaller one, on
 tiny data of the form it names."""
 
-import json
 import shlex
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from typer.testing import CliRunner
 
 from conformance.reader_suite import draw
 from manylabel.cli.main import app
+from tiny_data import write_coco, write_nus_wide, write_open_images, write_voc
 
 FOLDER = Path(__file__).parents[1] / "examples" / "paper"
 FILES = sorted(FOLDER.glob("*/*.yaml"))
@@ -34,68 +34,14 @@ def command_of(file):
     return shlex.split(first.removeprefix("# "))
 
 
-def write_coco(root):
-    names = ["cat", "dog", "owl"]
-    categories = [{"id": number, "name": name} for number, name in enumerate(names)]
-    for split in ("train2014", "val2014"):
-        pictures = [{"id": n, "file_name": f"{n}.jpg", "width": 8, "height": 6} for n in range(NUM)]
-        objects = [{"image_id": n, "category_id": (n + k) % 3} for n in range(NUM) for k in range(2)]
-        file = root / "annotations" / f"instances_{split}.json"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps({"images": pictures, "annotations": objects, "categories": categories}))
-        for n in range(NUM):
-            draw(root / split / f"{n}.jpg")
-
-
-def write_voc(root):
-    for folder in ("Annotations", "ImageSets/Main"):
-        (root / folder).mkdir(parents=True)
-    for split in ("trainval", "test"):
-        names = [f"{split}{n}" for n in range(NUM)]
-        (root / "ImageSets" / "Main" / f"{split}.txt").write_text("\n".join(names))
-        for n, name in enumerate(names):
-            label = ["dog", "cat"][n % 2]
-            thing = f"<object><name>{label}</name><difficult>0</difficult></object>"
-            (root / "Annotations" / f"{name}.xml").write_text(f"<annotation>{thing}</annotation>")
-            draw(root / "JPEGImages" / f"{name}.jpg")
-
-
-def write_nus_wide(root):
-    concepts, tags = ["airport", "birds", "sky"], ["nature", "blue", "zoo"]
-    for folder in ("ImageList", "Groundtruth/TrainTestLabels", "NUS_WID_Tags", "ConceptsList"):
-        (root / folder).mkdir(parents=True)
-    for part in ("Train", "Test"):
-        names = [f"zoo/{part}_{n}.jpg" for n in range(NUM)]
-        (root / "ImageList" / f"{part}Imagelist.txt").write_text("\n".join(name.replace("/", "\\") for name in names))
-        for column, concept in enumerate(concepts):
-            lines = "\n".join(str(int(n % 3 == column)) for n in range(NUM))
-            (root / "Groundtruth" / "TrainTestLabels" / f"Labels_{concept}_{part}.txt").write_text(lines)
-        rows = ["\t".join(str(int(n % 3 == column)) for column in range(3)) for n in range(NUM)]
-        (root / "NUS_WID_Tags" / f"{part}_Tags1k.dat").write_text("\n".join(rows))
-        for name in names:
-            draw(root / "Flickr" / name)
-    (root / "ConceptsList" / "Concepts81.txt").write_text("\n".join(concepts))
-    (root / "NUS_WID_Tags" / "TagList1k.txt").write_text("\n".join(tags))
-
-
-def write_open_images(root):
-    root.mkdir()
-    for split, file in (("train", "oidv6-train"), ("validation", "validation")):
-        rows = [f"{split}{n},verification,/m/{(n + k) % 3},{1 - k}" for n in range(NUM) for k in range(2)]
-        text = "\n".join(["ImageID,Source,LabelName,Confidence", *rows])
-        (root / f"{file}-annotations-human-imagelabels.csv").write_text(text)
-        for n in range(NUM):
-            draw(root / split / f"{split}{n}.jpg")
-
-
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     """Tiny data under the names that the files give."""
     root = tmp_path_factory.mktemp("paper")
-    write_coco(root / "coco")
-    write_voc(root / "VOCdevkit" / "VOC2007")
-    write_nus_wide(root / "nus_wide")
-    write_open_images(root / "open_images")
+    write_coco(root / "coco", num=NUM)
+    write_voc(root / "VOCdevkit" / "VOC2007", num=NUM)
+    write_nus_wide(root / "nus_wide", num=NUM)
+    write_open_images(root / "open_images", num=NUM)
     for split in ("train", "val"):
         for n in range(NUM):
             draw(root / "imagenet" / split / ["n01440764", "n01443537"][n % 2] / f"{n}.jpg")

@@ -11,7 +11,7 @@ from manylabel.training import RunFolder
 SPEC = "scenes:30"
 
 
-def make_run(folder, *, head="linear", epochs=3, finished=True, data=SPEC, **changes):
+def make_run(folder, *, head="linear", epochs=3, finished=True, data=SPEC, labels=None, **changes):
     """Leave what a run leaves: settings, numbers of its epochs, and a model with random weights."""
     settings = LinearProbe(
         data=data,
@@ -30,7 +30,7 @@ def make_run(folder, *, head="linear", epochs=3, finished=True, data=SPEC, **cha
     run.metrics.write_text(text, encoding="utf-8")
     if finished:
         torch.manual_seed(len(head))
-        run.save(make_model(head, labels=load(SPEC).labels, settings=dict(settings.head_settings)))
+        run.save(make_model(head, labels=labels or load(SPEC).labels, settings=dict(settings.head_settings)))
     return run
 
 

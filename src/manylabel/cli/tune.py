@@ -124,12 +124,11 @@ def _show(result: Tuning) -> None:
         values = (performance.measures[name] for performance in (result.before, result.after))
         table.add_row(title, *(f"{value:.4f}" if name == "log_loss" else f"{100 * value:.1f}" for value in values))
     console.print(table)
-    changed = sorted(result.labels, key=lambda label: label.f1_before - label.f1_after)
-    for title, labels in (("gained", changed), ("lost", changed[::-1])):
-        shown = [label for label in labels if (label.f1_after > label.f1_before) == (title == "gained")]
-        words = [
-            f"{each.name} {100 * each.f1_before:.0f} to {100 * each.f1_after:.0f}" for each in shown[:_MOST_LABELS]
-        ]
+    points = {label.name: (round(100 * label.f1_before), round(100 * label.f1_after)) for label in result.labels}
+    changed = sorted(points, key=lambda name: points[name][0] - points[name][1])
+    for title, names in (("gained", changed), ("lost", changed[::-1])):
+        shown = [name for name in names if (points[name][1] - points[name][0]) * (1 if title == "gained" else -1) > 0]
+        words = [f"{name} {points[name][0]} to {points[name][1]}" for name in shown[:_MOST_LABELS]]
         console.print(f"F1 {title} most: {', '.join(words) or 'none'}", markup=False, soft_wrap=True)
     for note in result.notes:
         console.print(note, markup=False, soft_wrap=True)

@@ -1,0 +1,127 @@
+"""What is trained for the claims: each arm is a recipe with settings, for several seeds, on the same frozen features.
+
+A run that is finished is not trained again, one that was killed goes on.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from manylabel.classifier import Classifier
+from manylabel.recipes import LinearProbe, RepresentationMixup, TrainAndVal, linear_probe, representation_mixup
+from manylabel.recipes.loading import cache_sets
+from manylabel.text import encode_labels, open_encoder
+from manylabel.training import FeatureLoader
+from manylabel.types import LabelSpace
+
+
+class WordQueries(LinearProbe):
+    """A linear probe whose queries are the labels' text vectors."""
+
+    def head_arguments(self, labels: LabelSpace) -> Mapping[str, Any]:
+        """Return the head's arguments with a vector for each label."""
+        encoder = open_encoder("offline:minilm")
+        vectors = encode_labels(encoder, labels, templates=encoder.templates)
+        return {**self.head_settings, "queries": "text", "text_vectors": vectors}
+
+
+@dataclass(frozen=True)
+class Arm:
+    """Something to train.
+
+    Args:
+        name: Names its folders.
+        settings: What differs from the recipe's defaults.
+        recipe: The recipe.
+    """
+
+    name: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    recipe: type[LinearProbe | RepresentationMixup] = LinearProbe
+
+
+def decoder(name: str, **head: object) -> Arm:
+    """Return ML-Decoder with settings of its head."""
+    return Arm(name, {"head": "ml_decoder", "head_settings": head})
+
+
+# As Representation Mixup's recipe trains, without the mixup.
+AS_MIXUP = {
+    "head": "linear",
+    "loss": "soft_margin",
+    "epochs": 30,
+    "optimizer": "sgd",
+    "learning_rate": 0.1,
+    "weight_decay": 0.0,
+    "warmup": 0.3,
+    "ema_decay": 0.0,
+    "views": 1,
+    "feature_dropout": 0.0,
+}
+# Hybrid sharing learns slowly on frozen features: more epochs, and nothing that makes it harder.
+AS_SHARING = {"epochs": 12, "weight_decay": 0.01, "feature_dropout": 0.0, "learning_rate": 1e-3}
+NARROW = {"width": 128, "feedforward": 256}
+
+
+def sharing(name: str, **head: object) -> Arm:
+    """Return Hybrid Sharing Query with settings of its head."""
+    return Arm(name, {**AS_SHARING, "head": "hybrid_sharing", "head_settings": {**NARROW, **head}})
+
+
+ARMS = {
+    arm.name: arm
+    for arm in (
+        Arm("linear", {"head": "linear"}),
+        decoder("decoder"),
+        decoder("decoder-self-attention", self_attention=True),
+        decoder("decoder-learnable", queries="learnable"),
+        Arm("decoder-words", {"head": "ml_decoder"}, WordQueries),
+        decoder("decoder-two-layers", num_layers=2),
+        Arm("linear-as-mixup", AS_MIXUP),
+        *(
+            Arm(f"mixup-{block + 1}", {"head_settings": {"stages": [block, -1]}}, RepresentationMixup)
+            for block in range(3)
+        ),
+        Arm("query2label", {**AS_SHARING, "head": "transformer_decoder", "head_settings": NARROW}),
+        sharing("sharing"),
+        sharing("sharing-linear", layers="linear"),
+        sharing("sharing-none", num_shared_experts=0),
+    )
+}
+
+
+def arm_named(name: str, num_labels: int) -> Arm:
+    """Return an arm; that of groups depends on how many labels there are."""
+    return decoder(name, num_groups=-(-num_labels // 4)) if name == "decoder-groups" else ARMS[name]
+
+
+def train(arm: Arm, data: Mapping[str, Any], sets: TrainAndVal, folder: Path, seeds: Sequence[int]) -> list[Path]:
+    """Train an arm for each seed, where that is still to do, and return the folders of the models."""
+    found = []
+    for seed in seeds:
+        out = folder / f"{arm.name}-{seed}"
+        known = {name: value for name, value in data.items() if name in arm.recipe.__dataclass_fields__}
+        settings = arm.recipe(**{**arm.settings, **known}, seed=seed, out=out, logger="none")
+        run = representation_mixup if isinstance(settings, RepresentationMixup) else linear_probe
+        found.append(run(settings, sets=sets, resume=True).model)
+    return found
+
+
+def scores(model: Path, sets: TrainAndVal) -> NDArray[np.float32]:
+    """Return what a model says of the pictures to judge by, ``[N, L]``; kept beside it."""
+    kept = model.parent / "scores.npy"
+    if not kept.is_file():
+        classifier = Classifier.load(model).eval()
+        cached = cache_sets(classifier, sets, LinearProbe(data="", views=1)).val
+        with torch.inference_mode():
+            parts = [
+                classifier.head(batch.features).sigmoid() for batch in FeatureLoader(cached, batch_size=256, view=0)
+            ]
+        np.save(kept, torch.cat(parts).numpy())
+    found: NDArray[np.float32] = np.load(kept)
+    return found

@@ -1,0 +1,106 @@
+"""From scores to a verdict: differences of two arms with intervals, and what they say of a claim.
+
+An interval of 95 % covers other pictures and other trainings at once: each draw takes pictures with replacement, the
+same ones for both arms, and then seeds with replacement, the same ones again. With one seed it covers other pictures
+only; with numbers instead of scores (`from_pairs`) it is Student's t over the pairs.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from statistics import mean, stdev
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from manylabel.data import PictureDataset
+from manylabel.evaluation import ScoredPictures, bootstrap, measure
+from manylabel.evaluation.groups import SIZE_LIMITS
+from manylabel.metrics import average_precision
+
+DRAWS = 1000
+LIKE = (("bicycle", "motorbike"), ("cow", "horse"), ("cow", "sheep"), ("cat", "dog"), ("bus", "car"), ("chair", "sofa"))
+
+Kind = Literal["better", "no worse"]
+Statistic = Callable[[ScoredPictures], NDArray[np.float64]]
+"""Scores to a value in percent, and its value in each draw of pictures, ``[1 + DRAWS]``."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How far one arm is ahead of another, in points, with the limits of its interval."""
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.value:+.2f} ({self.low:+.2f} to {self.high:+.2f})"
+
+
+def verdict(difference: Difference, kind: Kind, margin: float) -> str:
+    """Say what a difference tells of the claim that the first arm is better, or at most `margin` points worse."""
+    limit = 0.0 if kind == "better" else -margin
+    if difference.low > limit:
+        return "holds"
+    return "does not hold" if difference.high <= limit else "cannot be told here"
+
+
+def scored_pictures(scores: NDArray[np.float32], dataset: PictureDataset) -> ScoredPictures:
+    """Put scores beside the truth."""
+    values, known = dataset.targets.dense()
+    scored = ScoredPictures.from_arrays(scores, values, known=known, labels=dataset.labels)
+    return replace(scored, areas=dataset.areas)
+
+
+def named(name: str, *, sign: int = 1) -> Statistic:
+    """Return a measure of the evaluation as a statistic."""
+
+    def compute(scored: ScoredPictures) -> NDArray[np.float64]:
+        drawn = bootstrap(scored, draws=DRAWS).measures[name]
+        return 100 * sign * np.concatenate([[measure(scored)[name]], drawn])
+
+    return compute
+
+
+def small_objects(scored: ScoredPictures) -> NDArray[np.float64]:
+    """Return the mAP where only small objects count as present, and larger ones as unknown."""
+    areas = scored.areas.toarray()
+    larger = scored.targets.numpy() & ~((areas > 0) & (areas < SIZE_LIMITS[0]))
+    return named("mAP")(replace(scored, known=scored.known & ~scored.known.new_tensor(larger)))
+
+
+def gaps(scored: ScoredPictures) -> NDArray[np.float64]:
+    """Return the mean gap in average precision between labels that are alike; less is better, so negative."""
+    exact = average_precision(scored.scores, scored.targets, scored.known).values.double().numpy()
+    all_of = np.concatenate([exact[:, None], bootstrap(scored, draws=DRAWS).average_precision], axis=1)
+    pairs = [[scored.labels.index(name) for name in pair] for pair in LIKE if set(pair) <= set(scored.labels.names)]
+    found: NDArray[np.float64] = -100 * np.mean([abs(all_of[one] - all_of[other]) for one, other in pairs], axis=0)
+    return found
+
+
+STATISTICS: dict[str, Statistic] = {
+    "mAP": named("mAP"),
+    "recall of the top 3": named("OR@3"),
+    "top-1 accuracy": named("one_error", sign=-1),
+    "mAP of small objects": small_objects,
+    "gap between like labels": gaps,
+}
+
+
+def compare(first: Sequence[NDArray[np.float64]], second: Sequence[NDArray[np.float64]]) -> Difference:
+    """Return the mean difference over seeds of two arms' statistics."""
+    differences = np.stack(first) - np.stack(second)  # [seeds, 1 + draws]
+    generator = np.random.default_rng(0)
+    chosen = generator.integers(len(differences), size=(len(differences), DRAWS))
+    drawn = np.take_along_axis(differences[:, 1:], chosen, axis=0).mean(axis=0)
+    low, high = np.nanquantile(drawn, [0.025, 0.975])
+    return Difference(float(differences[:, 0].mean()), float(low), float(high))
+
+
+def from_pairs(first: Sequence[float], second: Sequence[float]) -> Difference:
+    """Return the mean difference of numbers that belong together, such as those of the same seed."""
+    differences = [one - other for one, other in zip(first, second, strict=True)]
+    half = float(stats.t.ppf(0.975, len(differences) - 1)) * stdev(differences) / len(differences) ** 0.5
+    return Difference(mean(differences), mean(differences) - half, mean(differences) + half)

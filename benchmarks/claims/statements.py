@@ -1,0 +1,138 @@
+"""The papers' claims that two arms can decide: which is said to be better, or no worse, by which measure."""
+
+from dataclasses import dataclass
+
+from benchmarks.claims.judging import Kind
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim about two arms.
+
+    Args:
+        number: Which claim.
+        text: What is claimed.
+        paper: The paper's number, and where it stands.
+        first: The arm that is said to be better or no worse.
+        second: The other arm.
+        kind: Whether the first is better, or no worse by more than a margin.
+        margin: In points.
+        measure: What is measured, as in `STATISTICS`.
+        data: On which data.
+    """
+
+    number: int
+    text: str
+    paper: str
+    first: str
+    second: str
+    kind: Kind = "better"
+    margin: float = 0.0
+    measure: str = "mAP"
+    data: tuple[str, ...] = ("VOC", "COCO")
+
+
+CLAIMS = (
+    Claim(1, "ML-Decoder beats global average pooling", "+1.1 (Table 1)", "decoder", "linear"),
+    Claim(
+        2,
+        "Removing self-attention costs nothing (at most 0.1)",
+        "0.0 (Table 1)",
+        "decoder",
+        "decoder-self-attention",
+        kind="no worse",
+        margin=0.1,
+    ),
+    Claim(
+        3,
+        "Fixed random queries are as good as learnable ones (at most 0.1 worse)",
+        "the same (Section 3.1)",
+        "decoder",
+        "decoder-learnable",
+        kind="no worse",
+        margin=0.1,
+    ),
+    Claim(
+        3,
+        "Word queries are as good as fixed random ones (at most 0.1 worse)",
+        "the same (Section 3.1)",
+        "decoder-words",
+        "decoder",
+        kind="no worse",
+        margin=0.1,
+    ),
+    Claim(
+        4,
+        "Group decoding with N/K = 4 loses at most 0.1",
+        "-0.1 (Table 1)",
+        "decoder-groups",
+        "decoder",
+        kind="no worse",
+        margin=0.1,
+    ),
+    Claim(
+        6,
+        "A second layer does not help (one layer is at most 0.1 worse)",
+        "Table 10 of an appendix that is not public",
+        "decoder",
+        "decoder-two-layers",
+        kind="no worse",
+        margin=0.1,
+    ),
+    Claim(
+        9,
+        "ML-Decoder helps where every picture has one label",
+        "better on ImageNet (Section 4.3, Figure 6; no number in the text)",
+        "decoder",
+        "linear",
+        measure="top-1 accuracy",
+        data=("VOC, one label",),
+    ),
+    Claim(10, "Hybrid sharing beats plain layers (HSQ-Linear)", "+0.8 (Table 1)", "sharing", "sharing-linear"),
+    Claim(10, "HSQ-Linear beats Query2Label", "+0.9 (Table 1)", "sharing-linear", "query2label"),
+    Claim(10, "Without shared experts it is worse than Query2Label", "-3.3 (Table 1)", "query2label", "sharing-none"),
+    Claim(
+        11,
+        "HSQ narrows the gap between like labels",
+        "bicycle and motorbike (Figure 4)",
+        "sharing",
+        "query2label",
+        measure="gap between like labels",
+        data=("VOC",),
+    ),
+    Claim(13, "RM beats a linear probe trained alike", "+1.9 to +7.6 (Table 2)", "mixup-1", "linear-as-mixup"),
+    Claim(
+        13,
+        "RM gains in recall",
+        "+4.4 to +20 CR (Table 1)",
+        "mixup-1",
+        "linear-as-mixup",
+        measure="recall of the top 3",
+    ),
+    Claim(
+        13,
+        "RM gains on hard instances",
+        "in words (Section 3)",
+        "mixup-1",
+        "linear-as-mixup",
+        measure="mAP of small objects",
+    ),
+    Claim(
+        14,
+        "Which block RM mixes in matters little: the third (at most 1 worse than the first)",
+        "-1.0 to 0.0 (Table 2)",
+        "mixup-3",
+        "mixup-1",
+        kind="no worse",
+        margin=1.0,
+    ),
+    Claim(
+        14,
+        "... and the second",
+        "-0.2 to 0.0 (Table 2)",
+        "mixup-2",
+        "mixup-1",
+        kind="no worse",
+        margin=1.0,
+    ),
+)
