@@ -7,7 +7,7 @@ READY  := $(VENV)/.ready
 export PYTHONHASHSEED ?= 0
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check docs clean
+.PHONY: help install demo test check docs package clean
 
 help: ## show the commands
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 12
@@ -43,6 +43,19 @@ check: $(READY) ## lint, format, types, layers, docs
 
 docs: $(READY) ## serve the docs at http://127.0.0.1:8000
 	$(BIN)/mkdocs serve
+
+# Each environment takes 6 GB, so they come one after the other.
+package: $(READY) ## build sdist and wheel, and try the wheel in empty environments, oldest and newest versions
+	@rm -rf dist .cache/try && mkdir -p .cache/try
+	$(BIN)/python -m uv build --quiet --out-dir dist
+	@for resolution in lowest-direct highest; do \
+	  echo "The wheel with the $$resolution versions of what it needs"; \
+	  rm -rf .cache/try/* && $(BIN)/python -m uv venv --quiet --python $(BIN)/python .cache/try/venv && \
+	  $(BIN)/python -m uv pip install --quiet --python .cache/try/venv/bin/python --resolution $$resolution \
+	    --requirements pyproject.toml --extra offline && \
+	  $(BIN)/python -m uv pip install --quiet --python .cache/try/venv/bin/python --no-deps dist/*.whl && \
+	  (cd .cache/try && MANYLABEL_CACHE=cache venv/bin/python $(CURDIR)/tools/smoke_test.py) || exit 1; \
+	done; rm -rf .cache/try
 
 clean: ## remove the environment and what was built
 	rm -rf $(VENV) .cache dist

@@ -110,19 +110,20 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=20)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    results = {}
+    settings = {name: getattr(options, name) for name in ("pictures", "curves", "steps", "least_score", "rounds")}
     for folder in options.models:
         model = Classifier.load(folder)
-        head, backbone = type(model.head).__name__, model.backbone.name
-        results[f"{head} on {backbone}"] = {
-            "cost": measure_cost(model, options),
-            "faithfulness": measure(model, options.voc, options),
-        }
-        print(json.dumps(results, indent=2), flush=True)
-    settings = {name: getattr(options, name) for name in ("pictures", "curves", "steps", "least_score", "rounds")}
-    if RESULTS.is_file() and (before := json.loads(RESULTS.read_text(encoding="utf-8")))["settings"] == settings:
-        results = before["models"] | results  # models can be measured one after the other
-    write_text(RESULTS, json.dumps({"settings": settings, "models": results}, indent=2) + "\n", overwrite=True)
+        found = {"cost": measure_cost(model, options), "faithfulness": measure(model, options.voc, options)}
+        print(json.dumps({str(folder): found}, indent=2), flush=True)
+        keep(f"{type(model.head).__name__} on {model.backbone.name}", found, settings)
+
+
+def keep(name: str, found: dict[str, object], settings: dict[str, object]) -> None:
+    """Write what was found of a model beside what was found of others with the same settings."""
+    before = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.is_file() else {"settings": None}
+    models = before["models"] if before["settings"] == settings else {}
+    text = json.dumps({"settings": settings, "models": models | {name: found}}, indent=2)
+    write_text(RESULTS, text + "\n", overwrite=True)
 
 
 if __name__ == "__main__":

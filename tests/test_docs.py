@@ -82,9 +82,10 @@ def furnished(tmp_path_factory):
     pl.DataFrame({"picture": [shown.name(index) for index in range(len(shown))], **scores}).write_csv(
         root / "other-model.csv"
     )
-    for name in ("first", "linear", "decoder", "a", "b", "co", "dis", "student", "linear_probe"):
+    for name in ("first", "linear", "decoder", "a", "b", "distilled", "linear_probe"):
         head = "ml_decoder" if name in ("first", "decoder") else "linear"
         make_run(root / "runs" / name, head=head, data=f"voc:{root / 'VOCdevkit' / 'VOC2012'}", labels=labels)
+    shutil.copytree(root / "my-model", root / "runs" / "distilled" / "teachers" / "co-01" / "model")
     animals = data.coco(root / "coco", split="val2014").labels
     make_run(root / "runs" / "coco", data=f"coco:{root / 'coco'},split=val2014", labels=animals)
     (root / "examples").symlink_to(ROOT / "examples")

@@ -49,7 +49,7 @@ def main() -> None:
     parser.add_argument("--overwrite", action="store_true")
     arguments = parser.parse_args()
     try:
-        print(make(arguments))  # noqa: T201 - a tool prints
+        print(make(arguments))
     except ManyLabelError as error:
         sys.exit(f"Error: {error}")
 

@@ -113,7 +113,7 @@ def judge(
                 claim.number,
                 claim.text,
                 claim.paper,
-                f"{name}: {difference} {'' if claim.measure == 'mAP' else claim.measure + ', '}{len(pairs)} seeds",
+                f"{name}: {difference} {claim.measure}, {len(pairs)} seed{'s' if len(pairs) > 1 else ''}",
                 verdict(difference, claim.kind, claim.margin),
                 f"python -m benchmarks.claims --only {claim.number}",
             )

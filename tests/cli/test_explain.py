@@ -47,3 +47,20 @@ def test_the_file_is_named_after_the_picture(folder):
 def test_blocks_that_are_no_numbers_are_refused(folder, tmp_path):
     with pytest.raises(ConfigError, match="numbers such as 0,1,-1, or all, got 'some'"):
         run(folder / "photo.jpg", "--model", folder / "second", "--blocks", "some", "--out", tmp_path / "a.png")
+
+
+def test_teachers_stand_beside_their_student(folder, tmp_path):
+    run_folder = tmp_path / "distilled"
+    for name, labels in (("co-01", ["cat"]), ("co-02", ["dog"]), ("dis-01", ["dog"])):
+        make_model("linear", labels=labels).save(run_folder / "teachers" / name / "model")
+    make_model("linear", labels=["cat", "dog"]).save(run_folder / "model")
+    shown = run(
+        folder / "photo.jpg", "--model", run_folder, "--teachers", "--label", "dog", "--out", tmp_path / "a.png"
+    )
+    assert [line.partition(":")[0] for line in shown.stdout.splitlines()[:-1]] == [
+        "co teachers",
+        "dis teachers",
+        "distilled",
+    ]
+    with pytest.raises(ConfigError, match="--teachers needs the run of a self-distillation"):
+        run(folder / "photo.jpg", "--model", folder / "second", "--teachers", "--out", tmp_path / "b.png")

@@ -36,6 +36,10 @@ def explain(
     blocks: Annotated[
         str, typer.Option(help="Blocks of the backbone, such as 0,1,-1, or all; -1 is the final one.")
     ] = "-1",
+    teachers: Annotated[
+        bool,
+        typer.Option("--teachers", help="Beside the model of a self-distillation run, its teachers, side by side."),
+    ] = False,
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="Where the PNG goes; PICTURE.explained.png.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file that is there.")] = False,
 ) -> None:
@@ -45,9 +49,10 @@ def explain(
     from manylabel.explain import draw_grid, explain_models
     from manylabel.labelgraph import write_drawing
 
-    models = {_name(each): _load(each) for each in model or ["builtin:coco80"]}
+    students = {_name(each): _load(each) for each in model or ["builtin:coco80"]}
+    models: dict[str, Classifier | list[Classifier]] = {**(_teachers(model or []) if teachers else {}), **students}
     explanations = explain_models(
-        models, picture, labels=label, method=method or ["auto"], blocks=_blocks(blocks, next(iter(models.values())))
+        models, picture, labels=label, method=method or ["auto"], blocks=_blocks(blocks, next(iter(students.values())))
     )
     write_drawing(draw_grid(explanations), target, overwrite=overwrite)
     for each in explanations:
@@ -62,6 +67,21 @@ def _load(source: str) -> Classifier:
     from manylabel.classifier import Classifier
 
     return Classifier.from_pretrained(source)
+
+
+def _teachers(sources: list[str]) -> dict[str, list[Classifier]]:
+    """Return the teachers of self-distillation runs by their side: co, dis, random or whole."""
+    from manylabel.errors import ConfigError
+
+    sides: dict[str, list[Classifier]] = {}
+    for source in sources:
+        run = Path(source).parent if Path(source).name == "model" else Path(source)
+        for folder in sorted((run / "teachers").glob("*/model")):
+            sides.setdefault(f"{folder.parent.name.rpartition('-')[0]} teachers", []).append(_load(str(folder)))
+    if not sides:
+        given = ", ".join(sources) or "builtin:coco80"
+        raise ConfigError(f"--teachers needs the run of a self-distillation with its teachers, got {given}")
+    return sides
 
 
 def _name(source: str) -> str:

@@ -13,7 +13,7 @@ __all__ = ["explain_models"]
 
 
 def explain_models(
-    models: Mapping[str, Classifier],
+    models: Mapping[str, Classifier | Sequence[Classifier]],
     picture: Picture,
     *,
     labels: str | Sequence[str] | None = None,
@@ -25,7 +25,8 @@ def explain_models(
     A teacher of CPSD knows only the labels of its subset; a model is left out of the rows of labels it lacks.
 
     Args:
-        models: Classifiers by name, in the order of the columns.
+        models: Classifiers by name, in the order of the columns. Where a name has several, as one side of CPSD has
+            teachers, each label is explained by those that know it.
         picture: What `explain` takes.
         labels: As for `explain`; those that the last model predicts when left out.
         method: As for `explain`.
@@ -45,22 +46,26 @@ def explain_models(
         ...     Classifier.create("resnet10t", head=heads.LinearHead, labels=labels, pretrained=False, image_size=64)
         ...     for labels in (["cat", "dog"], ["cat", "dog", "cow"])
         ... )
-        >>> models = {"teacher": pets, "student": all_animals}
+        >>> models = {"co teachers": [pets], "student": all_animals}
         >>> found = explain_models(models, Image.new("RGB", (64, 64)), labels=["cow", "cat"])
         >>> [(each.label, each.model) for each in found]
-        [('cow', 'student'), ('cat', 'teacher'), ('cat', 'student')]
+        [('cow', 'student'), ('cat', 'co teachers'), ('cat', 'student')]
     """
-    if not models:
+    if not any(isinstance(given, Classifier) or given for given in models.values()):
         raise ConfigError("name at least one model to explain with")
+    columns = [
+        (name, model)
+        for name, given in models.items()
+        for model in ([given] if isinstance(given, Classifier) else given)
+    ]
     named = [labels] if isinstance(labels, str) else labels
     if named is None:
-        last = list(models)[-1]
-        named = list(dict.fromkeys(each.label for each in explain(models[last], picture)))
-    known_by_any = LabelSpace(list(dict.fromkeys(label for model in models.values() for label in model.labels)))
+        named = list(dict.fromkeys(each.label for each in explain(columns[-1][1], picture)))
+    known_by_any = LabelSpace(list(dict.fromkeys(label for _, model in columns for label in model.labels)))
     for label in named:
         known_by_any.index(label)  # raises where no model knows it, with the nearest names
     found: dict[str, list[Explanation]] = {label: [] for label in named}
-    for name, model in models.items():
+    for name, model in columns:
         known = [label for label in named if label in model.labels]
         if known:
             for each in explain(model, picture, labels=known, method=method, blocks=blocks, name=name):
