@@ -73,6 +73,7 @@ def settings_for(
         tau=options.tau,
         teacher_epochs=options.teacher_epochs,
         teacher_pictures=options.teacher_pictures,
+        ask_about=options.ask_about,
         distillation_weight=options.distillation_weight,
         executor=options.executor,
         processes=options.processes,
@@ -201,6 +202,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--budget", type=int, default=60, help="epochs")
     parser.add_argument("--teacher-epochs", type=int, default=10)
     parser.add_argument("--teacher-pictures", choices=["own", "all"], default="own")
+    parser.add_argument("--ask-about", choices=["own", "all"], default="own")
     parser.add_argument("--distillation-weight", type=float, default=1.0)
     parser.add_argument("--k", type=int, default=5)
     parser.add_argument("--tau", type=float, default=2.0)

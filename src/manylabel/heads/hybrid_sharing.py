@@ -2,8 +2,8 @@
 
 Yin et al., "Hybrid Sharing for Multi-Label Image Classification". No code of theirs is public. Left open there and
 decided here: the transformer is Query2Label's, without self-attention between labels; sigma is ReLU; a label's gate
-has n_t + n_s outputs; the linear layers have biases; one classifier for all labels. The layers' shared outputs are not
-computed, as no logit depends on them (see `hybrid_sharing_layer`).
+has n_t + n_s outputs; the linear layers have biases; one classifier for all labels; how the experts start. The layers'
+shared outputs are not computed, as no logit depends on them (for both see `hybrid_sharing_layer`).
 
 Letters in shape comments: B pictures, C channels, H and W places of a map, L labels, D width, O width of the experts.
 """
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from manylabel.errors import ConfigError
 from manylabel.heads.checks import check_choice, check_positive
-from manylabel.heads.hybrid_sharing_layer import HybridSharingLayer
+from manylabel.heads.hybrid_sharing_layer import HybridSharingLayer, start_before_relu
 from manylabel.heads.query_transformer import QueryTransformer
 
 __all__ = ["HybridSharingHead"]
@@ -153,7 +153,9 @@ class HybridSharingHead(nn.Module):
 
     def _layer(self, in_width: int, out_width: int) -> nn.Module:
         if self.layers == "linear":
-            return nn.Sequential(nn.Linear(in_width, out_width, bias=self.bias), nn.ReLU())
+            plain = nn.Linear(in_width, out_width, bias=self.bias)
+            start_before_relu(plain, in_width)
+            return nn.Sequential(plain, nn.ReLU())
         return HybridSharingLayer(
             self.num_labels,
             in_width,

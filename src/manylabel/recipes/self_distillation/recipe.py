@@ -16,7 +16,7 @@ from pathlib import Path
 from torch import nn
 
 from manylabel.classifier import Classifier
-from manylabel.data import PictureLoader, eval_transform
+from manylabel.data import PictureDataset, PictureLoader, eval_transform
 from manylabel.errors import ConfigError
 from manylabel.recipes.building import build_classifier, build_loss, is_single_label
 from manylabel.recipes.loading import CachedSets, cache_sets, num_workers
@@ -24,6 +24,7 @@ from manylabel.recipes.reporting import Reporter
 from manylabel.recipes.self_distillation.board import TeacherBoard
 from manylabel.recipes.self_distillation.classroom import Classroom, train_on
 from manylabel.recipes.self_distillation.executors import train_teachers
+from manylabel.recipes.self_distillation.hearing import Hearing
 from manylabel.recipes.self_distillation.lessons import Lesson, plan_lessons, read_or_divide
 from manylabel.recipes.self_distillation.loss import Distillation
 from manylabel.recipes.self_distillation.merging import CachedTeachers, OnlineTeachers, write_logits
@@ -90,7 +91,7 @@ def self_distillation(
         train_teachers(classroom, lessons)
 
     baseline = _train_baseline(classroom, lessons, sets, run, reporter) if settings.baseline else None
-    guide = _make_guide(classroom, lessons, model, run)
+    guide = _make_guide(classroom, lessons, model, sets.train, run)
     train_on(seen, model, settings, run=run, guide=guide, callbacks=reporter.callbacks)
 
     summary = summarise(classroom, lessons, train=sets.train, val=sets.val, student=run, baseline=baseline)
@@ -116,12 +117,15 @@ def _train_baseline(
     return beside
 
 
-def _make_guide(classroom: Classroom, lessons: Sequence[Lesson], model: Classifier, run: RunFolder) -> Distillation:
+def _make_guide(
+    classroom: Classroom, lessons: Sequence[Lesson], model: Classifier, train: PictureDataset, run: RunFolder
+) -> Distillation:
     """Ask the teachers, now or while the student learns."""
     settings = classroom.settings
-    sides: dict[str, list[Path]] = {}
+    planned: dict[str, list[Lesson]] = {}
     for lesson in lessons:
-        sides.setdefault(lesson.side, []).append(classroom.run_of(lesson).model)
+        planned.setdefault(lesson.side, []).append(lesson)
+    sides = {side: [classroom.run_of(lesson).model for lesson in of_side] for side, of_side in planned.items()}
     loss = build_loss(settings, single_label=False)
 
     def load(folders: Sequence[Path]) -> Iterator[Classifier]:
@@ -148,6 +152,9 @@ def _make_guide(classroom: Classroom, lessons: Sequence[Lesson], model: Classifi
         kind=settings.distillation,
         temperature=settings.temperature,
         reduction=getattr(loss, "reduction", "sum"),
+        hearing=Hearing(list(planned.values()), train.targets, train.labels, which=settings.teacher_pictures)
+        if settings.ask_about == "own"
+        else None,
     )
 
 

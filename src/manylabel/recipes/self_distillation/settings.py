@@ -70,6 +70,10 @@ class SelfDistillation(RecipeSettings):
     """What a teacher trains on: pictures that show one of its labels, or all pictures. A teacher of a single label
     always gets all, as it would never see the label missing."""
 
+    ask_about: Literal["own", "all"] = "own"
+    """The pictures on which the student listens to a teacher: those that it was trained on, or all, of which it may
+    know nothing."""
+
     epochs: Annotated[int, AtLeastOne] = 20
     """How often the student sees every picture."""
 
