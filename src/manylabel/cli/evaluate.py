@@ -14,6 +14,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from manylabel.cli.model_names import model_name
 from manylabel.storage import refuse_existing, write_text
 
 if TYPE_CHECKING:  # these need torch, for which --help must not wait
@@ -66,7 +67,7 @@ def evaluate(
     dataset = load(data)
     with progress_bar() as progress:
         scoring = _Scoring(dataset, batch_size, workers, device, common_labels, progress)
-        scored = scoring.run(model, name=_name(model))
+        scored = scoring.run(model, name=model_name(model))
     result = evaluation.evaluate(scored, draws=draws, seed=seed)
     if scores is not None:
         evaluation.save_scores(scored, scores, overwrite=overwrite)
@@ -146,14 +147,9 @@ class _Scoring(NamedTuple):
         )
 
 
-def _name(source: str) -> str:
-    """Return the last part of a path, which is what tells models apart."""
-    return Path(source).name or source
-
-
 def _two_names(first: str, second: str) -> tuple[str, str]:
     """Return the last parts of two paths, or the whole paths where these are the same."""
-    names = _name(first), _name(second)
+    names = model_name(first), model_name(second)
     return names if names[0] != names[1] else (first, second)
 
 

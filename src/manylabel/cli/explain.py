@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from manylabel.cli.model_names import model_name
 from manylabel.storage import refuse_existing
 
 if TYPE_CHECKING:  # models need torch, for which --help must not wait
@@ -49,7 +50,7 @@ def explain(
     from manylabel.explain import draw_grid, explain_models
     from manylabel.labelgraph import write_drawing
 
-    students = {_name(each): _load(each) for each in model or ["builtin:coco80"]}
+    students = {model_name(each): _load(each) for each in model or ["builtin:coco80"]}
     models: dict[str, Classifier | list[Classifier]] = {**(_teachers(model or []) if teachers else {}), **students}
     explanations = explain_models(
         models, picture, labels=label, method=method or ["auto"], blocks=_blocks(blocks, next(iter(students.values())))
@@ -58,8 +59,8 @@ def explain(
     for each in explanations:
         x, y = each.hottest()
         where = f"hottest at {100 * x:.0f} % from the left, {100 * y:.0f} % from the top"
-        model_name = f"{each.model}: " if len(models) > 1 else ""
-        typer.echo(f"{model_name}{each.label} {100 * each.score:.1f} %, {each.method}, block {each.block}: {where}")
+        who = f"{each.model}: " if len(models) > 1 else ""
+        typer.echo(f"{who}{each.label} {100 * each.score:.1f} %, {each.method}, block {each.block}: {where}")
     typer.echo(f"Wrote {target}")
 
 
@@ -82,12 +83,6 @@ def _teachers(sources: list[str]) -> dict[str, list[Classifier]]:
         given = ", ".join(sources) or "builtin:coco80"
         raise ConfigError(f"--teachers needs the run of a self-distillation with its teachers, got {given}")
     return sides
-
-
-def _name(source: str) -> str:
-    """Return what tells models apart; the folder of a run keeps its model in one that is called model."""
-    path = Path(source)
-    return path.parent.name if path.name == "model" and path.parent.name else path.name
 
 
 def _blocks(text: str, model: Classifier) -> list[int]:
