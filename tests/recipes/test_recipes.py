@@ -245,6 +245,24 @@ def test_finetuning_goes_on_from_a_trained_model(quick, sets, tmp_path):
     assert not torch.equal(statistics[0], statistics[2])
 
 
+def test_the_start_keeps_its_share_of_the_finished_model(quick, sets, tmp_path):
+    quick |= {"head": "linear", "views": 1}
+    probe = linear_probe(LinearProbe(**quick, out=tmp_path / "probe"), sets=sets)
+    quick = {name: value for name, value in quick.items() if name not in ("head", "views")}
+    start = {"start_from": str(probe.model), "augment": False}
+    runs = [
+        finetune(Finetune(**quick, **start, start_share=share, out=tmp_path / f"{share}"), sets=sets)
+        for share in (0.0, 0.25)
+    ]
+    begun, tuned, mixed = (Classifier.load(run.model).state_dict() for run in (probe, *runs))
+    assert not torch.equal(begun["head.linear.weight"], tuned["head.linear.weight"])
+    for name, weights in mixed.items():
+        if weights.is_floating_point():
+            torch.testing.assert_close(weights, 0.25 * begun[name] + 0.75 * tuned[name])
+    with pytest.raises(ConfigError, match="no trained model to share; set start_from"):
+        Finetune(**quick, start_share=0.5)
+
+
 def test_finetuning_refuses_a_model_of_other_labels(quick, sets, tmp_path):
     probe = linear_probe(LinearProbe(**quick, out=tmp_path / "probe", head="linear"), sets=sets)
     fewer = TrainAndVal(*(part.select_labels(sets.train.labels.names[1:]) for part in (sets.train, sets.val)))

@@ -14,8 +14,11 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
+from manylabel.errors import ConfigError
+from manylabel.evaluation import measure, score
 from manylabel.recipes.building import build_classifier, build_loss
 from manylabel.recipes.loading import picture_loaders
 from manylabel.recipes.reporting import Reporter
@@ -24,10 +27,10 @@ from manylabel.recipes.settings import RecipeSettings
 from manylabel.training.fit import fit
 from manylabel.training.freezing import FreezeFirst
 from manylabel.training.run_folder import RunFolder
-from manylabel.training.settings import AtLeastOne, NotNegative, Positive
+from manylabel.training.settings import AtLeastOne, NotNegative, Positive, Share
 from manylabel.training.task import ClassificationTask
 
-__all__ = ["PRESETS", "Finetune", "finetune"]
+__all__ = ["PRESETS", "Finetune", "finetune", "mix_in"]
 
 PRESETS: dict[str, Mapping[str, Any]] = {
     # Ridnik et al., "ML-Decoder", WACV 2023, and their code
@@ -94,6 +97,11 @@ class Finetune(RecipeSettings):
     """A trained model to start from, such as RUN/model of a linear probe on the same labels; backbone, head and image
     size are then the model's, whatever else is set."""
 
+    start_share: Annotated[float, Share] = 0.0
+    """The share that the weights it started from (start_from) have in the finished model. Half of both often beats
+    either: what was learnt is kept, what was learnt by heart fades (Wortsman et al., "Robust fine-tuning of zero-shot
+    models", CVPR 2022)."""
+
     epochs: Annotated[int, AtLeastOne] = 10
     """How often every picture is seen."""
 
@@ -115,6 +123,13 @@ class Finetune(RecipeSettings):
 
     augment: bool = True
     """Whether training pictures are changed at random: flip, Cutout, RandAugment."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.start_share and self.start_from is None:
+            raise ConfigError(
+                f"start_share is {self.start_share}, but there is no trained model to share; set start_from"
+            )
 
     @property
     def trained_model(self) -> str | None:
@@ -166,6 +181,7 @@ def finetune(
     model = build_classifier(settings, sets, frozen=False, head=head)
     model.backbone.keep_statistics(settings.keeps_statistics)
     loss = build_loss(settings, single_label=model.single_label)
+    start = {name: weights.clone() for name, weights in model.state_dict().items()} if settings.start_share else {}
     reporter.start(model, sets)
 
     freezing = [FreezeFirst(model.backbone, epochs=settings.freeze_epochs)] if settings.freeze_epochs else []
@@ -180,5 +196,32 @@ def finetune(
         find_unused=bool(freezing),
     )
 
+    if start:
+        mix_in(model, start, share=settings.start_share)
+        reached = measure(score(model, sets.val, batch_size=settings.batch_size))["mAP"]
+        reporter.say(f"mAP {100 * reached:.2f} with {settings.start_share:.0%} of the weights it started from")
     run.save(model)
     return reporter.finished(run)
+
+
+def mix_in(model: nn.Module, weights: Mapping[str, Tensor], *, share: float) -> None:
+    """Mix other weights into those of a model.
+
+    Args:
+        model: It is changed.
+        weights: The others, as `state_dict` gives them.
+        share: Their share.
+
+    Examples:
+        >>> model = nn.Linear(1, 1)
+        >>> _ = nn.init.constant_(model.weight, 4.0)
+        >>> mix_in(model, {**model.state_dict(), "weight": torch.tensor([[2.0]])}, share=0.25)
+        >>> model.weight.item()
+        3.5
+    """
+    own = model.state_dict()
+    mixed = {
+        name: torch.lerp(own[name], other.to(own[name]), share) if other.is_floating_point() else own[name]
+        for name, other in weights.items()
+    }
+    model.load_state_dict(mixed)
