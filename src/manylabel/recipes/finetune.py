@@ -198,10 +198,14 @@ def finetune(
 
     if start:
         mix_in(model, start, share=settings.start_share)
-        reached = measure(score(model, sets.val, batch_size=settings.batch_size))["mAP"]
-        reporter.say(f"mAP {100 * reached:.2f} with {settings.start_share:.0%} of the weights it started from")
     run.save(model)
-    return reporter.finished(run)
+    reporter.finished(run)
+    if start:
+        reached = 100 * measure(score(model, sets.val, batch_size=settings.batch_size))["mAP"]
+        reporter.say(
+            f"With {settings.start_share:.0%} of the weights it started from, that model has mAP {reached:.2f}"
+        )
+    return run
 
 
 def mix_in(model: nn.Module, weights: Mapping[str, Tensor], *, share: float) -> None:
