@@ -37,6 +37,9 @@ SIZES: Mapping[str, Mapping[str, int]] = {
 }
 """Sizes of heads on frozen features: a third of the papers', who train backbones along."""
 
+RATES: Mapping[str, float] = {"hybrid_sharing": 5e-4}
+"""Learning rates of heads that the usual one does not suit."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class LinearProbe(RecipeSettings):
@@ -46,6 +49,8 @@ class LinearProbe(RecipeSettings):
         >>> probe = LinearProbe(data="scenes:100")
         >>> probe.head, probe.head_settings, probe.num_views(5_000), probe.num_views(100_000)
         ('ml_decoder', {'width': 256, 'feedforward': 512}, 4, 1)
+        >>> probe.learning_rate, LinearProbe(data="scenes:100", head="hybrid_sharing").learning_rate
+        (0.002, 0.0005)
     """
 
     out: Path = Path("runs/linear_probe")
@@ -58,8 +63,8 @@ class LinearProbe(RecipeSettings):
     epochs: Annotated[int | None, AtLeastOne] = None
     """How often every picture is seen; when left out, 6 times, or more often where that were less than 200 steps."""
 
-    learning_rate: Annotated[float, Positive] = 2e-3
-    """The largest step size of the schedule."""
+    learning_rate: Annotated[float | None, Positive] = None  # type: ignore[assignment]  # a number once it is made
+    """The largest step size of the schedule; when left out 2e-3, or 5e-4 for hybrid_sharing, which more breaks."""
 
     weight_decay: Annotated[float, NotNegative] = 0.3
     """How strongly weights are drawn to zero; biases and norms never are."""
@@ -80,6 +85,8 @@ class LinearProbe(RecipeSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "head_settings", {**SIZES.get(self.head, {}), **self.head_settings})
+        if self.learning_rate is None:
+            object.__setattr__(self, "learning_rate", RATES.get(self.head, 2e-3))
 
     @property
     def caches_features(self) -> bool:
