@@ -106,6 +106,9 @@ def judge(
         if not models or not all(models):
             missing.append(f"Claim {claim.number} on {name}: {claim.text}.")
             continue
+        if "small" in claim.measure and places[name].sets.val.areas is None:
+            missing.append(f"Claim {claim.number} on {name}, whose reader gives no sizes of objects: {claim.text}.")
+            continue
         pairs = list(zip(*models, strict=False))
         difference = difference_of(claim, pairs, places[name].sets)
         rows.append(
