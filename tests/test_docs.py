@@ -82,7 +82,7 @@ def furnished(tmp_path_factory):
     pl.DataFrame({"picture": [shown.name(index) for index in range(len(shown))], **scores}).write_csv(
         root / "other-model.csv"
     )
-    for name in ("first", "linear", "decoder", "a", "b", "distilled", "linear_probe"):
+    for name in ("first", "linear", "decoder", "a", "b", "distilled"):
         head = "ml_decoder" if name in ("first", "decoder") else "linear"
         make_run(root / "runs" / name, head=head, data=f"voc:{root / 'VOCdevkit' / 'VOC2012'}", labels=labels)
     shutil.copytree(root / "my-model", root / "runs" / "distilled" / "teachers" / "co-01" / "model")
@@ -94,9 +94,9 @@ def furnished(tmp_path_factory):
 
 @pytest.fixture
 def reader(furnished, tmp_path, monkeypatch):
-    """A copy of that folder to work in."""
+    """A copy of that folder to work in; links to its files, as copies for all pages would take gigabytes."""
     folder = tmp_path / "reader"
-    shutil.copytree(furnished, folder, symlinks=True)
+    shutil.copytree(furnished, folder, symlinks=True, copy_function=os.link)
     monkeypatch.chdir(folder)
     monkeypatch.setenv("MANYLABEL_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("manylabel.deploy.server.run_server", lambda app, **settings: None)
