@@ -66,7 +66,7 @@ def start_before_relu(layer: nn.Linear | LabelLinear, in_width: int) -> None:
     Examples:
         >>> layer = LabelLinear(4, 200, 50)
         >>> start_before_relu(layer, 200)
-        >>> round(float(layer.weight.std()), 2)
+        >>> round(layer.weight.std().item(), 2)
         0.1
     """
     nn.init.normal_(layer.weight, std=math.sqrt(2 / in_width))
