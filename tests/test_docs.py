@@ -1,6 +1,7 @@
-"""Every snippet of the docs runs as it stands, page by page, in a folder with small stand-ins for what it names.
+"""The snippets of the docs run, page by page, in a folder with small stand-ins for what they name.
 
-Only training is shortened (`SHORTER`), and what needs other machines is left out (`NOT_RUN`).
+Training is shortened and fine-tuning only planned (`SHORTER`), what needs other machines is left out (`NOT_RUN`), and
+of `python SCRIPT` only the flags are looked up.
 """
 
 import os

@@ -1,7 +1,7 @@
 """Test the four papers' claims: python -m benchmarks.claims --voc VOCdevkit/VOC2012 --coco SPEC --coco-val SPEC.
 
 Trains what is missing under --runs, in pieces that go on where they were killed, and writes results.json here and
-docs/claims.md. `--quick` takes 1,500 pictures of VOC, three epochs and one seed: a rehearsal in 20 minutes, whose
+docs/claims.md. `--quick` takes 1,500 pictures of VOC, three epochs and one seed: a rehearsal (not timed yet), whose
 numbers go to --runs and not into the docs. `--only` names claims, `--collect` trains nothing: it takes what is there.
 """
 
@@ -107,7 +107,7 @@ def judge(
             missing.append(f"Claim {claim.number} on {name}: {claim.text}.")
             continue
         if "small" in claim.measure and places[name].sets.val.areas is None:
-            missing.append(f"Claim {claim.number} on {name}, whose reader gives no sizes of objects: {claim.text}.")
+            missing.append(f"Claim {claim.number} on {name}, whose file here gives no sizes of objects: {claim.text}.")
             continue
         pairs = list(zip(*models, strict=False))
         difference = difference_of(claim, pairs, places[name].sets)
