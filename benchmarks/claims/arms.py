@@ -73,6 +73,11 @@ def sharing(name: str, **head: object) -> Arm:
     return Arm(name, {**AS_SHARING, "head": "hybrid_sharing", "head_settings": {**NARROW, **head}})
 
 
+def under_mixup(head: str) -> dict[str, Any]:
+    """Return the settings that put a head on mixed features."""
+    return {"head": "mixed_features", "head_settings": {"top": head, "top_settings": NARROW}}
+
+
 ARMS = {
     arm.name: arm
     for arm in (
@@ -91,6 +96,11 @@ ARMS = {
         sharing("sharing"),
         sharing("sharing-linear", layers="linear"),
         sharing("sharing-none", num_shared_experts=0),
+        # The early layers of augmented views would be as many passes more.
+        Arm("decoder-one-view", {"head": "ml_decoder", "head_settings": NARROW, "views": 1}),
+        Arm("sharing-one-view", {**AS_SHARING, "head": "hybrid_sharing", "head_settings": NARROW, "views": 1}),
+        Arm("mixed-decoder", {**under_mixup("ml_decoder"), "views": 1}),
+        Arm("mixed-sharing", {**AS_SHARING, **under_mixup("hybrid_sharing"), "views": 1}),
     )
 }
 

@@ -16,7 +16,7 @@ from manylabel.classifier import Classifier
 from manylabel.data import PictureDataset
 from manylabel.errors import ConfigError
 from manylabel.explain.passes import feature_passes
-from manylabel.heads import RepresentationMixupHead
+from manylabel.heads import Mixing
 
 __all__ = ["PRACTICALLY_ZERO", "MixupScale", "mixup_scale"]
 
@@ -65,7 +65,7 @@ def mixup_scale(model: Classifier, dataset: PictureDataset, *, limit: int = 256)
     """Measure alpha; of several earlier stages, their sum.
 
     Args:
-        model: A classifier with a `RepresentationMixupHead`.
+        model: A classifier with a `RepresentationMixupHead` or a `MixedFeaturesHead`.
         dataset: The pictures to look at, with the model's labels.
         limit: How many pictures at most.
 
@@ -74,6 +74,7 @@ def mixup_scale(model: Classifier, dataset: PictureDataset, *, limit: int = 256)
 
     Examples:
         >>> from manylabel.data import scenes
+        >>> from manylabel.heads import RepresentationMixupHead
         >>> dataset = scenes(4)
         >>> model = Classifier.create(
         ...     "resnet10t", head=RepresentationMixupHead, labels=dataset.labels, pretrained=False, image_size=64
@@ -82,7 +83,7 @@ def mixup_scale(model: Classifier, dataset: PictureDataset, *, limit: int = 256)
         4
     """
     head = model.head
-    if not isinstance(head, RepresentationMixupHead):
+    if not isinstance(head, Mixing):
         raise ConfigError(f"{type(head).__name__} mixes no earlier layer; train with the recipe representation_mixup")
     names: list[str] = []
     alphas, targets = [], []

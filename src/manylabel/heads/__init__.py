@@ -3,6 +3,8 @@
 from manylabel.heads.convex_combination import ConvexCombinationHead
 from manylabel.heads.hybrid_sharing import HybridSharingHead
 from manylabel.heads.linear import LinearHead
+from manylabel.heads.mixed_features import MixedFeaturesHead
+from manylabel.heads.mixing import Mixing
 from manylabel.heads.ml_decoder import MLDecoder
 from manylabel.heads.names import HEADS
 from manylabel.heads.open_vocabulary import OpenVocabularyHead, as_open_vocabulary
@@ -18,6 +20,8 @@ __all__ = [
     "HybridSharingHead",
     "LinearHead",
     "MLDecoder",
+    "MixedFeaturesHead",
+    "Mixing",
     "OpenVocabularyHead",
     "RepresentationMixupHead",
     "ResidualAttentionHead",

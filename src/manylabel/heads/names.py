@@ -5,6 +5,7 @@ from torch import nn
 from manylabel.heads.convex_combination import ConvexCombinationHead
 from manylabel.heads.hybrid_sharing import HybridSharingHead
 from manylabel.heads.linear import LinearHead
+from manylabel.heads.mixed_features import MixedFeaturesHead
 from manylabel.heads.ml_decoder import MLDecoder
 from manylabel.heads.representation_mixup import RepresentationMixupHead
 from manylabel.heads.residual_attention import ResidualAttentionHead
@@ -18,6 +19,7 @@ HEADS: dict[str, type[nn.Module]] = {
     "conse": ConvexCombinationHead,
     "hybrid_sharing": HybridSharingHead,
     "linear": LinearHead,
+    "mixed_features": MixedFeaturesHead,
     "ml_decoder": MLDecoder,
     "representation_mixup": RepresentationMixupHead,
     "residual_attention": ResidualAttentionHead,

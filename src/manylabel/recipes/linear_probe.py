@@ -41,6 +41,11 @@ RATES: Mapping[str, float] = {"hybrid_sharing": 5e-4}
 """Learning rates of heads that the usual one does not suit."""
 
 
+def _sized(head: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a head with its size, where none is given."""
+    return {**SIZES.get(head, {}), **settings}
+
+
 @dataclass(frozen=True, kw_only=True)
 class LinearProbe(RecipeSettings):
     """Settings of `linear_probe`.
@@ -84,9 +89,19 @@ class LinearProbe(RecipeSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "head_settings", {**SIZES.get(self.head, {}), **self.head_settings})
+        given, reader = self.head_settings, self.head
+        if self.head == "mixed_features":
+            reader = given.get("top", "ml_decoder")
+            filled = {
+                **given,
+                "top": reader,
+                "top_settings": {**SIZES.get(reader, {}), **given.get("top_settings", {})},
+            }
+        else:
+            filled = {**SIZES.get(reader, {}), **given}
+        object.__setattr__(self, "head_settings", filled)
         if self.learning_rate is None:
-            object.__setattr__(self, "learning_rate", RATES.get(self.head, 2e-3))
+            object.__setattr__(self, "learning_rate", RATES.get(reader, 2e-3))
 
     @property
     def caches_features(self) -> bool:

@@ -9,7 +9,7 @@ from torch import nn
 from manylabel.classifier import Classifier
 from manylabel.data import PictureLoader, eval_transform, train_transform
 from manylabel.data.feature_store import Pooling
-from manylabel.heads import ConvexCombinationHead, LinearHead, RepresentationMixupHead, TextMapHead
+from manylabel.heads import ConvexCombinationHead, LinearHead, Mixing, RepresentationMixupHead, TextMapHead
 from manylabel.recipes.sets import TrainAndVal
 from manylabel.recipes.settings import RecipeSettings
 from manylabel.training.cached_features import CachedFeatures, FeatureLoader
@@ -142,8 +142,8 @@ def pooling_for(head: nn.Module) -> Pooling:
     """
     if isinstance(head, LinearHead | TextMapHead | ConvexCombinationHead) and head.pooling != "generalised_mean":
         return head.pooling
-    if isinstance(head, RepresentationMixupHead) and head.summary == "convolution":
-        return "average"
+    if isinstance(head, Mixing) and head.summary == "convolution":
+        return "average" if isinstance(head, RepresentationMixupHead) else "earlier"
     return "none"
 
 

@@ -9,7 +9,7 @@ from matplotlib.text import Text as DrawnText
 
 from manylabel.evaluation.pages.words import plural
 from manylabel.explain import draw_experts, expert_load, mixup_scale
-from manylabel.heads import HybridSharingHead, RepresentationMixupHead
+from manylabel.heads import HybridSharingHead, Mixing
 from manylabel.page import INK, Figure, Heading, Note, Part, Table
 from manylabel.runs.judging import JudgedRun
 
@@ -43,7 +43,7 @@ def head_parts(judged: JudgedRun) -> Iterator[Part]:
             "colours. The last row is the mean over labels, the last column each label's own."
         )
         yield Figure(follow_page(draw_experts(load)), caption)
-    if isinstance(head, RepresentationMixupHead):
+    if isinstance(head, Mixing):
         scale = mixup_scale(judged.model, judged.held_out, limit=_PICTURES)
         yield Heading("What earlier layers add")
         yield Note(scale.in_words())

@@ -159,11 +159,15 @@ def pool(maps: Sequence[Tensor], pooling: Pooling) -> list[Tensor]:
     Examples:
         >>> pool([torch.tensor([[[[1.0, 3.0]]]])], "average")
         [tensor([[[[2.]]]])]
+        >>> [tuple(stage.shape) for stage in pool([torch.zeros(1, 8, 4, 4), torch.zeros(1, 16, 2, 2)], "earlier")]
+        [(1, 8, 1, 1), (1, 16, 2, 2)]
     """
     if pooling == "average":
         return [stage.mean((2, 3), keepdim=True) for stage in maps]
     if pooling == "max":
         return [stage.amax((2, 3), keepdim=True) for stage in maps]
+    if pooling == "earlier":
+        return [*pool(maps[:-1], "average"), maps[-1]]
     return list(maps)
 
 

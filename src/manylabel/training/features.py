@@ -71,7 +71,8 @@ def cache_features(
         backbone: A frozen backbone; it gives the stages that are kept.
         dataset: The pictures.
         input_spec: How the pictures are resized and normalised.
-        pooling: ``"none"`` keeps whole maps, ``"average"`` and ``"max"`` one vector per stage.
+        pooling: ``"none"`` keeps whole maps, ``"average"`` and ``"max"`` one vector per stage, ``"earlier"`` the final
+            map and the averages of the others.
         views: How many views of each picture; the first is the picture as in evaluation, the others are augmented.
         augmentation: Makes the views behind the first; random crops and mirror images when left out.
         seed: Fixes the augmentation.

@@ -19,8 +19,9 @@ __all__ = ["DTYPE", "FeatureKind", "Pooling"]
 FORMAT_VERSION = 1
 DTYPE = np.dtype("<f2")  # half the disk of float32; the same byte order on every machine
 
-Pooling = Literal["none", "average", "max"]
-"""Whether a map is kept whole, or only its average or maximum over the cells."""
+Pooling = Literal["none", "average", "max", "earlier"]
+"""Whether maps are kept whole, or only their average or maximum over the cells; "earlier" keeps the average of all
+stages but the final one, and that one whole."""
 
 
 @dataclass(frozen=True)
