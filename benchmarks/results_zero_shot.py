@@ -1,6 +1,6 @@
 """Zero-shot results: ML-Decoder with text queries, full and in groups, its augmentations, baselines and chance.
 
-    python benchmarks/results_zero_shot.py --data voc:VOCdevkit/VOC2012,split=train --unseen random:5 --splits 4
+    python benchmarks/results_zero_shot.py --data voc:VOCdevkit/VOC2012,split=train --unseen random:5 --splits 1 2 3 4
     python benchmarks/results_zero_shot.py --data coco:coco,split=train2014 --unseen coco_65_15 --limit 10000
     python benchmarks/results_zero_shot.py --data scenes:3000,labels=compositions --unseen random:0.2
 
@@ -43,7 +43,7 @@ def main() -> None:
     arguments = _arguments()
     first = ZeroShot(data=arguments.data, val=arguments.val, limit=arguments.limit)
     sets = open_sets(first)  # read once for all runs
-    for split in range(arguments.splits):
+    for split in arguments.splits:
         for seed in arguments.seeds:
             for variant in arguments.variants:
                 _run(arguments, variant, split, seed, sets)
@@ -57,7 +57,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--data", required=True, help="data spec of the training pictures")
     parser.add_argument("--val", help="data spec of the pictures to judge by; a part of the others when left out")
     parser.add_argument("--unseen", default="random:5", help="as the setting 'unseen' of the recipe zero_shot")
-    parser.add_argument("--splits", type=int, default=1, help="how many seeded splits of the labels")
+    parser.add_argument("--splits", type=int, nargs="+", default=[0], help="seeds of splits of the labels")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS))
     parser.add_argument("--epochs", type=int, help="6 when left out, or as many as make 200 steps")
@@ -113,7 +113,7 @@ def _collect(arguments: argparse.Namespace) -> dict[str, Any]:
     """Read what all finished runs found."""
     runs = [
         {"variant": variant, "split": split, "seed": seed, **json.loads(file.read_text(encoding="utf-8"))}
-        for split in range(arguments.splits)
+        for split in arguments.splits
         for seed in arguments.seeds
         for variant in arguments.variants
         if (file := _folder(arguments, variant, split, seed) / "zero_shot.json").is_file()
