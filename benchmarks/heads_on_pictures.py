@@ -6,7 +6,7 @@ Each cell is one `manylabel train linear_probe` with that head's defaults, in a 
 finished are not run again, one that was killed goes on. Logistic regression works on the average-pooled features, one
 model per label, with the regularisation that is best on the very pictures it is judged by: that flatters it. Intervals
 are 95 % bootstrap intervals over the held-out pictures, of the mean of the seeds' mAP. Minutes are wall clock on the
-machine as it was, without the pass through the backbone.
+machine as it was; the first head of a data set pays for the pass through the backbone.
 """
 
 import argparse

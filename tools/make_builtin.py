@@ -9,6 +9,7 @@ first (``manylabel tune``): thresholds and calibration go in as they are. NAME i
 import argparse
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from manylabel import Classifier
 from manylabel.builtin import models, sample_photos
@@ -58,13 +59,15 @@ def make(arguments: argparse.Namespace) -> str:
     """Write the folder and return its card."""
     classifier = Classifier.from_pretrained(arguments.run)
     folder = arguments.folder / arguments.name
-    classifier.save(folder, include_backbone=False, half=True, overwrite=arguments.overwrite)
-    num_bytes = sum(file.stat().st_size for file in folder.iterdir())
     photos = sample_photos()
-    before, after = (model.predict(photos).scores for model in (classifier, Classifier.load(folder)))
+    with TemporaryDirectory() as temporary:
+        tried = classifier.save(Path(temporary) / "model", include_backbone=False, half=True)
+        num_bytes = sum(file.stat().st_size for file in tried.iterdir())
+        before, after = (model.predict(photos).scores for model in (classifier, Classifier.load(tried)))
     difference = (before - after).abs().max().item()
     if num_bytes > MOST_BYTES or difference > MOST_DIFFERENCE:
         sys.exit(f"{folder} has {num_bytes:,} bytes and scores off by {difference:.1e}; not fit to ship")
+    classifier.save(folder, include_backbone=False, half=True, overwrite=arguments.overwrite)
     recorded = arguments.run / "command.txt"
     command = recorded.read_text(encoding="utf-8").strip() if recorded.is_file() else "not recorded"
     height, width = classifier.input_spec.size

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from manylabel.cores import available_cores
 from manylabel.errors import ConfigError
 from manylabel.extras import require
 from manylabel.storage import replacing
@@ -35,7 +35,7 @@ def open_session(path: str | Path, *, num_threads: int | None = None) -> Any:  #
     """
     onnxruntime = require("onnxruntime", extra="onnx")
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = (os.cpu_count() or 1) if num_threads is None else num_threads
+    options.intra_op_num_threads = available_cores() if num_threads is None else num_threads
     options.inter_op_num_threads = 1  # the layers of a model stand in a row
     options.log_severity_level = 3  # errors only
     # a thread that waits must not burn the core on which pictures are decoded meanwhile

@@ -291,15 +291,17 @@ class Predictions:
     def __len__(self) -> int:
         return len(self.names)
 
-    def above(self, threshold: float | Sequence[float] | Tensor = 0.5) -> list[list[Tag]]:
+    def above(self, threshold: float | Sequence[float] | Tensor | None = None) -> list[list[Tag]]:
         """Return each picture's tags with at least this score, the surest first.
 
         Args:
-            threshold: One number for all labels, or one for each.
+            threshold: One number for all labels, or one for each; 0.5 when None, as the thresholds of a model are that
+                was not tuned.
         """
         import torch
 
-        limits = torch.as_tensor(threshold, dtype=self.scores.dtype, device=self.scores.device)
+        given = 0.5 if threshold is None else threshold
+        limits = torch.as_tensor(given, dtype=self.scores.dtype, device=self.scores.device)
         if limits.ndim and limits.shape != (len(self.labels),):
             raise ConfigError(f"give one threshold or one for each of {len(self.labels)} labels, got {limits.numel()}")
         chosen = self.scores >= limits  # [B, L]

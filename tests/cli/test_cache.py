@@ -67,6 +67,17 @@ def test_rm_removes_what_was_not_used_for_long(root):
     assert [store.kind.view for store in list_stores(root)] == [0, 1]
 
 
+def test_exported_models_are_listed_and_age_too(root):
+    exports = root.parent / "models"
+    exports.mkdir()
+    for name, seconds in (("old.onnx", 10**9), ("new.onnx", 2**31)):
+        (exports / name).write_bytes(b"0" * 1000)
+        os.utime(exports / name, (seconds, seconds))
+    assert "2 exported models" in run("ls").stdout
+    assert "1 exported models" in run("rm", "--older-than", "1").stdout
+    assert [file.name for file in exports.iterdir()] == ["new.onnx"]
+
+
 def test_rm_all_leaves_nothing(root):
     run("rm", "--all")
     assert list(root.iterdir()) == []

@@ -39,6 +39,16 @@ def test_models_methods_and_blocks_multiply(folder, tmp_path):
     assert sum("grad_cam, block 0" in line for line in lines) == 2
 
 
+def test_models_of_the_same_name_are_all_shown(folder, tmp_path):
+    for place in ("a", "b"):
+        make_model("linear", labels=["cat", "dog"]).save(tmp_path / place / "same")
+    models = [part for place in ("a", "b") for part in ("--model", tmp_path / place / "same")]
+    lines = run(folder / "photo.jpg", *models, "--label", "cat", "--out", tmp_path / "a.png").stdout.splitlines()
+    assert [line.startswith(str(tmp_path / place / "same")) for line, place in zip(lines, "ab", strict=False)] == [
+        True
+    ] * 2
+
+
 def test_the_file_is_named_after_the_picture(folder):
     run(folder / "photo.jpg", "--model", folder / "second")
     assert (folder / "photo.explained.png").is_file()

@@ -63,3 +63,5 @@ def test_the_model_itself_is_changed_unless_it_is_a_trial(folder):
 def test_the_package_itself_is_never_changed():
     with pytest.raises(ConfigError, match="part of the package"):
         run("builtin:coco80", "--data", SPEC)
+    with pytest.raises(ConfigError, match="a changed copy of the hub's model"):
+        run("someone/street-tagger", "--data", SPEC)

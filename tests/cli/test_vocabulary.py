@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from manylabel import heads
 from manylabel.classifier import Classifier, TextVocabulary
 from manylabel.cli.main import app
-from manylabel.errors import ConfigError, LabelError
+from manylabel.errors import ConfigError, LabelError, OutputExistsError
 
 
 @pytest.fixture
@@ -48,6 +48,27 @@ def test_reads_labels_from_a_file_and_writes_elsewhere(model, tmp_path):
     run(model, "add", "--from", tmp_path / "new.txt", "--out", tmp_path / "other")
     assert list(listed(tmp_path / "other")) == ["cat", "dog", "tram"]
     assert list(listed(model)) == ["cat", "dog"]
+
+
+def test_a_model_that_is_changed_in_place_keeps_its_form_and_the_files_beside_it(model):
+    loaded = Classifier.load(model)
+    loaded.save(model, half=True, overwrite=True)
+    (model / "README.md").write_text("my card")
+    size = (model / "model.safetensors").stat().st_size
+    run(model, "add", "tram")
+    assert (model / "README.md").read_text() == "my card"
+    assert (model / "model.safetensors").stat().st_size < 1.1 * size
+
+
+def test_takes_the_folder_of_a_run_and_replaces_only_when_told(model, tmp_path):
+    model.rename(tmp_path / "moved")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "moved").rename(tmp_path / "run" / "model")
+    run(tmp_path / "run", "add", "tram", "--out", tmp_path / "other")
+    with pytest.raises(OutputExistsError):
+        run(tmp_path / "run", "rm", "cat", "--out", tmp_path / "other")
+    run(tmp_path / "run", "rm", "cat", "--out", tmp_path / "other", "--overwrite")
+    assert list(listed(tmp_path / "other")) == ["dog"]
 
 
 def test_refuses_what_makes_no_sense(model, tmp_path):

@@ -1,4 +1,5 @@
 import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
 
 import pytest
 
@@ -22,11 +23,29 @@ def test_keywords_are_what_photo_programs_read(picture, tmp_path):
 
 
 def test_a_sidecar_that_is_there_stays(picture, tmp_path):
-    (tmp_path / "photo.xmp").write_text("mine")
-    assert not write_sidecar(picture, "xmp")
-    assert (tmp_path / "photo.xmp").read_text() == "mine"
-    assert write_sidecar(picture, "xmp", overwrite=True)
-    assert "cat" in (tmp_path / "photo.xmp").read_text(encoding="utf-8")
+    (tmp_path / "photo.txt").write_text("mine")
+    assert not write_sidecar(picture, "txt")
+    assert (tmp_path / "photo.txt").read_text() == "mine"
+    assert write_sidecar(picture, "txt", overwrite=True)
+    assert "cat" in (tmp_path / "photo.txt").read_text(encoding="utf-8")
+
+
+def test_what_another_photo_program_wrote_is_never_replaced(picture, tmp_path):
+    (tmp_path / "photo.xmp").write_text("<x:xmpmeta>crops and colours</x:xmpmeta>")
+    assert not write_sidecar(picture, "xmp", overwrite=True)
+    assert "crops" in (tmp_path / "photo.xmp").read_text()
+    (tmp_path / "photo.xmp").unlink()
+    assert write_sidecar(picture, "xmp")
+    assert write_sidecar(replace(picture, tags=(Tag("dog", 1),)), "xmp", overwrite=True)  # ours is
+    assert "dog" in (tmp_path / "photo.xmp").read_text(encoding="utf-8")
+
+
+def test_pictures_that_share_a_stem_do_not_share_a_sidecar(picture, tmp_path):
+    (tmp_path / "photo.png").write_bytes(b"two")
+    assert write_sidecar(picture, "txt")
+    assert write_sidecar(TaggedPicture(str(tmp_path / "photo.png"), (Tag("dog", 1),)), "txt")
+    assert (tmp_path / "photo.jpg.txt").read_text().startswith("cat")
+    assert (tmp_path / "photo.png.txt").read_text() == "dog\n"
 
 
 def test_bad_and_fetched_pictures_have_neither_sidecars_nor_copies(tmp_path):

@@ -35,6 +35,13 @@ def test_a_model_without_thresholds_decides_at_a_half():
     assert TagChoice(threshold="tuned").limits(SPEC) == SPEC.thresholds
 
 
+def test_of_labels_that_exclude_each_other_the_best_is_named():
+    spec = InferenceSpec(SPEC.labels, SPEC.input_spec, single_label=True)
+    scores = np.asarray([[0.3, 0.4, 0.3]], np.float32)
+    assert [tag.label for tag in TagChoice().pick(scores, spec)[0]] == [SPEC.labels[1]]
+    assert TagChoice(threshold=0.5).pick(scores, spec) == [()]
+
+
 def test_no_pictures_have_no_tags():
     assert TagChoice().pick(np.empty((0, 3), np.float32), SPEC) == []
 

@@ -75,6 +75,9 @@ def test_addresses_are_fetched_and_what_cannot_be_says_why(folder, monkeypatch):
         assert np.array_equal(batch.pixels[0], to_pixels(folder / "good0.jpg", SPEC))
         assert batch.reasons[1] == "it could not be fetched: HTTP 404"
         assert "refused" in batch.reasons[2]
+        (batch,) = decode_batches([f"{address}/my photo.jpg", f"{address}/good0.jpg"], SPEC)
+        assert "could not be fetched" in batch.reasons[0]
+        assert batch.reasons[1] is None
         monkeypatch.setattr(decoding, "MOST_BYTES", 10)
         (batch,) = decode_batches([f"{address}/good0.jpg"], SPEC)
         assert batch.reasons == ("it has more than 10 bytes",)

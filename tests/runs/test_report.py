@@ -37,7 +37,8 @@ def test_the_numbers_are_those_of_an_evaluation(folders):
     assert judged.cost.parameters == sum(each.numel() for each in judged.model.parameters())
 
 
-def test_scores_are_kept_until_the_model_changes(tmp_path, monkeypatch):
+@pytest.mark.parametrize("changed", ["model.safetensors", "config.json"])  # training changes one, tuning the other
+def test_scores_are_kept_until_the_model_changes(changed, tmp_path, monkeypatch):
     import os
 
     from manylabel.runs import judging
@@ -48,7 +49,7 @@ def test_scores_are_kept_until_the_model_changes(tmp_path, monkeypatch):
     first, second = (judge_run(Run.read(folder.path), draws=0) for _ in range(2))
     assert len(calls) == 1
     assert (first.scored.scores - second.scored.scores).abs().max() < 1e-6
-    os.utime(folder.model / "model.safetensors", (2**31, 2**31))
+    os.utime(folder.model / changed, (2**31, 2**31))
     judge_run(Run.read(folder.path), draws=0)
     assert len(calls) == 2
 

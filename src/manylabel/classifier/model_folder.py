@@ -7,12 +7,14 @@ model/
 """
 
 import json
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -21,7 +23,16 @@ from manylabel.errors import LabelError, ModelFormatError
 from manylabel.storage import replacing_folder, write_text
 from manylabel.types import LabelSpace
 
-__all__ = ["FORMAT_VERSION", "MODEL_FILES", "SavedModel", "change_config", "read_model", "write_model"]
+__all__ = [
+    "FORMAT_VERSION",
+    "MODEL_FILES",
+    "SavedModel",
+    "StoredForm",
+    "change_config",
+    "read_model",
+    "stored_form",
+    "write_model",
+]
 
 FORMAT_VERSION = 1
 MODEL_FILES = WEIGHTS, CONFIG, LABELS = "model.safetensors", "config.json", "labels.json"
@@ -48,7 +59,7 @@ def write_model(model: SavedModel, folder: str | Path, *, overwrite: bool = Fals
     Args:
         model: What to write.
         folder: Where; its parents are made.
-        overwrite: Whether a folder that is there may be replaced.
+        overwrite: Whether the model in a folder that is there may be replaced; files of others in it stay.
 
     Returns:
         The folder.
@@ -63,6 +74,9 @@ def write_model(model: SavedModel, folder: str | Path, *, overwrite: bool = Fals
     except TypeError as error:
         raise ModelFormatError(f"a setting of the model cannot be saved as JSON: {error}; use plain values") from error
     with replacing_folder(folder, overwrite=overwrite) as temporary:
+        if Path(folder).is_dir():
+            others = shutil.ignore_patterns(*MODEL_FILES)
+            shutil.copytree(folder, temporary, ignore=others, symlinks=True, dirs_exist_ok=True)
         # Contiguous copies: safetensors refuses views that share memory.
         tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in model.tensors.items()}
         save_file(tensors, temporary / WEIGHTS)
@@ -100,6 +114,30 @@ def read_model(folder: str | Path) -> SavedModel:
     except (SafetensorError, OSError) as error:
         raise ModelFormatError(f"{folder / WEIGHTS} is damaged ({error}); copy or download it again") from error
     return SavedModel(config, labels, tensors)
+
+
+@dataclass(frozen=True)
+class StoredForm:
+    """How much of a model is on disk: what `Classifier.save` was told.
+
+    Args:
+        include_backbone: Whether the backbone's weights are there.
+        half: Whether weights are float16.
+    """
+
+    include_backbone: bool
+    half: bool
+
+
+def stored_form(folder: str | Path) -> StoredForm:
+    """Return the form that a model folder has, to write it in the same one again.
+
+    Raises:
+        ModelFormatError: The folder is missing, damaged, not ours, or from a newer version.
+    """
+    saved = read_model(folder)
+    kinds = {tensor.dtype for tensor in saved.tensors.values() if tensor.is_floating_point()}
+    return StoredForm(saved.config["backbone"]["fingerprint"] is None, kinds == {torch.float16})
 
 
 def change_config(folder: str | Path, changes: Mapping[str, Any]) -> None:

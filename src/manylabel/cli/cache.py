@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -37,6 +38,10 @@ def ls(
         Console().print(_to_table(stores))
     total = sum(store.num_bytes for store in stores)
     typer.echo(f"{len(stores)} sets of features, {total / 1e9:.2f} GB, in {default_root()}")
+    exports = _exported_models()
+    if exports:
+        size = sum(file.stat().st_size for file in exports)
+        typer.echo(f"{len(exports)} exported models, {size / 1e9:.2f} GB, in {exports[0].parent}")
 
 
 @app.command("rm")
@@ -46,7 +51,8 @@ def rm(
         bool, typer.Option("--all", help="Remove all, and exported backbones and models too.")
     ] = False,
     older_than: Annotated[
-        float | None, typer.Option(help="Remove those that were not used for so many days.", metavar="DAYS")
+        float | None,
+        typer.Option(help="Remove those not used for so many days; exported models, made so long ago.", metavar="DAYS"),
     ] = None,
 ) -> None:
     """Remove features from disk; they are computed again when they are needed."""
@@ -59,8 +65,19 @@ def rm(
     removed = [remove_store(each) for each in keys]
     if everything:
         shutil.rmtree(default_root() / EXPORTS, ignore_errors=True)
-        shutil.rmtree(cache_folder() / "models", ignore_errors=True)
-    typer.echo(f"Removed {len(removed)} sets of features, {sum(store.num_bytes for store in removed) / 1e9:.2f} GB.")
+    exports = [] if key else [file for file in _exported_models() if everything or file.stat().st_mtime < used_before]
+    num_bytes = sum(store.num_bytes for store in removed) + sum(file.stat().st_size for file in exports)
+    for file in exports:
+        file.unlink()
+    rest = f" and {len(exports)} exported models" if exports else ""
+    typer.echo(f"Removed {len(removed)} sets of features{rest}, {num_bytes / 1e9:.2f} GB.")
+
+
+def _exported_models() -> list[Path]:
+    """Return the models that predict and serve exported for onnxruntime."""
+    from manylabel.deploy.opening import EXPORTS
+
+    return sorted((cache_folder() / EXPORTS).glob("*.onnx*"))
 
 
 def _to_dict(store: StoreInfo) -> dict[str, object]:

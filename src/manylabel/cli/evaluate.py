@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from manylabel.cli.model_names import model_name
+from manylabel.cli.model_names import model_name, model_names
 from manylabel.storage import refuse_existing, write_text
 
 if TYPE_CHECKING:  # these need torch, for which --help must not wait
@@ -105,7 +105,7 @@ def compare(
     dataset = load(data)
     with progress_bar() as progress:
         scoring = _Scoring(dataset, batch_size, workers, device, common_labels, progress)
-        names = _two_names(first, second)
+        names = model_names([first, second])
         models = [scoring.run(source, name=name) for source, name in zip((first, second), names, strict=True)]
     result = evaluation.compare(*models, draws=draws, seed=seed)
     if html is not None:
@@ -145,12 +145,6 @@ class _Scoring(NamedTuple):
             common_labels=self.common_labels,
             progress=self.progress,
         )
-
-
-def _two_names(first: str, second: str) -> tuple[str, str]:
-    """Return the last parts of two paths, or the whole paths where these are the same."""
-    names = model_name(first), model_name(second)
-    return names if names[0] != names[1] else (first, second)
 
 
 def _refuse_existing(paths: Sequence[str | None], *, overwrite: bool) -> list[str]:

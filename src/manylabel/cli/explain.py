@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from manylabel.cli.model_names import model_name
+from manylabel.cli.model_names import model_names
 from manylabel.storage import refuse_existing
 
 if TYPE_CHECKING:  # models need torch, for which --help must not wait
@@ -50,7 +50,8 @@ def explain(
     from manylabel.explain import draw_grid, explain_models
     from manylabel.labelgraph import write_drawing
 
-    students = {model_name(each): _load(each) for each in model or ["builtin:coco80"]}
+    sources = list(dict.fromkeys(model or ["builtin:coco80"]))
+    students = {name: _load(each) for name, each in zip(model_names(sources), sources, strict=True)}
     models: dict[str, Classifier | list[Classifier]] = {**(_teachers(model or []) if teachers else {}), **students}
     explanations = explain_models(
         models, picture, labels=label, method=method or ["auto"], blocks=_blocks(blocks, next(iter(students.values())))

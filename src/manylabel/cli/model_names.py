@@ -1,8 +1,12 @@
-"""What to call a model in tables: the part of its path that tells it from others."""
+"""What to call models in tables, and which of them may be changed in place."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
-__all__ = ["model_name"]
+from manylabel.builtin import BUILTIN, local_model
+from manylabel.errors import ConfigError
+
+__all__ = ["model_name", "model_names", "refuse_shared"]
 
 
 def model_name(source: str) -> str:
@@ -14,3 +18,31 @@ def model_name(source: str) -> str:
     """
     path = Path(source)
     return (path.parent.name if path.name == "model" else path.name) or path.name or source
+
+
+def model_names(sources: Sequence[str]) -> list[str]:
+    """Return a name for each model: the last part of its path, or the whole path where these are the same.
+
+    Examples:
+        >>> model_names(["runs/first", "runs/second"]), model_names(["a/first", "b/first"])
+        (['first', 'second'], ['a/first', 'b/first'])
+    """
+    names = [model_name(source) for source in sources]
+    return [name if names.count(name) == 1 else source for name, source in zip(names, sources, strict=True)]
+
+
+def refuse_shared(model: str) -> None:
+    """Raise if a model lies where others use it: in the package, or in the cache of the hub.
+
+    Raises:
+        ConfigError: It does; the message says how to get a copy.
+
+    Examples:
+        >>> refuse_shared("builtin:coco80")
+        Traceback (most recent call last):
+        manylabel.errors.ConfigError: builtin:coco80 is part of the package; write a changed copy with --out DIR
+    """
+    if model.startswith(BUILTIN):
+        raise ConfigError(f"{model} is part of the package; write a changed copy with --out DIR")
+    if local_model(model) is None:
+        raise ConfigError(f"{model} is no folder here; write a changed copy of the hub's model with --out DIR")

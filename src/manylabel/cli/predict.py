@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -249,8 +250,10 @@ def _read_labels(given: str | None) -> list[str] | None:
     """Return labels that stand in a list or in a file."""
     if given is None:
         return None
-    parts = Path(given).read_text(encoding="utf-8").splitlines() if Path(given).is_file() else given.split(",")
-    return [part.strip() for part in parts if part.strip()]
+    from manylabel.data.label_list import read_label_list
+
+    is_file = os.path.isfile(given)  # noqa: PTH113 - Path.is_file fails for a long list
+    return read_label_list(given if is_file else given.split(","))
 
 
 class _Speed(TextColumn):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ipaddress
-import os
 from enum import StrEnum
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
+from manylabel.cores import available_cores
 from manylabel.extras import require
 
 __all__ = ["serve"]
@@ -62,7 +62,7 @@ def serve(
     from manylabel.deploy.server import ServedModel, ServerSettings, create_app, run_server
 
     is_cpu = device is None or device == "cpu"
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = available_cores()
     at_once = workers or (min(cores, _MOST_WORKERS) if is_cpu else 1)
     settings = ServerSettings(
         max_body_bytes=int(max_megabytes * 1_000_000),

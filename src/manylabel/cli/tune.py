@@ -12,8 +12,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from manylabel.builtin import BUILTIN
 from manylabel.cli.evaluate import BatchSize, Data, Device, Overwrite, Workers, progress_bar
+from manylabel.cli.model_names import refuse_shared
 from manylabel.errors import ConfigError
 from manylabel.storage import refuse_existing, replacing_folder
 
@@ -59,8 +59,8 @@ def tune(
 
     Before and after are shown on pictures that were not used: parts of the data take turns.
     """
-    if model.startswith(BUILTIN) and out is None and not dry_run:
-        raise ConfigError(f"{model} is part of the package; write a tuned copy with --out DIR, or try --dry-run")
+    if out is None and not dry_run:
+        refuse_shared(model)
     for path in (out, html):
         if path is not None:
             refuse_existing(path, overwrite=overwrite)

@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from manylabel.cli.model_names import refuse_shared
 from manylabel.errors import ConfigError, LabelError, list_choices
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ class Action(StrEnum):
 
 
 def vocabulary(
-    model: Annotated[Path, typer.Argument(help="The model's folder, trained with the recipe zero_shot.")],
+    model: Annotated[str, typer.Argument(help="A model trained with the recipe zero_shot: its folder or its run's.")],
     action: Annotated[Action, typer.Argument(help="add labels, list them (ls), or remove them (rm).")],
     labels: Annotated[list[str] | None, typer.Argument(help="The labels; those of several words in quotes.")] = None,
     file: Annotated[
@@ -37,18 +38,25 @@ def vocabulary(
     out: Annotated[
         Path | None, typer.Option("--out", help="Write the changed model here; it is changed in place when left out.")
     ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a model that is at --out.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
 ) -> None:
     """Show or change which labels a model answers for, without training."""
-    from manylabel.classifier import Classifier  # here, because `--help` must not wait for torch
+    from manylabel.classifier import Classifier, find_model, stored_form  # here: `--help` must not wait for torch
 
-    found = Classifier.load(model)
+    source = find_model(model)
+    found = Classifier.load(source)
     if action is Action.LS:
         _show(found, as_json=as_json)
         return
     names = _names(labels or [], file)
     changed = _add(found, names) if action is Action.ADD else _remove(found, names)
-    folder = changed.save(out or model, overwrite=out is None)
+    if out is None:
+        refuse_shared(model)
+    form = stored_form(source)
+    folder = changed.save(
+        out or source, include_backbone=form.include_backbone, half=form.half, overwrite=overwrite or out is None
+    )
     typer.echo(f"{folder} now has {len(changed.labels):,} labels ({len(changed.labels) - len(found.labels):+,}).")
 
 

@@ -1,5 +1,6 @@
 """A list of labels as people give it: in Python, in a spec string, or in a file."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -29,9 +30,11 @@ def read_label_list(labels: Sequence[str] | str | Path, *, folder: str | Path = 
         ['cat', 'traffic light']
         >>> read_label_list(["dog", "cat"])
         ['dog', 'cat']
+        >>> len(read_label_list("|".join(f"label {number}" for number in range(100))))  # too long to name a file
+        100
     """
     if isinstance(labels, (str, Path)):
-        file = next((file for file in (Path(labels), Path(folder) / labels) if file.is_file()), None)
+        file = next((file for file in (Path(labels), Path(folder) / labels) if os.path.isfile(file)), None)  # noqa: PTH113
         if file is None and Path(labels).suffix in {".txt", ".csv"}:
             raise DataError(f"there is no file of labels {str(labels)!r}, neither here nor in {folder}")
         labels = str(labels).split("|") if file is None else _names_in(file)

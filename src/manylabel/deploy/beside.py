@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal
 from xml.sax.saxutils import escape
 
+from manylabel.decode import PICTURE_ENDINGS
 from manylabel.deploy.listing import is_address
 from manylabel.deploy.predictor import TaggedPicture
 from manylabel.errors import OutputExistsError
@@ -22,8 +23,10 @@ SidecarKind = Literal["txt", "xmp"]
 
 UNTAGGED = "no tags"
 
+_MARK = 'x:xmptk="manylabel"'
+
 _XMP = """<?xpacket begin="\ufeff" id="W5M0MpCehiHzreSzNTczkc9d"?>
-<x:xmpmeta xmlns:x="adobe:ns:meta/">
+<x:xmpmeta xmlns:x="adobe:ns:meta/" x:xmptk="manylabel">
  <rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#">
   <rdf:Description rdf:about="" xmlns:dc="http://purl.org/dc/elements/1.1/">
    <dc:subject>
@@ -41,10 +44,13 @@ _XMP = """<?xpacket begin="\ufeff" id="W5M0MpCehiHzreSzNTczkc9d"?>
 def write_sidecar(picture: TaggedPicture, kind: SidecarKind, *, overwrite: bool = False) -> bool:
     r"""Write a picture's tags to a file beside it: ``photo.txt`` or ``photo.xmp`` beside ``photo.jpg``.
 
+    Where pictures share a stem, each has its whole name in that of its file: ``photo.png.xmp``.
+
     Args:
         picture: The picture; nothing is written for one that could not be read, or was fetched.
         kind: What to write.
-        overwrite: Whether a file that is there may be replaced.
+        overwrite: Whether a file that is there may be replaced; an XMP file of another program never is, since it holds
+            more than tags.
 
     Returns:
         False where a file was there and is left as it is.
@@ -63,11 +69,19 @@ def write_sidecar(picture: TaggedPicture, kind: SidecarKind, *, overwrite: bool 
     labels = [tag.label for tag in picture.tags]
     items = "\n".join(f"     <rdf:li>{escape(label)}</rdf:li>" for label in labels)
     text = ", ".join(labels) + "\n" if kind == "txt" else _XMP.format(items=items)
+    target = _sidecar(Path(picture.name), kind)
+    is_ours = kind == "txt" or not target.exists() or _MARK in target.read_text(encoding="utf-8", errors="replace")
     try:
-        write_text(Path(picture.name).with_suffix(f".{kind}"), text, overwrite=overwrite)
+        write_text(target, text, overwrite=overwrite and is_ours)
     except OutputExistsError:
         return False
     return True
+
+
+def _sidecar(picture: Path, kind: SidecarKind) -> Path:
+    others = (picture.with_suffix(ending) for ending in PICTURE_ENDINGS if ending != picture.suffix.lower())
+    shares_stem = any(other.exists() and not other.samefile(picture) for other in others)
+    return picture.with_name(f"{picture.name}.{kind}") if shares_stem else picture.with_suffix(f".{kind}")
 
 
 def copy_by_tag(picture: TaggedPicture, folder: str | Path) -> list[Path]:

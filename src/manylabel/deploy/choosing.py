@@ -71,8 +71,9 @@ class TagChoice:
         """
         order = np.argsort(-scores, axis=1, kind="stable")  # [B, L]
         ranked = np.take_along_axis(scores, order, axis=1)
-        if self.top is not None:
-            counts = np.full(len(scores), min(self.top, scores.shape[1]))
+        top = 1 if spec.single_label and self.threshold is None and self.top is None else self.top
+        if top is not None:
+            counts = np.full(len(scores), min(top, scores.shape[1]))
             return [_tags(spec, *row) for row in zip(order, ranked, counts, strict=True)]
         chosen = np.take_along_axis(scores >= np.asarray(self.limits(spec), scores.dtype), order, axis=1)
         kept = zip(order, ranked, chosen, strict=True)

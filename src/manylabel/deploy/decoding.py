@@ -5,8 +5,8 @@ Letters in shape comments: B pictures, H and W pixels.
 
 from __future__ import annotations
 
+import http.client
 import itertools
-import os
 import queue
 import urllib.error
 import urllib.request
@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from manylabel.cores import available_cores
 from manylabel.deploy.listing import is_address
 from manylabel.deploy.preparing import Pixels, to_pixels
 from manylabel.deploy.workers import WorkerDiedError, WorkerProcess
@@ -48,7 +49,7 @@ class DecodedBatch:
 
 def default_workers() -> int:
     """Return how many processes decode: half of the cores, the model needs the others."""
-    return max(1, min(8, (os.cpu_count() or 1) // 2))
+    return max(1, min(8, available_cores() // 2))
 
 
 def decode_batches(
@@ -163,7 +164,7 @@ def _fetch(address: str) -> bytes:
     try:
         with urllib.request.urlopen(request, timeout=SECONDS_TO_FETCH) as answer:  # noqa: S310 - likewise
             content: bytes = answer.read(MOST_BYTES + 1)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, http.client.HTTPException) as error:
         reason = f"HTTP {error.code}" if isinstance(error, urllib.error.HTTPError) else str(error)
         raise PictureError(address, f"it could not be fetched: {reason}") from error
     if len(content) > MOST_BYTES:

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from manylabel.builtin import local_model
+from manylabel.builtin import BUILTIN, local_model
 from manylabel.deploy.engines import Engine, OnnxEngine
 from manylabel.errors import ConfigError, ModelFormatError
 from manylabel.storage import cache_folder
@@ -18,7 +18,7 @@ from manylabel.storage import cache_folder
 if TYPE_CHECKING:  # a model that was exported before must not wait for torch
     from manylabel.classifier import Classifier
 
-__all__ = ["EXPORTS", "EngineName", "export_path", "open_engine"]
+__all__ = ["EXPORTS", "EngineName", "export_path", "open_engine", "shown_name"]
 
 logger = logging.getLogger(__name__)
 
@@ -92,6 +92,20 @@ def export_path(folder: Path, labels: Sequence[str] | None = None) -> Path:
     return cache_folder() / EXPORTS / f"{digest.hexdigest()}.onnx"
 
 
+def shown_name(model: str | Path) -> str:
+    """Return what answers call a model: never where it lies.
+
+    Examples:
+        >>> shown_name("builtin:coco80"), shown_name("someone/street-tagger")
+        ('builtin:coco80', 'someone/street-tagger')
+    """
+    path = Path(model)
+    if str(model).startswith(BUILTIN) or not path.exists():  # of the package or the hub
+        return str(model)
+    path = path.resolve()
+    return path.parent.name if path.name == "model" and path.parent.name else path.stem
+
+
 def _is_installed() -> bool:
     found = all(find_spec(name) is not None for name in ("onnxruntime", "onnxscript"))
     if not found:
@@ -109,13 +123,7 @@ def _load(folder: Path, labels: Sequence[str] | None) -> Classifier:
     from manylabel.classifier import Classifier
 
     classifier = Classifier.load(folder)
-    if labels is None:
-        return classifier
-    change = getattr(classifier, "with_labels", None)
-    if change is None:
-        raise ConfigError("this version cannot give a model other labels; leave out labels (--labels)")
-    changed: Classifier = change(list(labels))
-    return changed
+    return classifier if labels is None else classifier.with_labels(list(labels))
 
 
 def _open_torch(folder: Path, labels: Sequence[str] | None, device: str | None, num_threads: int | None) -> Engine:

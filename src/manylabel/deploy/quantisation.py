@@ -35,7 +35,7 @@ class Quantised:
         num_bytes: Its size.
         size_ratio: How many times smaller it is.
         speed_ratio: How many times faster it is, on this machine.
-        difference: The mean difference of scores on the pictures that it was calibrated with.
+        difference: The mean difference of scores on some of the pictures that it was calibrated with.
     """
 
     path: Path

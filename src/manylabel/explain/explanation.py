@@ -34,7 +34,7 @@ class Explanation:
         score: How sure the model is that the label is there, a probability.
         heat: ``[H, W]``, 0 to 1, at the size of the map that it was read from.
         method: How it was found; one of `METHODS`.
-        block: The stage of the backbone that it was read from; -1 is the final one.
+        block: The stage of the backbone that it was read from, counted from 0.
         model: What to call the model where several are shown.
         source: What to call the picture where several are shown.
 

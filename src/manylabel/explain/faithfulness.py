@@ -9,7 +9,7 @@ Letters in shape comments: S steps, H and W pixels.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -80,7 +80,8 @@ def measure_faithfulness(model: Classifier, explanation: Explanation, *, steps: 
         raise ConfigError(f"a curve needs at least 2 steps, got {steps}")
     column = model.labels.index(explanation.label)
     device = next(model.parameters()).device
-    clear = eval_transform(model.input_spec)(explanation.picture).to(device)  # [3, H, W]
+    whole = replace(model.input_spec, resize="squash", crop_fraction=1.0)  # the picture is what the model sees of it
+    clear = eval_transform(whole)(explanation.picture).to(device)  # [3, H, W]
     height, width = clear.shape[1:]
     size = max(height, width) // 8 * 2 + 1
     blurred = functional.gaussian_blur(clear, [size, size], [size / 4, size / 4])

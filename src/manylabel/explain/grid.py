@@ -82,7 +82,7 @@ def _namer(explanations: Sequence[Explanation]) -> Callable[[_Column], str]:
         if has_methods or not (parts or has_blocks):
             parts.append(_TITLES.get(method, method))
         if has_blocks:
-            parts.append(f"block {block + 1}")
+            parts.append(f"block {block}")
         return ", ".join(parts)
 
     return name

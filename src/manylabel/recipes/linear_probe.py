@@ -92,13 +92,9 @@ class LinearProbe(RecipeSettings):
         given, reader = self.head_settings, self.head
         if self.head == "mixed_features":
             reader = given.get("top", "ml_decoder")
-            filled = {
-                **given,
-                "top": reader,
-                "top_settings": {**SIZES.get(reader, {}), **given.get("top_settings", {})},
-            }
+            filled = {**given, "top": reader, "top_settings": _sized(reader, given.get("top_settings", {}))}
         else:
-            filled = {**SIZES.get(reader, {}), **given}
+            filled = _sized(reader, given)
         object.__setattr__(self, "head_settings", filled)
         if self.learning_rate is None:
             object.__setattr__(self, "learning_rate", RATES.get(reader, 2e-3))

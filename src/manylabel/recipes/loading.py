@@ -1,12 +1,12 @@
 """Batches for a recipe: of pictures, or of features that a frozen backbone gave once and for all."""
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from torch import nn
 
 from manylabel.classifier import Classifier
+from manylabel.cores import available_cores
 from manylabel.data import PictureLoader, eval_transform, train_transform
 from manylabel.data.feature_store import Pooling
 from manylabel.heads import ConvexCombinationHead, LinearHead, Mixing, RepresentationMixupHead, TextMapHead
@@ -151,5 +151,5 @@ def num_workers(settings: LoopSettings) -> int:
     """Return how many processes decode pictures: what is asked for, or one per core, up to 8; none on a single core."""
     if settings.workers is not None:
         return settings.workers
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = available_cores()
     return min(cores, 8) if cores > 1 else 0

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from manylabel.classifier import Classifier
+from manylabel.classifier import MODEL_FILES, Classifier
 from manylabel.cost import Cost, count_cost
 from manylabel.data import PictureDataset
 from manylabel.errors import ConfigError, ManyLabelError
@@ -99,8 +99,9 @@ def _kept(run: Run) -> Path:
 
 def _kept_scores(run: Run, dataset: PictureDataset) -> ScoredPictures | None:
     """Return the scores of an earlier report, unless the model or the pictures are others by now."""
-    kept, made = _kept(run), run.model / "model.safetensors"
-    if not kept.is_file() or kept.stat().st_mtime < made.stat().st_mtime:
+    kept = _kept(run)
+    changed = max((run.model / name).stat().st_mtime for name in MODEL_FILES)  # tune changes the config alone
+    if not kept.is_file() or kept.stat().st_mtime < changed:
         return None
     try:
         found = read_scores(kept, dataset, name=run.name)

@@ -30,7 +30,7 @@ def report_page(
     """Show finished runs as a page.
 
     Args:
-        runs: The runs, judged; the first is what the others are compared with.
+        runs: The runs, judged; the best is what the others are compared with.
         unjudged: Runs that could not be judged, by name, and why; their curves and settings are shown.
         draw: Makes what makes the thumbnails of a run; plain ones when left out.
         pairs: Labels to put against each other, where there are several runs; those most often confused when left out.

@@ -6,7 +6,6 @@ Letters in shape comments: B pictures of a batch, C channels, H and W cells of a
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from manylabel.backbone import Backbone
+from manylabel.cores import available_cores
 from manylabel.data.dataset import PictureDataset
 from manylabel.data.feature_store import FeatureKind, Pooling, StoreWriter
 from manylabel.data.loading import DecodedPictures, collate, explained_worker_deaths, too_many_bad
@@ -173,5 +173,5 @@ def pool(maps: Sequence[Tensor], pooling: Pooling) -> list[Tensor]:
 
 def _workers(device: torch.device) -> int:
     """Return how many processes decode: on a CPU a few, because the backbone needs the cores."""
-    cores = os.cpu_count() or 1
+    cores = available_cores()
     return max(1, cores // 4) if device.type == "cpu" else min(8, cores)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import multiprocessing
-import os
 import signal
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -23,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from manylabel.cores import available_cores
 from manylabel.data.check.duplicates import THUMBNAIL_SIDE
 from manylabel.data.sources import PictureSource
 from manylabel.decode import decode, picture_size
@@ -94,7 +94,7 @@ def inspect_pictures(
     """
     total = len(pictures)
     if num_workers is None:
-        num_workers = _num_cores() if total >= _FEW else 0
+        num_workers = available_cores() if total >= _FEW else 0
     if num_workers < 0:
         raise ConfigError(f"num_workers must be 0 or more, got {num_workers}")
     spans = [range(start, min(start + _CHUNK, total)) for start in range(0, total, _CHUNK)]
@@ -113,11 +113,6 @@ def inspect_pictures(
             if progress is not None:
                 progress(done, total)
     return replace(whole, bad=tuple(sorted(bad, key=lambda picture: picture.index)))
-
-
-def _num_cores() -> int:
-    """Return how many cores this process may use; a container or a job often gives it fewer than there are."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _inspect_span(pictures: PictureSource, span: range) -> Inspection:

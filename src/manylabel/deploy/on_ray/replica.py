@@ -30,7 +30,7 @@ Found: TypeAlias = NDArray[np.float32] | PictureError
 
 
 class Replica:
-    """Answers ``POST /v1/predict`` as `manylabel serve` does.
+    """Answers ``POST /v1/predict`` in the form in which `manylabel serve` does.
 
     Args:
         model: What to open.

@@ -10,7 +10,7 @@ from types import ModuleType
 from manylabel.builtin import DEFAULT_MODEL
 from manylabel.cluster import connected_to_ray
 from manylabel.deploy.on_ray.placed_model import PlacedModel
-from manylabel.deploy.opening import EngineName
+from manylabel.deploy.opening import EngineName, shown_name
 from manylabel.errors import ClusterError, ConfigError
 from manylabel.extras import require
 
@@ -36,10 +36,11 @@ def serve_with_ray(
     wait_seconds: float = 0.01,
     address: str | None = None,
 ) -> Iterator[str]:
-    """Serve a model over HTTP until the end of the context; the requests and answers are those of `manylabel serve`.
+    """Serve a model over HTTP until the end of the context.
 
     ``POST /v1/predict`` takes a form with files in the field ``pictures``, or one picture as the body
-    (``Content-Type: image/jpeg``), and ``?top=K`` or ``?threshold=T``.
+    (``Content-Type: image/jpeg``), and ``?top=K`` or ``?threshold=T``. Answers are those of `manylabel serve`; of its
+    requests, only the form of pictures is taken, and there is no page.
 
     Args:
         model: As `open_engine` takes it; a folder must be there on every machine.
@@ -88,7 +89,7 @@ def serve_with_ray(
             max_queued_requests=MOST_WAITING,
             logging_config=QUIET,
         )
-        application = deployment.bind(placed, str(model), batch_size, wait_seconds)
+        application = deployment.bind(placed, shown_name(model), batch_size, wait_seconds)
         with _running(serve, application, {"host": host, "port": port}):
             yield f"http://{host}:{port}"
 

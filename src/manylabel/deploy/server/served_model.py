@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from manylabel.builtin import BUILTIN, DEFAULT_MODEL, local_model
+from manylabel.builtin import DEFAULT_MODEL, local_model
 from manylabel.decode import decode, picture_size
 from manylabel.deploy.engines import Engine
 from manylabel.deploy.inference_spec import InferenceSpec
-from manylabel.deploy.opening import EngineName
+from manylabel.deploy.opening import EngineName, shown_name
 from manylabel.deploy.predictor import Predictor
 from manylabel.deploy.preparing import Pixels
 from manylabel.errors import ConfigError, DataError, LabelError, MissingExtraError, PictureError, list_choices
@@ -80,7 +80,7 @@ class ServedModel:
             from manylabel.classifier import find_model
 
             folder = find_model(model)
-        return cls(predictor, name=_shown(model), folder=folder, max_pixels=max_pixels)
+        return cls(predictor, name=shown_name(model), folder=folder, max_pixels=max_pixels)
 
     @property
     def explains(self) -> bool:
@@ -193,14 +193,3 @@ class ServedModel:
             raise PictureError(
                 name, f"it has {height * width:,} pixels, {self.max_pixels:,} are allowed; make it smaller"
             )
-
-
-def _shown(model: str | Path) -> str:
-    """Return what to call a model: never where it lies."""
-    if str(model).startswith(BUILTIN):
-        return str(model)
-    path = Path(model)
-    if not path.exists():
-        return str(model)  # of the hub
-    path = path.resolve()
-    return path.parent.name if path.name == "model" and path.parent.name else path.stem

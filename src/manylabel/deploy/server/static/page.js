@@ -1,6 +1,6 @@
 "use strict";
-// Pictures go to /v1/predict one by one, a few at a time; the server puts them together again. All scores are kept, so
-// that the slider needs no new answer. Heat maps come from /v1/explain when a tag is looked at first.
+// Pictures go to /v1/predict one by one, a few at a time; the server puts them together again. The best scores are kept, as
+// many as an answer may hold, so that the slider needs no new one. Heat maps come from /v1/explain when a tag is looked at first.
 
 const AT_ONCE = 4;
 const MOST_TAGS = 100;

@@ -1,12 +1,12 @@
 """Which executor the settings ask for, how it shares out the machine, and what happens when teachers fail."""
 
 import logging
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
 
+from manylabel.cores import available_cores
 from manylabel.errors import TrainingError
 from manylabel.recipes.loading import num_workers
 from manylabel.recipes.self_distillation.classroom import Classroom
@@ -38,7 +38,7 @@ def make_executor(settings: SelfDistillation, *, num_teachers: int) -> Executor:
         10
     """
     num_processes = min(_processes(settings), max(num_teachers, 1))
-    threads = max(1, _cores() // num_processes)
+    threads = max(1, available_cores() // num_processes)
     if settings.executor == "sequential":
         return Sequential()
     if settings.executor == "ray":
@@ -86,12 +86,8 @@ def _sharing_workers(classroom: Classroom, num_teachers: int) -> Classroom:
 
 def _processes(settings: SelfDistillation) -> int:
     """Return how many teachers train at once."""
-    return settings.processes or _gpus(settings) or min(_cores(), 8)
+    return settings.processes or _gpus(settings) or min(available_cores(), 8)
 
 
 def _gpus(settings: SelfDistillation) -> int:
     return 0 if settings.device == "cpu" else torch.cuda.device_count()
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
