@@ -36,9 +36,9 @@ from manylabel.recipes.linear_probe import SIZES
 from manylabel.recipes.loading import cache_sets
 from manylabel.recipes.reporting import Reporter
 from manylabel.recipes.self_distillation.lessons import divide, plan_lessons
-from manylabel.recipes.self_distillation.summary import read_rows
 from manylabel.storage import write_text
 from manylabel.training import CachedFeatures, FeatureLoader, RunFolder
+from manylabel.training.metrics_file import read_metrics
 
 VARIANTS = {"base": None, "SD": "whole", "CGPD": "co", "DGPD": "dis", "CPSD": "both", "random": "random"}
 
@@ -151,7 +151,9 @@ def summarise(
     cached: CachedFeatures,
 ) -> list[dict[str, Any]]:
     """Return a row for each variant."""
-    reached = {name: [100 * read_rows(run)[-1]["val_mAP"] for run in listed] for name, listed in runs.items()}
+    reached = {
+        name: [100 * read_metrics(run.metrics)[-1]["val_mAP"] for run in listed] for name, listed in runs.items()
+    }
     drawn = {name: 100 * drawn_means(listed, cached, options.draws) for name, listed in runs.items()}
     rows = []
     for name in options.variants:

@@ -21,6 +21,7 @@ class TinyLoader:
         self.features = torch.randn(num_pictures, 8, 2, 2, generator=generator)
         self.targets = (torch.rand(num_pictures, NUM_LABELS, generator=generator) < 0.4).float()
         sampler = shared_sampler(num_pictures, share, shuffle=shuffle, even=shuffle)
+        self.num_empty = 0
         self.batches = SeededBatches(sampler, batch_size=batch_size)
 
     def __len__(self):

@@ -20,6 +20,9 @@ class LetterEncoder:
 
     name, templates = "letters", ("{label}",)
 
+    def reads(self, text):
+        return bool(text)
+
     def __init__(self, width=6):
         self.width, self.calls = width, []
 

@@ -43,5 +43,11 @@ def test_top_one_is_the_share_of_pictures_named_right():
 
 
 def test_top_one_rejects_pictures_with_several_labels():
-    with pytest.raises(ConfigError, match="one label per picture, but 1 have none or several"):
+    with pytest.raises(ConfigError, match="one label per picture, but 1 have several"):
         top_one_accuracy(torch.rand(2, 2), torch.tensor([[1, 1], [0, 1]]))
+
+
+def test_top_one_leaves_out_pictures_whose_label_is_not_known():
+    scores = torch.tensor([[0.9, 0.1], [0.9, 0.1], [0.1, 0.9]])
+    assert top_one_accuracy(scores, torch.tensor([[1, 0], [0, 0], [1, 0]])).item() == 0.5
+    assert top_one_accuracy(scores, torch.zeros(3, 2)).item() == 0

@@ -8,7 +8,7 @@ import torch
 import yaml
 from torch import nn
 
-from manylabel.classifier import Classifier
+from manylabel.classifier import Classifier, change_config
 from manylabel.cli.recipe_names import RECIPE_NAMES
 from manylabel.data import folder, scenes
 from manylabel.errors import ConfigError, RunInterruptedError
@@ -234,11 +234,13 @@ def test_finetuning_goes_on_from_a_trained_model(quick, sets, tmp_path):
     quick |= {"head": "linear", "views": 1}
     probe = linear_probe(LinearProbe(**quick, out=tmp_path / "probe"), sets=sets)
     quick = {name: value for name, value in quick.items() if name not in ("head", "views")}
-    still = {"start_from": str(probe.model), "learning_rate": 1e-12, "augment": False, "ema_decay": 0.0}
+    change_config(probe.model, {"thresholds": [0.25] * len(sets.train.labels)})
+    still = {"start_from": str(probe.path), "learning_rate": 1e-12, "augment": False, "ema_decay": 0.0}
     tuned = finetune(Finetune(**quick, **still, out=tmp_path / "tuned"), sets=sets)
     blurred = finetune(Finetune(**quick, **still, keep_statistics=False, out=tmp_path / "blurred"), sets=sets)
     before, after, other = (Classifier.load(run.model) for run in (probe, tuned, blurred))
     assert torch.allclose(before.head.linear.weight, after.head.linear.weight)
+    assert (before.thresholds is not None, after.thresholds) == (True, None)  # they were for the weights before
     name = next(name for name in before.backbone.state_dict() if name.endswith("running_mean"))
     statistics = [model.backbone.state_dict()[name] for model in (before, after, other)]
     assert torch.equal(statistics[0], statistics[1])

@@ -54,3 +54,10 @@ def test_the_centre_is_taken_from_every_label(encoder):
     alone = encode_labels(encoder, LabelSpace(["dog"]), templates=["a {label}"], centre=centre)
     torch.testing.assert_close(alone[0], unit(dog - cat) * 6**0.5, atol=1e-4, rtol=1e-3)
     assert text_centre(encoder, LabelSpace(["cat"]), templates=["a {label}"]) == ()
+
+
+def test_stored_vectors_are_of_labels_so_descriptions_are_left_out():
+    labels = LabelSpace(["cat", "dog"], descriptions={"cat": "a small animal that purrs"})
+    encoder = StoredVectors(["cat", "dog"], torch.eye(2))
+    plain = encode_labels(encoder, LabelSpace(["cat", "dog"]))
+    assert torch.equal(encode_labels(encoder, labels), plain)

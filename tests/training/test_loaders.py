@@ -2,8 +2,9 @@ from itertools import islice
 
 import pytest
 import torch
+from PIL import Image
 
-from manylabel.data import PictureLoader, eval_transform, scenes
+from manylabel.data import PictureLoader, eval_transform, files, scenes
 from manylabel.training import ResumableLoader, Share, shared_sampler
 from manylabel.types import InputSpec
 from tiny_training import TinyLoader
@@ -68,3 +69,24 @@ def test_a_shared_order_is_the_same_in_all_processes():
     drawn = [list(sampler) for sampler in samplers]
     assert [len(sampler) for sampler in samplers] == [len(part) for part in drawn] == [3, 3, 3]
     assert set().union(*drawn) == set(range(7))
+
+
+@pytest.mark.parametrize("done", [0, 1, 2])
+def test_batches_of_bad_pictures_alone_count_as_seen(done, tmp_path):
+    for name in "abcde":
+        Image.new("RGB", (8, 8)).save(tmp_path / f"{name}.png")
+    (tmp_path / "b.png").write_bytes(b"no picture")
+
+    def make():
+        plain = eval_transform(InputSpec(size=(8, 8)))
+        loader = PictureLoader(files(tmp_path), transform=plain, batch_size=1, on_bad="skip", max_bad_share=0.5)
+        return ResumableLoader(loader)
+
+    whole = make()
+    assert indices(whole) == [[0], [2], [3], [4]]
+    assert whole.state_dict() == {"epoch": 1, "batch": 0}
+    assert indices(whole) == [[0], [2], [3], [4]]  # of the next epoch, all of it
+    left, new = make(), make()
+    seen = indices(islice(left, done))
+    new.load_state_dict(left.state_dict())
+    assert seen + indices(new) == [[0], [2], [3], [4]]

@@ -76,3 +76,14 @@ def test_the_parts_of_a_finished_run(tmp_path):
     tiny_run(tmp_path / "run", keep="best")
     found = sorted(path.relative_to(tmp_path / "run").as_posix() for path in (tmp_path / "run").rglob("*"))
     assert found == ["checkpoints", "checkpoints/best.safetensors", "checkpoints/last.ckpt", "metrics.csv"]
+
+
+def test_asking_again_for_a_finished_run_leaves_its_record(tmp_path):
+    folder = RunFolder.open(tmp_path / "run")
+    folder.describe(tiny_settings(), command="first")
+    folder.model.mkdir()
+    (folder.model / "config.json").touch()
+    folder.describe(tiny_settings(), command="second", resume=True)
+    assert (folder.path / "command.txt").read_text() == "first\n"
+    with pytest.raises(ConfigError):
+        folder.describe(tiny_settings(batch_size=8), command="second", resume=True)

@@ -278,7 +278,7 @@ class Classifier(nn.Module):
             input_spec=self.input_spec,
             text=self.text,
         )
-        return fused.eval()
+        return fused.to(next(self.parameters()).device).eval()
 
     def save(
         self, folder: str | Path, *, include_backbone: bool = True, half: bool = False, overwrite: bool = False

@@ -198,6 +198,7 @@ class PictureLoader(DataLoader[Any]):
         self.seed = seed
         self._num_pictures = len(dataset)
         self._bad: dict[int, BadPicture] = {}
+        self.num_empty = 0
         self.batches = SeededBatches(
             every_picture(len(dataset), shuffle=shuffle, seed=seed) if sampler is None else sampler,
             batch_size=batch_size,
@@ -220,11 +221,14 @@ class PictureLoader(DataLoader[Any]):
         self.batches.set_epoch(epoch)
 
     def __iter__(self) -> Iterator[Batch]:  # type: ignore[override] # torch promises its own class, users a `Batch`
+        self.num_empty = 0
         with explained_worker_deaths(self):
             for batch in super().__iter__():
                 self._account(batch.bad)
                 if len(batch):
                     yield batch
+                else:
+                    self.num_empty += 1
 
     @property
     def bad(self) -> list[BadPicture]:

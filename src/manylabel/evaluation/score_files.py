@@ -179,7 +179,9 @@ def _read_frame(frame: pl.DataFrame, path: Path) -> _ScoreTable:
         return _read_long(frame, path)
     column = "picture" if "picture" in frame.columns else find_image_column(frame)
     wide = frame.drop(column)
-    pictures = frame[column].cast(pl.String).to_list()
+    if not wide.columns:
+        raise DataError(f"{path} has no column of scores beside {column!r}; give one for each label")
+    pictures = frame[column].cast(pl.String).fill_null("").to_list()
     scores = np.stack([_numbers(wide[label], path) for label in wide.columns], axis=1)
     return _ScoreTable(pictures, wide.columns, scores)
 

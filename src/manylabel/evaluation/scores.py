@@ -18,7 +18,7 @@ from torch import Tensor
 from manylabel.classifier import Classifier
 from manylabel.data import PictureDataset, PictureLoader, eval_transform
 from manylabel.errors import ConfigError, DataError, LabelError, list_choices
-from manylabel.metrics.inputs import Judged, check
+from manylabel.metrics.inputs import Judged, check, where_present
 from manylabel.types import BadPicture, LabelSpace
 
 __all__ = ["LabelMatch", "ScoredPictures", "match_labels", "score"]
@@ -119,7 +119,7 @@ class ScoredPictures:
             model: What to call the model in reports.
         """
         values = torch.as_tensor(scores, dtype=torch.float32).contiguous()
-        truth = torch.as_tensor(targets).bool()
+        truth = where_present(torch.as_tensor(targets))
         return cls(
             names=tuple(names if names is not None else (f"picture {number}" for number in range(len(values)))),
             scores=values,

@@ -6,7 +6,7 @@ head of ours, as a map: every place gets the same hint in the same share (see `m
 Letters in shape comments: B pictures, C channels, H and W cells of a map, L labels.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from torch import Tensor, nn
@@ -78,3 +78,13 @@ class MixedFeaturesHead(Mixing):
         """Return logits ``[B, L]`` from one map ``[B, C, H, W]`` per stage."""
         logits: Tensor = self.reader([self.mix(features)])
         return logits
+
+    def attention(self, features: Sequence[Tensor]) -> Tensor:
+        """Return where the head on top looks for each label, ``[B, L, H, W]``."""
+        attention: Callable[[Sequence[Tensor]], Tensor] = self.reader.attention  # type: ignore[assignment] # all have it
+        return attention([self.mix(features)])
+
+    def fold(self) -> None:
+        """Compute once what is constant in the head on top, where it has such parts."""
+        if callable(fold := getattr(self.reader, "fold", None)):
+            fold()

@@ -20,7 +20,7 @@ def positive_weights(targets: Targets, *, maximum: float = 100.0) -> Tensor:
         maximum: The largest weight: one picture in a million must not outweigh all others.
 
     Returns:
-        ``[L]``, float32; 1 for a label that is never present, as there is nothing to weigh.
+        ``[L]``, float32; 1 for a label that is never present or never absent, as there is nothing to weigh.
 
     Raises:
         ConfigError: `maximum` is not positive.
@@ -32,6 +32,7 @@ def positive_weights(targets: Targets, *, maximum: float = 100.0) -> Tensor:
     if not maximum > 0:
         raise ConfigError(f"maximum must be above 0, got {maximum}")
     present = targets.positives
-    ratios = (targets.known - present) / np.maximum(present, 1)
-    weights = np.where(present > 0, np.minimum(ratios, maximum), 1.0)
+    absent = targets.known - present
+    ratios = absent / np.maximum(present, 1)
+    weights = np.where((present > 0) & (absent > 0), np.minimum(ratios, maximum), 1.0)
     return torch.from_numpy(weights.astype(np.float32))

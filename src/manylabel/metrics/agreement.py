@@ -67,10 +67,10 @@ def top_one_accuracy(scores: Tensor, targets: Tensor) -> Tensor:
 
     Args:
         scores: ``[N, L]``; of equal ones, the first counts.
-        targets: ``[N, L]``, exactly one 1 in each row.
+        targets: ``[N, L]``, at most one 1 in each row; pictures without any, whose label is not known, are left out.
 
     Raises:
-        ConfigError: A picture has no label or more than one.
+        ConfigError: A picture has more than one label.
 
     Examples:
         >>> import torch
@@ -78,10 +78,11 @@ def top_one_accuracy(scores: Tensor, targets: Tensor) -> Tensor:
         0.5
     """
     judged = check(scores, targets)
-    several = int((judged.positives.sum(dim=1) != 1).sum())
+    counts = judged.positives.sum(dim=1)
+    several = int((counts > 1).sum())
     if several:
-        raise ConfigError(f"top-1 accuracy needs one label per picture, but {several} have none or several")
-    return (top_labels(judged.scores, 1) & judged.positives).sum() / max(1, len(scores))
+        raise ConfigError(f"top-1 accuracy needs one label per picture, but {several} have several")
+    return (top_labels(judged.scores, 1) & judged.positives).sum() / counts.sum().clamp(min=1)
 
 
 class SubsetAccuracy(AccumulatedMetric):

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from manylabel.errors import ConfigError
 
-__all__ = ["Judged", "check"]
+__all__ = ["Judged", "check", "where_present"]
 
 BLOCK = 4_000_000  # scores that are looked at at once: some tens of MB beside what is given, however large that is
 
@@ -78,12 +78,28 @@ def check(scores: Tensor, targets: Tensor, known: Tensor | None = None) -> Judge
         raise ConfigError(f"known must be true or false, got {known.dtype}; write known.bool()")
     if scores.numel() and scores.min().isnan():  # the minimum of anything with a NaN in it is NaN
         raise ConfigError(f"scores must be numbers, but {int(scores.isnan().sum())} are NaN; mend the model first")
-    if targets.numel() and targets.dtype != torch.bool:
-        low, high = targets.min().item(), targets.max().item()
-        if low < 0 or high > 1:
-            raise ConfigError(f"targets must be 0 or 1, got {low} to {high}; say what is unknown with `known`")
-    positives = targets.bool()
+    positives = where_present(targets)
     return Judged(scores.detach(), positives if known is None else positives & known, known)
+
+
+def where_present(targets: Tensor) -> Tensor:
+    """Return where targets are 1 or true.
+
+    Raises:
+        ConfigError: A target is neither 0 nor 1.
+
+    Examples:
+        >>> where_present(torch.tensor([[1, -1]]))
+        Traceback (most recent call last):
+        manylabel.errors.ConfigError: targets must be 0 or 1, got -1 to 1; say what is unknown with `known`
+    """
+    positives = targets.bool()
+    if targets.numel() and targets.dtype != torch.bool and not bool((targets == positives).all()):
+        low, high = targets.min().item(), targets.max().item()
+        between = targets[targets != positives][0].item()
+        found = f"{low} to {high}" if low < 0 or high > 1 else f"{between:g}"
+        raise ConfigError(f"targets must be 0 or 1, got {found}; say what is unknown with `known`")
+    return positives
 
 
 def _upright(matrix: Tensor) -> Tensor:

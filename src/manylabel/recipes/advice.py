@@ -45,7 +45,12 @@ def advise_on_labels(dataset: PictureDataset, *, what: str, effect: str, at_most
     named = ", ".join(map(repr, empty[:at_most])) + more
     if len(empty) == 1:
         return [f"no picture to {what} has the label {named}, {effect}"]
-    return [f"no picture to {what} has one of {len(empty)} labels, {effect.replace('it is', 'they are')}: {named}"]
+    return [f"no picture to {what} has one of {len(empty)} labels, {_of_several(effect)}: {named}"]
+
+
+def _of_several(words: str) -> str:
+    """Say of several labels what is said of one."""
+    return words.replace("it is", "they are").replace("it cannot", "they cannot")
 
 
 def advise_on_head(head: nn.Module, *, num_pictures: int) -> list[str]:

@@ -119,8 +119,9 @@ def _check_settings(kind: type[nn.Module], settings: Mapping[str, Any]) -> None:
 
 
 def _load_to_train(model: str, sets: TrainAndVal, *, head: type[nn.Module] | None) -> Classifier:
-    """Load a trained classifier to go on with, backbone included."""
-    loaded = Classifier.load(model, head=head)
+    """Load a trained classifier to go on with, backbone included; what it was tuned to is for the weights it had."""
+    loaded = Classifier.from_pretrained(model, head=head)
+    loaded.thresholds = loaded.calibration = None
     if loaded.labels.names != sets.train.labels.names:
         odd = sorted({*loaded.labels.names} ^ {*sets.train.labels.names})
         raise ConfigError(

@@ -18,6 +18,7 @@ from manylabel.training.features import cache_features, plan_features
 from manylabel.training.fit import Loaders
 from manylabel.training.loaders import Share, shared_sampler
 from manylabel.training.settings import LoopSettings
+from manylabel.training.trainer import find_device
 
 __all__ = [
     "CachedSets",
@@ -55,6 +56,7 @@ def cache_sets(
         progress: Told how far it is.
     """
     pooling = choose_pooling(settings, model, sets)
+    model.backbone.to(find_device(settings))
     train, val = (
         cache_features(
             model.backbone,
@@ -67,6 +69,7 @@ def cache_sets(
         )
         for part, views in ((sets.train, settings.num_views(len(sets.train))), (sets.val, 1))
     )
+    model.backbone.to("cpu")  # the head trains alone
     return CachedSets(train, val)
 
 

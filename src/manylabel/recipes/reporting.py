@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import logging
 import shlex
 import sys
@@ -16,7 +15,9 @@ from rich.table import Table
 from manylabel.classifier import Classifier
 from manylabel.recipes.advice import advise
 from manylabel.recipes.sets import TrainAndVal
+from manylabel.training.config import read_yaml
 from manylabel.training.feature_progress import FeatureProgress
+from manylabel.training.metrics_file import reached, read_metrics
 from manylabel.training.processes import is_first_process
 from manylabel.training.progress import RunProgress
 from manylabel.training.run_folder import RunFolder
@@ -88,12 +89,10 @@ class Reporter:
 
     def finished(self, run: RunFolder) -> RunFolder:
         """Say where the model is and what it reached; return the run, so that it can be returned."""
-        rows = (
-            list(csv.DictReader(run.metrics.read_text(encoding="utf-8").splitlines())) if run.metrics.is_file() else []
-        )
-        best = f" (best epoch: {100 * max(float(row['val_mAP']) for row in rows):.2f})" if rows else ""
-        reached = f"mAP {100 * float(rows[-1]['val_mAP']):.2f}{best}; " if rows else ""
-        self.say(f"{reached}the model is in {run.model}")
+        rows, keep = read_metrics(run.metrics), str(read_yaml(run.path / "config.yaml").get("keep"))
+        kept, best = reached(rows, keep=keep), reached(rows, keep="best")
+        words = "" if kept is None or best is None else f"mAP {100 * kept:.2f} (best epoch: {100 * best:.2f}); "
+        self.say(f"{words}the model is in {run.model}")
         return run
 
     def show(self, table: Table) -> None:

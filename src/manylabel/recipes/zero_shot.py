@@ -44,7 +44,7 @@ from manylabel.training.fit import fit
 from manylabel.training.processes import is_first_process
 from manylabel.training.query_augmentation import AugmentedQueries, ZeroShotTask
 from manylabel.training.run_folder import RunFolder
-from manylabel.training.settings import AtLeastOne, NotNegative, Positive
+from manylabel.training.settings import AtLeastOne, NotNegative, Positive, Share
 from manylabel.training.task import ClassificationTask
 from manylabel.types import LabelSpace
 
@@ -112,7 +112,7 @@ class ZeroShot(RecipeSettings):
     learning_rate: Annotated[float, Positive] = 1e-3
     """The largest step size of the schedule."""
 
-    ema_decay: Annotated[float, NotNegative] = 0.997
+    ema_decay: Annotated[float, Share] = 0.997
     """Judge and save a moving average of the weights that keeps this share each step, once it had time to; 0 does not
     average."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -16,6 +15,7 @@ from manylabel.recipes import RECIPES, TrainAndVal, open_sets
 from manylabel.recipes.settings import RecipeSettings
 from manylabel.training import RunFolder
 from manylabel.training.config import build, read_yaml
+from manylabel.training.metrics_file import reached, read_metrics
 
 __all__ = ["Run"]
 
@@ -74,7 +74,7 @@ class Run:
                 path=folder.path,
                 name=folder.path.resolve().name,
                 settings=settings,
-                epochs=_read_epochs(folder.metrics),
+                epochs=tuple(read_metrics(folder.metrics)),
                 environment=_read_json(folder.path / "environment.json"),
                 command=_read_text(folder.path / "command.txt").strip(),
                 is_finished=folder.is_finished,
@@ -104,8 +104,8 @@ class Run:
 
     @property
     def mean_average_precision(self) -> float | None:
-        """The mAP of the last epoch on the held-out pictures."""
-        return self.epochs[-1].get("val_mAP") if self.epochs else None
+        """The mAP on the held-out pictures of the epoch whose weights the run keeps."""
+        return reached(self.epochs, keep=self.settings.get("keep", "last"))
 
     @property
     def best_mean_average_precision(self) -> float | None:
@@ -126,11 +126,6 @@ class Run:
         """
         names = {each.name for each in fields(RecipeSettings)}
         return open_sets(build(RecipeSettings, {name: self.settings[name] for name in self.settings if name in names}))
-
-
-def _read_epochs(path: Path) -> tuple[dict[str, float], ...]:
-    rows = csv.DictReader(_read_text(path).splitlines())
-    return tuple({name: float(value) for name, value in row.items()} for row in rows)
 
 
 def _read_json(path: Path) -> dict[str, Any]:

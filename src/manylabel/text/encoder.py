@@ -29,6 +29,10 @@ class TextEncoder(Protocol):
     name: str
     templates: tuple[str, ...]
 
+    def reads(self, text: str) -> bool:
+        """Say whether a text can be encoded; a description that cannot be is left out."""
+        ...
+
     def encode(self, texts: Sequence[str]) -> Tensor:
         """Return ``[n, E]``, float32, a vector per text."""
         ...
@@ -43,9 +47,9 @@ def encode_labels(
 ) -> Tensor:
     """Return a vector per label: the average over its sentences.
 
-    There is one for each template and, where a label has one, its description. Each sentence counts the
-    same, whatever the length of its vector. Results have a length of sqrt(E), so that a number in them is about 1, as
-    layers expect of their input.
+    There is one for each template and, where a label has one and the encoder reads it, its description. Each sentence
+    counts the same, whatever the length of its vector. Results have a length of sqrt(E), so that a number in them is
+    about 1, as layers expect of their input.
 
     Args:
         encoder: What encodes.
@@ -100,7 +104,11 @@ def _average(encoder: TextEncoder, labels: LabelSpace, templates: Sequence[str] 
     """Return the average of each label's sentences, ``[L, E]``, of length 1."""
     chosen = check_templates(encoder.templates if templates is None else templates)
     shown = [labels.display(name) for name in labels]
-    described = [position for position, name in enumerate(labels) if labels.descriptions.get(name, "").strip()]
+    described = [
+        position
+        for position, name in enumerate(labels)
+        if labels.descriptions.get(name, "").strip() and encoder.reads(labels.descriptions[name])
+    ]
     texts = [template.replace("{label}", name) for template in chosen for name in shown]
     texts += [labels.descriptions[labels[position]] for position in described]
     vectors = F.normalize(encoder.encode(texts).float(), dim=1)  # [templates * L + descriptions, E]

@@ -51,6 +51,10 @@ class SentenceEncoder:
                 f"or {', '.join(OFFLINE_ENCODERS)}, which needs no hub"
             ) from error
 
+    def reads(self, text: str) -> bool:  # noqa: ARG002 (that of all encoders)
+        """Say yes: any text will do."""
+        return True
+
     def encode(self, texts: Sequence[str]) -> Tensor:
         """Return ``[n, E]``; a text longer than the model reads counts with its beginning, and a warning says so."""
         most = int(self.model.max_seq_length)

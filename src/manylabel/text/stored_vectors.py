@@ -60,6 +60,10 @@ class StoredVectors:
             ) from error
         return cls([str(label) for label in labels], torch.from_numpy(vectors), name=f"npz:{path}")
 
+    def reads(self, text: str) -> bool:
+        """Say whether there is a vector of this very text."""
+        return text.strip().lower() in self.rows
+
     def encode(self, texts: Sequence[str]) -> Tensor:
         """Return ``[n, E]``.
 

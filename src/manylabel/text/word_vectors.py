@@ -85,6 +85,10 @@ class WordVectors:
                 ) from error
         return cls(words, table, name=name or f"glove:{path}")
 
+    def reads(self, text: str) -> bool:  # noqa: ARG002 (that of all encoders)
+        """Say yes: any text will do."""
+        return True
+
     def encode(self, texts: Sequence[str]) -> Tensor:
         """Return ``[n, E]``.
 

@@ -1,4 +1,4 @@
-"""Lightning tasks, optimizers, callbacks, cached features and the teacher bank."""
+"""Lightning tasks, optimizers, callbacks, checkpoints and cached features."""
 
 from manylabel.training.averaging import MovingAverage
 from manylabel.training.cached_features import CachedFeatures, FeatureLoader

@@ -166,6 +166,7 @@ class FeatureLoader(DataLoader[Any]):
         self.cached = cached
         self.view = view
         self.seed = seed
+        self.num_empty = 0  # features were only kept of good pictures
         self.batches = SeededBatches(
             every_picture(len(cached), shuffle=shuffle, seed=seed) if sampler is None else sampler,
             batch_size=batch_size,

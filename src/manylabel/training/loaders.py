@@ -19,9 +19,15 @@ AnyBatch = TypeVar("AnyBatch", covariant=True)
 
 
 class SeededLoader(Protocol[AnyBatch]):
-    """A loader whose order and chance come from `batches`: of pictures or of cached features."""
+    """A loader whose order and chance come from `batches`: of pictures or of cached features.
+
+    Attributes:
+        batches: What is drawn.
+        num_empty: Batches of the present pass that were left out, since all their pictures are bad.
+    """
 
     batches: SeededBatches
+    num_empty: int
 
     def __iter__(self) -> Iterator[AnyBatch]: ...
 
@@ -37,6 +43,7 @@ class ResumableLoader(Generic[AnyBatch]):
     Examples:
         >>> class Positions(list):
         ...     batches = SeededBatches(EpochSampler(lambda generator: np.arange(6), num_samples=6), batch_size=2)
+        ...     num_empty = 0
         ...     __iter__ = lambda self: ([draw.index for draw in batch] for batch in self.batches)
         ...     __len__ = lambda self: len(self.batches)
         >>> loader = ResumableLoader(Positions())
@@ -57,9 +64,11 @@ class ResumableLoader(Generic[AnyBatch]):
         self.load_state_dict(self.state_dict())  # a pass that was left after its last batch is over
         self.loader.batches.set_epoch(self.epoch)
         self.loader.batches.skip(self.batch)
-        for batch in self.loader:
-            self.batch += 1
+        start = self.batch
+        for number, batch in enumerate(self.loader, start=1):
+            self.batch = start + number + self.loader.num_empty
             yield batch
+        self.batch = len(self)
 
     def state_dict(self) -> dict[str, int]:
         """Return the place of the next batch."""

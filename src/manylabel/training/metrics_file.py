@@ -3,7 +3,7 @@
 import csv
 import io
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,37 @@ from torch import Tensor
 
 from manylabel.storage import write_text
 
-__all__ = ["MetricsFile"]
+__all__ = ["MetricsFile", "reached", "read_metrics"]
+
+
+def read_metrics(path: Path) -> list[dict[str, float]]:
+    """Return the numbers of each epoch, as far as a run is; none where there is no table yet.
+
+    Raises:
+        ValueError: The table holds what is no number.
+
+    Examples:
+        >>> read_metrics(Path("no such table.csv"))
+        []
+    """
+    if not path.is_file():
+        return []
+    lines = csv.DictReader(path.read_text(encoding="utf-8").splitlines())
+    return [{name: float(value) for name, value in line.items()} for line in lines]
+
+
+def reached(rows: Sequence[Mapping[str, float]], *, keep: str) -> float | None:
+    """Return the mAP of the weights that a run keeps: those of its ``"last"`` epoch, or of its ``"best"``.
+
+    Examples:
+        >>> rows = [{"val_mAP": 0.8}, {"val_mAP": 0.7}]
+        >>> reached(rows, keep="last"), reached(rows, keep="best"), reached([], keep="last")
+        (0.7, 0.8, None)
+    """
+    scores = [row["val_mAP"] for row in rows if "val_mAP" in row]
+    if not scores:
+        return None
+    return max(scores) if keep == "best" else scores[-1]
 
 
 class MetricsFile(Callback):

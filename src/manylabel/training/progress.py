@@ -1,4 +1,4 @@
-"""How far a run is, on the screen: one bar for the whole run, with the loss and the best and latest mAP in it."""
+"""How far a run is, on the screen: one bar for the whole run, with the loss and the latest mAP in it."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ from manylabel.training.processes import is_first_process
 __all__ = ["RunFolder"]
 
 PARTS = frozenset(
-    {"config.yaml", "command.txt", "environment.json", "metrics.csv", "checkpoints", "model", "tensorboard"}
+    {"config.yaml", "command.txt", "environment.json", "metrics.csv", "checkpoints", "model", "tensorboard", "wandb"}
 )
 PARTS |= {
     "partitions.json",
@@ -126,6 +126,8 @@ class RunFolder:
         config = self.path / "config.yaml"
         if resume and config.is_file():
             self._check_same(read_yaml(config), to_dict(settings))
+            if self.is_finished:  # nothing will happen, so the record of what did stays
+                return
         write_text(config, to_yaml(settings), overwrite=True)
         write_text(self.path / "command.txt", command + "\n", overwrite=True)
         write_text(self.path / "environment.json", json.dumps(describe_environment(), indent=2) + "\n", overwrite=True)

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import torch
 from lightning import Callback, Trainer
+from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.loggers import Logger, TensorBoardLogger, WandbLogger
 
 from manylabel.errors import ConfigError, MissingExtraError
@@ -58,7 +59,7 @@ def make_trainer(
             use_distributed_sampler=False,  # our samplers know their share
             num_sanity_val_steps=0,
             log_every_n_steps=10,
-            enable_checkpointing=any(callback.state_key.startswith("Checkpoints") for callback in callbacks),
+            enable_checkpointing=any(isinstance(callback, Checkpoint) for callback in callbacks),
             enable_progress_bar=False,
             enable_model_summary=False,
         )
@@ -104,13 +105,13 @@ def find_device(settings: LoopSettings) -> Literal["cpu", "cuda", "mps"]:
         'cpu'
     """
     cuda, mps = torch.cuda.is_available(), torch.backends.mps.is_available()
-    if settings.device == "auto":
-        return "cuda" if cuda else "mps" if mps else "cpu"
     if (settings.device == "cuda" and not cuda) or (settings.device == "mps" and not mps):
         raise ConfigError(f"this machine has no {settings.device} device that torch can use; set device to auto or cpu")
-    if settings.device == "cuda" and settings.devices > torch.cuda.device_count():
+    found: Literal["cpu", "cuda", "mps"] = "cuda" if cuda else "mps" if mps else "cpu"
+    device = found if settings.device == "auto" else settings.device
+    if device == "cuda" and settings.devices > torch.cuda.device_count():
         raise ConfigError(f"devices is {settings.devices}, but there are {torch.cuda.device_count()} GPUs")
-    return settings.device
+    return device
 
 
 def _find_precision(settings: LoopSettings, device: str) -> LightningPrecision:

@@ -103,7 +103,7 @@ def choose_thresholds(
     parts = [_best_cuts(*block, objective=objective) for block in blocks]
     values, reached = (torch.cat(columns) for columns in zip(*parts, strict=True))
     step = max(1, scores.numel() // MOST_POOLED)
-    pooled = (matrix.reshape(-1, 1)[::step] for matrix in (scores, targets, known))
+    pooled = (matrix[::step].reshape(-1, 1) for matrix in (scores, targets, known))  # whole rows: all labels alike
     common, common_reached = _best_cuts(*pooled, objective=objective)
     fallback = float(common) if bool(common_reached) else 0.5
     too_rare = (targets & known).sum(dim=0) < min_positives

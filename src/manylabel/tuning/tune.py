@@ -243,7 +243,10 @@ def _notes(scored: ScoredPictures, final: _Fit, objective: Objective, min_positi
     cases = (
         (final.thresholds.too_rare, f"fewer than {min_positives} pictures, and got {common}"),
         (final.thresholds.out_of_reach, f"no threshold with {objective}, and got {common}"),
-        (final.not_fitted, "too few pictures for Platt's method, and got the temperature of all labels"),
+        (
+            final.not_fitted,
+            "too few pictures or too bad scores for Platt's method, and got the temperature of all labels",
+        ),
     )
     notes = []
     for mask, words in cases:

@@ -2,15 +2,16 @@
 
 import json
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
 import yaml
 
 from manylabel.classifier import Classifier
-from manylabel.data import scenes
+from manylabel.data import LazyBytes, scenes
 from manylabel.errors import ConfigError
-from manylabel.recipes import LinearProbe, SelfDistillation, TrainAndVal, linear_probe, self_distillation
+from manylabel.recipes import LinearProbe, SelfDistillation, TrainAndVal, linear_probe, loading, self_distillation
 from manylabel.recipes.planning import plan
 from manylabel.recipes.self_distillation import recipe as recipe_module
 from manylabel.recipes.self_distillation.merging import OnlineTeachers
@@ -195,3 +196,19 @@ def test_batches_of_features_say_which_view_they_are(sets, quick, tmp_path):
         assert torch.equal(stage, batch.features[0])
         seen |= set(batch.views.tolist())
     assert seen == {0, 1}
+
+
+def test_teachers_are_heard_on_their_own_pictures_though_some_are_bad(brief, sets, tmp_path, monkeypatch):
+    good = sets.train.pictures
+    names = [good.name(index) for index in range(len(good))]
+    load = lambda index: b"no picture" if index == 1 else good[index]  # noqa: E731
+    train = replace(sets.train, pictures=LazyBytes(names, load=load), splits={}, name="one is bad")
+    monkeypatch.setattr(loading, "cache_features", partial(loading.cache_features, max_bad_share=0.5))
+    heard, real = [], recipe_module.Hearing
+    monkeypatch.setattr(
+        recipe_module, "Hearing", lambda *given, **named: (heard.append(given[1]), real(*given, **named))[1]
+    )
+    self_distillation(SelfDistillation(**brief, out=tmp_path / "run"), sets=TrainAndVal(train, sets.val))
+    values, _ = heard[0].dense()
+    expected, _ = train.targets.dense([index for index in range(len(train)) if index != 1])
+    assert (values == expected).all()

@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from manylabel.recipes.self_distillation.classroom import Classroom
 from manylabel.recipes.self_distillation.lessons import Lesson
-from manylabel.recipes.self_distillation.summary import read_rows
+from manylabel.training.metrics_file import read_metrics
 
 __all__ = ["TeacherBoard"]
 
@@ -68,7 +68,7 @@ class TeacherBoard:
             while not over:
                 over = self._over.wait(POLL_SECONDS)  # look once more when all is over
                 for lesson in self.lessons:
-                    rows = read_rows(self.classroom.run_of(lesson))
+                    rows = read_metrics(self.classroom.run_of(lesson).metrics)
                     said = f"mAP {100 * rows[-1]['val_mAP']:.2f}" if rows else ""
                     bars.update(numbers[lesson.name], completed=len(rows), numbers=said)
                     self._tell(lesson, said)

@@ -80,7 +80,10 @@ def self_distillation(
         raise ConfigError("self_distillation divides labels that come together; pictures with one label each have none")
     model = build_classifier(settings, sets, frozen=not settings.trains_backbone, head=head)
     reporter.start(model, sets)
-    seen = cache_sets(model, sets, settings, progress=reporter.features) if settings.caches_features else sets
+    seen: TrainAndVal | CachedSets = sets
+    if settings.caches_features:
+        seen = cache_sets(model, sets, settings, progress=reporter.features)
+        sets = TrainAndVal(seen.train.dataset, seen.val.dataset)  # without bad pictures, as batches number them
 
     sides = read_or_divide(
         run.path, sets.train, partition=settings.partition, k=settings.k, tau=settings.tau, seed=settings.seed

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -15,9 +14,10 @@ from manylabel.data import PictureDataset
 from manylabel.recipes.self_distillation.classroom import Classroom
 from manylabel.recipes.self_distillation.lessons import Lesson, count_pictures
 from manylabel.storage import write_text
+from manylabel.training.metrics_file import reached, read_metrics
 from manylabel.training.run_folder import RunFolder
 
-__all__ = ["Row", "Summary", "read_rows", "summarise"]
+__all__ = ["Row", "Summary", "summarise"]
 
 
 @dataclass(frozen=True)
@@ -98,19 +98,6 @@ class Summary:
         return [["model", "labels", "pictures", "epochs", "mAP", "seconds"], *cells[:split], *together, *cells[split:]]
 
 
-def read_rows(run: RunFolder) -> list[dict[str, float]]:
-    """Return the numbers of each epoch of a run, as far as it is.
-
-    Examples:
-        >>> read_rows(RunFolder(Path("no such run")))
-        []
-    """
-    if not run.metrics.is_file():
-        return []
-    lines = csv.DictReader(run.metrics.read_text(encoding="utf-8").splitlines())
-    return [{name: float(value) for name, value in line.items()} for line in lines]
-
-
 def summarise(
     classroom: Classroom,
     lessons: Sequence[Lesson],
@@ -134,11 +121,10 @@ def summarise(
     shown = {name for name, count in zip(val.labels, val.targets.positives, strict=True) if count}
 
     def row(name: str, run: RunFolder, labels: Sequence[str], pictures: int) -> Row:
-        epochs = read_rows(run)
-        scores = [epoch["val_mAP"] for epoch in epochs]
-        reached = max(scores) if settings.keep == "best" else scores[-1]
+        epochs = read_metrics(run.metrics)
+        score = reached(epochs, keep=settings.keep) or 0.0
         seconds = round(sum(epoch["seconds"] for epoch in epochs), 2)
-        return Row(name, len(labels), len(shown & set(labels)), pictures, len(epochs), reached, seconds)
+        return Row(name, len(labels), len(shown & set(labels)), pictures, len(epochs), score, seconds)
 
     def count(lesson: Lesson) -> int:
         return count_pictures(train.targets, train.labels, lesson, which=settings.teacher_pictures)
