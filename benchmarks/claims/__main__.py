@@ -51,7 +51,12 @@ def main() -> None:
         rows += look_at_experts(places, options)
     rows += [
         each
-        for each in (*elsewhere.costs(), *elsewhere.zero_shot(), *elsewhere.self_distillation())
+        for each in (
+            *elsewhere.costs(),
+            *elsewhere.zero_shot(),
+            *elsewhere.self_distillation(),
+            *elsewhere.by_subsets(),
+        )
         if not options.only or each["number"] in options.only
     ]
     rows.sort(key=lambda each: each["number"])
@@ -118,7 +123,7 @@ def judge(
                 claim.paper,
                 f"{name}: {difference} {claim.measure}, {len(pairs)} seed{'s' if len(pairs) > 1 else ''}",
                 verdict(difference, claim.kind, claim.margin),
-                f"python -m benchmarks.claims --only {claim.number}",
+                f"python -m benchmarks.claims {'$VOC $COCO' if name == 'COCO' else '$VOC'} --only {claim.number}",
             )
         )
     return rows, missing
