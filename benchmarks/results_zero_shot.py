@@ -29,6 +29,8 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "own": ("ML-Decoder, full, output weights from text", {}),
     "group": ("ML-Decoder, groups", {}),
     "none": ("ML-Decoder, full, no augmentation", OFF),
+    "own-none": ("ML-Decoder, full, output weights from text, no augmentation", OFF),
+    "group-none": ("ML-Decoder, groups, no augmentation", OFF),
     "noise": ("ML-Decoder, full, noise only", {"random_queries": 0}),
     "random": ("ML-Decoder, full, random queries only", {"query_noise": 0.0}),
     "text_map": ("linear map to text", {"head": "text_map"}),
@@ -92,9 +94,9 @@ def _run(arguments: argparse.Namespace, variant: str, split: int, seed: int, set
         out=out,
         **changes,
     )
-    if variant in ("own", "group"):
+    if variant.startswith(("own", "group")):
         seen = len(sets.train.labels) - len(settings.unseen_labels(sets.train.labels))
-        settings = _with_groups(settings, -(-seen // (arguments.group_size if variant == "group" else 1)))
+        settings = _with_groups(settings, -(-seen // (arguments.group_size if variant.startswith("group") else 1)))
     print(f"{out}: {'finished' if (out / 'model' / 'config.json').is_file() else 'running'}", flush=True)
     zero_shot(settings, sets=sets, resume=True)
 
@@ -125,7 +127,9 @@ def _collect(arguments: argparse.Namespace) -> dict[str, Any]:
 def _tables(results: dict[str, Any]) -> str:
     runs = results["runs"]
     there = [name for name in VARIANTS if any(run["variant"] == name for run in runs)]
-    main_rows = [name for name in ("full", "own", "group", "text_map", "conse") if name in there]
+    main_rows = [
+        name for name in ("full", "own", "own-none", "group", "group-none", "text_map", "conse") if name in there
+    ]
     lines = ["", "| method | task | mAP | F1@3 | F1@5 |", "|---|---|---|---|---|"]
     for name in main_rows:
         for task, title in TASKS.items():

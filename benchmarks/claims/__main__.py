@@ -49,16 +49,8 @@ def main() -> None:
         missing += lacking
     if not options.only or 12 in options.only:
         rows += look_at_experts(places, options)
-    rows += [
-        each
-        for each in (
-            *elsewhere.costs(),
-            *elsewhere.zero_shot(),
-            *elsewhere.self_distillation(),
-            *elsewhere.by_subsets(),
-        )
-        if not options.only or each["number"] in options.only
-    ]
+    parts = (elsewhere.costs, elsewhere.zero_shot, elsewhere.self_distillation, elsewhere.by_subsets)
+    rows += [each for part in parts for each in part() if not options.only or each["number"] in options.only]
     rows.sort(key=lambda each: each["number"])
     pictures = ", ".join(
         f"{name} {len(place.sets.train):,} + {len(place.sets.val):,}" for name, place in places.items()
