@@ -19,6 +19,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
+from manylabel.cli.engines import EngineChoice
 from manylabel.errors import ConfigError, ManyLabelError
 from manylabel.storage import refuse_existing
 
@@ -38,14 +39,6 @@ class Sidecar(StrEnum):
 
     TXT = "txt"
     XMP = "xmp"
-
-
-class EngineChoice(StrEnum):
-    """What may run the model."""
-
-    AUTO = "auto"
-    ONNX = "onnx"
-    TORCH = "torch"
 
 
 class Executor(StrEnum):

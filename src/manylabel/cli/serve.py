@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 import ipaddress
-from enum import StrEnum
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
+from manylabel.cli.engines import EngineChoice
 from manylabel.cores import available_cores
 from manylabel.extras import require
 
 __all__ = ["serve"]
 
 _MOST_WORKERS = 8
-
-
-class EngineChoice(StrEnum):
-    """What may run the model."""
-
-    AUTO = "auto"
-    ONNX = "onnx"
-    TORCH = "torch"
 
 
 def serve(

@@ -19,9 +19,10 @@ from manylabel.evaluation.bootstrap import Statistic, mean_over_labels, resample
 from manylabel.evaluation.estimate import Estimate, estimate
 from manylabel.evaluation.scores import ScoredPictures
 from manylabel.evaluation.statistics import Ratio, WeightedAveragePrecision, WeightedRatios
-from manylabel.evaluation.statistics.ratios import overall_ratios, ranking_losses
+from manylabel.evaluation.statistics.ratios import overall_ratios
 from manylabel.metrics import average_precision
 from manylabel.metrics.inputs import Judged
+from manylabel.metrics.ranking import ranking_losses
 
 __all__ = ["SIZE_LIMITS", "CountGroup", "SizeGroup", "by_label_count", "by_object_size"]
 

@@ -11,7 +11,16 @@ from manylabel.metrics.decisions import top_labels
 from manylabel.metrics.inputs import Judged, check
 from manylabel.metrics.ranks import rank_positives
 
-__all__ = ["Coverage", "OneError", "RankingLoss", "coverage", "one_error", "ranking_loss"]
+__all__ = [
+    "Coverage",
+    "OneError",
+    "RankingLoss",
+    "coverage",
+    "coverage_depths",
+    "one_error",
+    "ranking_loss",
+    "ranking_losses",
+]
 
 
 def ranking_loss(scores: Tensor, targets: Tensor, known: Tensor | None = None) -> Tensor:
@@ -28,14 +37,24 @@ def ranking_loss(scores: Tensor, targets: Tensor, known: Tensor | None = None) -
         >>> ranking_loss(torch.tensor([[0.9, 0.5, 0.7]]), torch.tensor([[1, 1, 0]])).item()
         0.5
     """
-    judged = check(scores, targets, known)
-    losses = [scores.new_zeros(0, dtype=torch.float32)]
+    return _mean(ranking_losses(check(scores, targets, known)))
+
+
+def ranking_losses(judged: Judged) -> Tensor:
+    """Return each picture's share of (present, absent) pairs of labels in the wrong order, ``[N]``.
+
+    Examples:
+        >>> judged = Judged(torch.tensor([[0.9, 0.5, 0.7]]), torch.tensor([[True, True, False]]), known=None)
+        >>> ranking_losses(judged)
+        tensor([0.5000])
+    """
+    losses = [judged.scores.new_zeros(0, dtype=torch.float32)]
     for block in judged.by_picture():
         ranks = rank_positives(block._replace(scores=block.scores.clone()))
         wrong = torch.where(ranks.real, ranks.above - ranks.positives_above, 0).sum(dim=1)  # [n]
         pairs = ranks.counts * block.negatives.sum(dim=1)
         losses.append(wrong / pairs.clamp(min=1))
-    return _mean(torch.cat(losses))
+    return torch.cat(losses)
 
 
 def coverage(scores: Tensor, targets: Tensor, known: Tensor | None = None) -> Tensor:
@@ -52,13 +71,23 @@ def coverage(scores: Tensor, targets: Tensor, known: Tensor | None = None) -> Te
         >>> coverage(torch.tensor([[0.9, 0.5, 0.7]]), torch.tensor([[1, 1, 0]])).item()
         3.0
     """
-    judged = check(scores, targets, known)
-    depths = [scores.new_zeros(0, dtype=torch.float32)]
+    return _mean(coverage_depths(check(scores, targets, known)).float())
+
+
+def coverage_depths(judged: Judged) -> Tensor:
+    """Return how many labels of each picture one must take from the top to have all that are present, ``[N]``.
+
+    Examples:
+        >>> judged = Judged(torch.tensor([[0.9, 0.5, 0.7]]), torch.tensor([[True, True, False]]), known=None)
+        >>> coverage_depths(judged)
+        tensor([3])
+    """
+    depths = [torch.zeros(0, dtype=torch.int64, device=judged.scores.device)]
     for block in judged.by_picture():
         lowest = torch.where(block.positives, block.scores, torch.inf).amin(dim=1, keepdim=True)  # [n, 1]
         taken = (block.scores >= lowest) & (block.positives | block.negatives)
-        depths.append(torch.where(block.positives.any(dim=1), taken.sum(dim=1), 0).float())
-    return _mean(torch.cat(depths))
+        depths.append(torch.where(block.positives.any(dim=1), taken.sum(dim=1), 0))
+    return torch.cat(depths)
 
 
 def one_error(scores: Tensor, targets: Tensor, known: Tensor | None = None) -> Tensor:

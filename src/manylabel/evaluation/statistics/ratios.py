@@ -12,9 +12,9 @@ from torch import Tensor
 from manylabel.evaluation.scores import ScoredPictures
 from manylabel.metrics import top_labels
 from manylabel.metrics.inputs import Judged
-from manylabel.metrics.ranks import rank_positives
+from manylabel.metrics.ranking import coverage_depths, ranking_losses
 
-__all__ = ["Ratio", "WeightedRatios", "overall_ratios", "picture_ratios", "ranking_losses"]
+__all__ = ["Ratio", "WeightedRatios", "overall_ratios", "picture_ratios"]
 
 
 class Ratio(NamedTuple):
@@ -99,7 +99,7 @@ def picture_ratios(scored: ScoredPictures) -> dict[str, Ratio]:
         "F1@3": top_three["OF1@3"],
         "F1@5": overall_ratios(top_labels(scored.scores, 5), judged)["OF1"],
         "ranking_loss": Ratio(ranking_losses(judged), ones),
-        "coverage": Ratio(_depths(judged), ones),
+        "coverage": Ratio(coverage_depths(judged), ones),
         "one_error": Ratio(has_positive & ~best_is_there, has_positive),
         "subset_accuracy": Ratio((wrong == 0) & (known > 0), known > 0),
         "hamming_loss": Ratio(wrong, known),
@@ -107,29 +107,3 @@ def picture_ratios(scored: ScoredPictures) -> dict[str, Ratio]:
     if scored.single_label:
         ratios["top_1"] = Ratio(best_is_there, ones)
     return ratios
-
-
-def ranking_losses(judged: Judged) -> Tensor:
-    """Return each picture's share of (present, absent) pairs of labels in the wrong order, ``[N]``.
-
-    Examples:
-        >>> judged = Judged(torch.tensor([[0.9, 0.5, 0.7]]), torch.tensor([[True, True, False]]), known=None)
-        >>> ranking_losses(judged)
-        tensor([0.5000])
-    """
-    losses = [torch.zeros(0)]
-    for block in judged.by_picture():
-        ranks = rank_positives(block._replace(scores=block.scores.clone()))
-        wrong = torch.where(ranks.real, ranks.above - ranks.positives_above, 0).sum(dim=1)
-        losses.append(wrong / (ranks.counts * block.negatives.sum(dim=1)).clamp(min=1))
-    return torch.cat(losses)
-
-
-def _depths(judged: Judged) -> Tensor:
-    """Return how many labels of each picture one must take from the top to have all that are present, ``[N]``."""
-    depths = [torch.zeros(0, dtype=torch.int64)]
-    for block in judged.by_picture():
-        lowest = torch.where(block.positives, block.scores, torch.inf).amin(dim=1, keepdim=True)
-        taken = (block.scores >= lowest) & (block.positives | block.negatives)
-        depths.append(taken.sum(dim=1))
-    return torch.cat(depths)
