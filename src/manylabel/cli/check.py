@@ -1,16 +1,15 @@
 """`manylabel data check`: what is in a data set, and what is wrong with it."""
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from manylabel.cli.progress import progress_bar
 from manylabel.storage import refuse_existing, write_text
 
 if TYPE_CHECKING:  # reports need torch, for which --help must not wait
@@ -46,7 +45,7 @@ def check(
     from manylabel import data
 
     dataset = data.load(spec)
-    with _progress_bar() as progress:
+    with progress_bar("reading pictures") as progress:
         report = data.check(dataset, num_workers=workers, progress=progress)
     if html is not None:
         from manylabel.data.check.page import check_page  # needs matplotlib
@@ -58,15 +57,6 @@ def check(
         _show(report)
         typer.echo("".join(f"Wrote {path}\n" for path in files), nl=False)
     raise typer.Exit(0 if report.is_sound else 1)
-
-
-@contextmanager
-def _progress_bar() -> Iterator[Callable[[int, int], None]]:
-    """Give what moves a bar on the standard error, so that the standard output stays clean."""
-    columns = (TextColumn("reading pictures"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def _write_json(report: "CheckReport", path: str, *, overwrite: bool) -> None:

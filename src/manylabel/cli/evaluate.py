@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from manylabel.cli.model_names import model_name, model_names
+from manylabel.cli.progress import progress_bar
 from manylabel.storage import refuse_existing, write_text
 
 if TYPE_CHECKING:  # these need torch, for which --help must not wait
     from manylabel.data import PictureDataset
     from manylabel.evaluation import Comparison, Evaluation, ScoredPictures
 
-__all__ = ["BatchSize", "Data", "Device", "Overwrite", "Workers", "compare", "evaluate", "progress_bar"]
+__all__ = ["BatchSize", "Data", "Device", "Overwrite", "Workers", "compare", "evaluate"]
 
 _MOST_LABELS = 10
 
@@ -65,7 +64,7 @@ def evaluate(
     from manylabel.data import load
 
     dataset = load(data)
-    with progress_bar() as progress:
+    with progress_bar("scoring pictures") as progress:
         scoring = _Scoring(dataset, batch_size, workers, device, common_labels, progress)
         scored = scoring.run(model, name=model_name(model))
     result = evaluation.evaluate(scored, draws=draws, seed=seed)
@@ -103,7 +102,7 @@ def compare(
     from manylabel.data import load
 
     dataset = load(data)
-    with progress_bar() as progress:
+    with progress_bar("scoring pictures") as progress:
         scoring = _Scoring(dataset, batch_size, workers, device, common_labels, progress)
         names = model_names([first, second])
         models = [scoring.run(source, name=name) for source, name in zip((first, second), names, strict=True)]
@@ -153,15 +152,6 @@ def _refuse_existing(paths: Sequence[str | None], *, overwrite: bool) -> list[st
     for path in files:
         refuse_existing(path, overwrite=overwrite)
     return files
-
-
-@contextmanager
-def progress_bar() -> Iterator[Callable[[int, int], None]]:
-    """Give what moves a bar on the standard error, so that the standard output stays clean."""
-    columns = (TextColumn("scoring pictures"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def _write_json(values: dict[str, Any], path: str, *, overwrite: bool) -> None:

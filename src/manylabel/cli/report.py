@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from manylabel.cli.progress import progress_bar
 from manylabel.errors import ConfigError, ManyLabelError
 from manylabel.storage import refuse_existing
 
@@ -49,7 +46,7 @@ def report(
     judged, unjudged = [], {}
     for run in _read(folders):
         try:
-            with _progress_bar(run.name) as progress:
+            with progress_bar(f"scoring pictures with {run.name}") as progress:
                 judged.append(
                     judge_run(
                         run,
@@ -83,12 +80,3 @@ def _read(folders: list[Path]) -> list[Run]:
     runs = [Run.read(folder) for folder in folders]
     names = [run.name for run in runs]
     return [run if names.count(run.name) == 1 else replace(run, name=str(run.path)) for run in runs]
-
-
-@contextmanager
-def _progress_bar(name: str) -> Iterator[Callable[[int, int], None]]:
-    """Give what moves a bar on the standard error."""
-    columns = (TextColumn("scoring pictures with {task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(name, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)

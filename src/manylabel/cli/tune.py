@@ -12,8 +12,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from manylabel.cli.evaluate import BatchSize, Data, Device, Overwrite, Workers, progress_bar
+from manylabel.cli.evaluate import BatchSize, Data, Device, Overwrite, Workers
 from manylabel.cli.model_names import refuse_shared
+from manylabel.cli.progress import progress_bar
 from manylabel.errors import ConfigError
 from manylabel.storage import refuse_existing, replacing_folder
 
@@ -73,7 +74,7 @@ def tune(
     classifier = Classifier.load(folder)
     current, classifier.calibration = classifier.calibration, None
     name = Path(model).name
-    with progress_bar() as progress:
+    with progress_bar("scoring pictures") as progress:
         scored = evaluation.score(
             classifier, dataset, name=name, batch_size=batch_size, num_workers=workers, device=device, progress=progress
         )
