@@ -24,15 +24,16 @@ from manylabel.recipes.sets import TrainAndVal, open_sets
 from manylabel.storage import write_text
 
 OFF = {"random_queries": 0, "query_noise": 0.0}
+ON = {"random_queries": 10, "query_noise": 0.1}
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
-    "full": ("ML-Decoder, full", {}),
-    "own": ("ML-Decoder, full, output weights from text", {}),
-    "group": ("ML-Decoder, groups", {}),
+    "full": ("ML-Decoder, full", ON),
+    "own": ("ML-Decoder, full, output weights from text", ON),
+    "group": ("ML-Decoder, groups", ON),
     "none": ("ML-Decoder, full, no augmentation", OFF),
     "own-none": ("ML-Decoder, full, output weights from text, no augmentation", OFF),
     "group-none": ("ML-Decoder, groups, no augmentation", OFF),
-    "noise": ("ML-Decoder, full, noise only", {"random_queries": 0}),
-    "random": ("ML-Decoder, full, random queries only", {"query_noise": 0.0}),
+    "noise": ("ML-Decoder, full, noise only", {**ON, "random_queries": 0}),
+    "random": ("ML-Decoder, full, random queries only", {**ON, "query_noise": 0.0}),
     "text_map": ("linear map to text", {"head": "text_map"}),
     "conse": ("ConSE", {"head": "conse"}),
 }

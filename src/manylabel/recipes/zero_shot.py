@@ -87,11 +87,12 @@ class ZeroShot(RecipeSettings):
     """Sentences that a label is put into, joined by |, such as a photo of a {label}|a drawing of a {label}; what suits
     the encoder when left out. Their vectors are averaged, with that of the label's description where there is one."""
 
-    random_queries: Annotated[int, NotNegative] = 10
-    """Random queries beside those of the labels, for ML-Decoder: it learns to tell them; 0 does without."""
+    random_queries: Annotated[int, NotNegative] = 0
+    """Random queries beside those of the labels, for ML-Decoder, which learns to tell them. The paper has them and
+    does not say how many; try 10. On our pictures they cost more than they gave, so they are off."""
 
-    query_noise: Annotated[float, NotNegative] = 0.1
-    """Noise on the text vectors, for ML-Decoder, whose numbers are about 1; 0 does without."""
+    query_noise: Annotated[float, NotNegative] = 0.0
+    """Noise on the text vectors, whose numbers are about 1, for ML-Decoder. The paper has it, try 0.1; off as above."""
 
     views: Annotated[int, AtLeastOne] = 1
     """How many views of each training picture to cache; the first is the picture as it is, the others are changed at
