@@ -12,15 +12,18 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from manylabel.decode import decode
+from manylabel.decode import decode, picture_size
 from manylabel.errors import PictureError
 from manylabel.types import InputSpec
 
-__all__ = ["Picture", "Pixels", "prepare", "to_pixels"]
+__all__ = ["MOST_PIXELS", "Picture", "Pixels", "prepare", "refuse_large", "to_pixels"]
 
 Picture: TypeAlias = str | Path | bytes | Image.Image | NDArray[np.uint8]
 Pixels: TypeAlias = NDArray[np.uint8]
 """RGB bytes: ``[height, width, 3]`` of one picture, ``[batch, height, width, 3]`` of several."""
+
+MOST_PIXELS = 50_000_000
+"""What servers decode at most, unless told otherwise."""
 
 _FILTERS = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
 _LONGEST = 8  # as `manylabel.data.transforms.Cover`: a longer strip loses its ends first
@@ -55,6 +58,17 @@ def to_pixels(picture: Picture, spec: InputSpec, *, name: str | None = None) -> 
         return prepare(Image.fromarray(picture), spec)
     source = picture if isinstance(picture, bytes) else Path(picture)
     return prepare(decode(source, name=name, at_least=_resized(spec)), spec)
+
+
+def refuse_large(content: bytes, *, name: str, max_pixels: int = MOST_PIXELS) -> None:
+    """Look at the size of an encoded picture before it is decoded.
+
+    Raises:
+        PictureError: It has more pixels than are allowed, or is no picture.
+    """
+    height, width = picture_size(content, name=name)
+    if height * width > max_pixels:
+        raise PictureError(name, f"it has {height * width:,} pixels, {max_pixels:,} are allowed; make it smaller")
 
 
 def prepare(image: Image.Image, spec: InputSpec) -> Pixels:

@@ -88,6 +88,12 @@ def test_pictures_of_several_callers_make_one_batch(replica):
     assert bad.reason == "it is empty (0 bytes)"
 
 
+def test_a_picture_of_too_many_pixels_is_refused_before_it_is_decoded(replica):
+    huge = encode(Image.new("1", (10_000, 6_000)), "PNG")
+    (refused,) = replica.score_batch([SimpleNamespace(name="huge.png", content=huge)])
+    assert "60,000,000 pixels, 50,000,000 are allowed" in str(refused)
+
+
 @pytest.mark.parametrize(
     ("status", "code", "asked"),
     [

@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse
 
 from manylabel.deploy.on_ray.placed_model import PlacedModel
 from manylabel.deploy.on_ray.questions import Question, RefusedError, SentPicture, read_question
-from manylabel.deploy.preparing import Pixels
+from manylabel.deploy.preparing import Pixels, refuse_large
 from manylabel.errors import PictureError
 from manylabel.extras import require
 from manylabel.types import Tag
@@ -69,6 +69,7 @@ class Replica:
         errors: list[PictureError | None] = []
         for picture in pictures:
             try:
+                refuse_large(picture.content, name=picture.name)
                 pixels.append(self.predictor.prepare(picture.content, name=picture.name))
                 errors.append(None)
             except PictureError as error:

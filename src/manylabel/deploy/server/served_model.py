@@ -17,13 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from manylabel.builtin import DEFAULT_MODEL, local_model
-from manylabel.decode import decode, picture_size
+from manylabel.decode import decode
 from manylabel.deploy.engines import Engine
 from manylabel.deploy.inference_spec import InferenceSpec
 from manylabel.deploy.opening import EngineName, shown_name
 from manylabel.deploy.predictor import Predictor
-from manylabel.deploy.preparing import Pixels
-from manylabel.errors import ConfigError, DataError, LabelError, MissingExtraError, PictureError, list_choices
+from manylabel.deploy.preparing import MOST_PIXELS, Pixels, refuse_large
+from manylabel.errors import ConfigError, DataError, LabelError, MissingExtraError, list_choices
 
 if TYPE_CHECKING:  # torch is loaded when it is needed first
     from manylabel.classifier import Classifier
@@ -55,7 +55,7 @@ class ServedModel:
     """
 
     def __init__(
-        self, predictor: Predictor, *, name: str, folder: Path | None = None, max_pixels: int = 50_000_000
+        self, predictor: Predictor, *, name: str, folder: Path | None = None, max_pixels: int = MOST_PIXELS
     ) -> None:
         self.predictor = predictor
         self.name = name
@@ -71,7 +71,7 @@ class ServedModel:
         engine: EngineName = "auto",
         device: str | None = None,
         num_threads: int | None = None,
-        max_pixels: int = 50_000_000,
+        max_pixels: int = MOST_PIXELS,
     ) -> ServedModel:
         """Open a model by its name; the arguments are those of `open_engine` and of the class."""
         predictor = Predictor.load(model, engine=engine, device=device, num_threads=num_threads)
@@ -101,7 +101,7 @@ class ServedModel:
         Raises:
             PictureError: It cannot be read, or has too many pixels.
         """
-        self._check_size(content, name)
+        refuse_large(content, name=name, max_pixels=self.max_pixels)
         return self.predictor.prepare(content, name=name)
 
     def score(self, pixels: list[Pixels]) -> NDArray[np.float32]:
@@ -156,7 +156,7 @@ class ServedModel:
         """
         from manylabel.explain import explain
 
-        self._check_size(content, name)
+        refuse_large(content, name=name, max_pixels=self.max_pixels)
         columns = None if labels is None else self.columns(labels)
         size = self.predictor.spec.input_spec.size
         image = decode(content, name=name, at_least=(max(LONGEST, size[0]), max(LONGEST, size[1])))
@@ -186,10 +186,3 @@ class ServedModel:
         from manylabel.deploy.inference_module import TorchEngine
 
         return TorchEngine(self._asked(labels))
-
-    def _check_size(self, content: bytes, name: str) -> None:
-        height, width = picture_size(content, name=name)
-        if height * width > self.max_pixels:
-            raise PictureError(
-                name, f"it has {height * width:,} pixels, {self.max_pixels:,} are allowed; make it smaller"
-            )

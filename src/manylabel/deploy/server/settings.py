@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from manylabel.deploy.preparing import MOST_PIXELS
 from manylabel.errors import ConfigError
 
 __all__ = ["ServerSettings"]
@@ -32,7 +33,7 @@ class ServerSettings:
 
     max_body_bytes: int = 20_000_000
     max_held_bytes: int = 200_000_000
-    max_pixels: int = 50_000_000
+    max_pixels: int = MOST_PIXELS
     max_waiting: int = 256
     seconds: float = 30.0
     batch_size: int = 16
