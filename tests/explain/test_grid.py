@@ -17,11 +17,11 @@ def titles(figure):
 def test_columns_are_named_by_what_they_differ_in():
     assert titles(draw_grid([some(), some("dog")])) == ["CAM"]
     assert titles(draw_grid([some(), some(method="grad_cam")])) == ["CAM", "Grad-CAM"]
-    assert titles(draw_grid([some(block=0), some(block=3)])) == ["block 1", "block 4"]
+    assert titles(draw_grid([some(block=0), some(block=3)])) == ["block 0", "block 3"]
     assert titles(draw_grid([some(model="a"), some(model="b")])) == ["a", "b"]
     assert titles(draw_grid([some(block=0), some(method="eigen_cam", block=3)])) == [
-        "CAM, block 1",
-        "EigenCAM, block 4",
+        "CAM, block 0",
+        "EigenCAM, block 3",
     ]
 
 
