@@ -15,6 +15,7 @@ from manylabel.data import PictureDataset
 from manylabel.explain import expert_load
 
 RESULTS = Path(__file__).parents[1] / "results"
+COCO = "coco:coco/annotations/instances_train2014.json,images=coco/train2014,val_fraction=0.5"
 USUAL = {
     "head": "linear",
     "head_settings": "{}",
@@ -158,6 +159,6 @@ def command_of(script: str, options: Mapping[str, Any], *names: str) -> str:
     for name in names:
         value = options.get(name)
         if value not in (None, USUAL.get(name)):
-            told = " ".join(map(str, value)) if isinstance(value, list) else str(value)
+            told = (" ".join(map(str, value)) if isinstance(value, list) else str(value)).replace(COCO, "$C")
             parts.append(f"--{name.replace('_', '-')} {shlex.quote(told) if '{' in told else told}")
     return " ".join(parts)

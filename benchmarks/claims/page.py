@@ -4,6 +4,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from benchmarks.claims.elsewhere import COCO
+
 PAPERS = {
     "ML-Decoder": range(1, 10),
     "Hybrid Sharing Query": range(10, 13),
@@ -29,7 +31,7 @@ In the commands, where the data are:
 
 ```bash
 VOC="--voc VOCdevkit/VOC2012"
-C=coco:coco/annotations/instances_train2014.json,images=coco/train2014,val_fraction=0.5
+C={coco}
 COCO="--coco $C,part=train,limit=10000 --coco-val $C,part=val,limit=5000"
 ```
 
@@ -43,7 +45,7 @@ def page(results: dict[str, Any]) -> str:
     rows = results["rows"]
     counted = Counter(each["verdict"] for each in rows)
     counts = "In all: " + ", ".join(f"{verdict} {number}" for verdict, number in counted.most_common()) + "."
-    parts = [HEAD.format(about=results["about"], counts=counts)]
+    parts = [HEAD.format(coco=COCO, about=results["about"], counts=counts)]
     for paper, numbers in PAPERS.items():
         of_paper = [each for each in rows if each["number"] in numbers]
         if of_paper:
