@@ -24,6 +24,7 @@ USUAL = {
     "budget": 60,
     "teacher_epochs": 10,
     "k": 5,
+    "batch_size": 256,
 }
 """Options of self_distillation_results.py that a command need not name."""
 
@@ -149,7 +150,19 @@ def by_subsets() -> list[dict[str, Any]]:
 def distilled(results: Mapping[str, Any]) -> str:
     """Return the command of a result of self-distillation."""
     options = results["options"]
-    wanted = ("data", "val", "head", "head_settings", "seeds", "same", "budget", "teacher_epochs", "k")
+    wanted = (
+        "data",
+        "val",
+        "head",
+        "head_settings",
+        "seeds",
+        "same",
+        "budget",
+        "teacher_epochs",
+        "k",
+        "batch_size",
+        "watch",
+    )
     return command_of("self_distillation_results.py", options, *wanted)
 
 
