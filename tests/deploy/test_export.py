@@ -22,6 +22,7 @@ COMBINATIONS = {
     "conse": ("test_resnet", {"text_vectors": torch.eye(3)}),
     "hybrid_sharing": ("test_resnet", {}),
     "linear": ("test_vit", {}),
+    "mixed_features": ("test_convnext", {"top_settings": SMALL}),
     "ml_decoder": ("test_efficientnet", {**SMALL, "num_groups": 2}),
     "representation_mixup": ("test_convnext", {}),
     "residual_attention": ("test_byobnet", {}),
