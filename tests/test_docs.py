@@ -108,12 +108,11 @@ def commands_of(block):
     """Return the commands of a block of bash, without comments, each as its words; pipes stay words."""
     variables = {}
     for line in block.replace("\\\n", " ").splitlines():
-        name, is_assignment, value = line.partition("=")
-        if is_assignment and name.isidentifier() and " " not in value:
-            variables[name] = value
-            continue
         words = shlex.split(Template(line).safe_substitute(variables), comments=True)
-        if words:
+        name, is_assignment, value = words[0].partition("=") if len(words) == 1 else ("", "", "")
+        if is_assignment and name.isidentifier():
+            variables[name] = value
+        elif words:
             yield words
 
 
