@@ -76,7 +76,7 @@ def counting(monkeypatch):
 def test_the_settings_choose_the_executor_and_share_out_the_machine(monkeypatch):
     from manylabel.recipes.self_distillation.executors import choosing
 
-    monkeypatch.setattr(choosing, "_cores", lambda: 8)
+    monkeypatch.setattr(choosing, "available_cores", lambda: 8)
     monkeypatch.setattr(choosing, "_gpus", lambda settings: 0)
 
     def made(num_teachers=10, **settings):
