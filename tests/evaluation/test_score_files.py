@@ -167,3 +167,16 @@ def test_saving_refuses_other_endings_overwriting_and_a_label_called_picture(tmp
     with pytest.raises(DataError, match=r"write .npz instead"):
         save_scores(odd, tmp_path / "odd.csv")
     save_scores(odd, tmp_path / "odd.npz")
+
+
+def test_a_table_of_pictures_alone_is_an_error(tmp_path, dataset):
+    (tmp_path / "scores.csv").write_text("picture\na.jpg\n")
+    with pytest.raises(DataError, match="no column of scores beside 'picture'"):
+        read_scores(tmp_path / "scores.csv", dataset)
+
+
+def test_a_blank_name_is_an_error_in_words(tmp_path, dataset):
+    columns = ",".join(dataset.labels)
+    (tmp_path / "scores.csv").write_text(f"picture,{columns}\n{',0.5' * len(dataset.labels)}\n")
+    with pytest.raises(DataError):
+        read_scores(tmp_path / "scores.csv", dataset)

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -60,6 +62,15 @@ def test_curves_begin_and_end_at_the_whole_and_the_blurred_picture(model, pictur
     assert len(found.deletion) == len(found.insertion) == 5
     assert found.deletion[0] == found.insertion[-1] == pytest.approx(1, abs=1e-3)
     assert found.deletion[-1] == found.insertion[0] < 0.1
+
+
+def test_what_the_model_sees_is_not_cropped_again(model, picture, monkeypatch):
+    """An explanation's picture is the crop already; its edge must count."""
+    monkeypatch.setattr(model, "input_spec", replace(model.input_spec, resize="crop", crop_fraction=0.5))
+    pixels = np.zeros((64, 64, 3), dtype=np.uint8)
+    pixels[:16, :16] = np.asarray(picture)[:16, :16]
+    found = measure_faithfulness(model, explanation(Image.fromarray(pixels), (0, 0)), steps=4)
+    assert found.deletion[0] > 0.9
 
 
 def test_a_curve_of_one_step_is_refused(model, picture):

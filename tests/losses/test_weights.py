@@ -46,3 +46,8 @@ def test_every_loss_can_be_had_by_name():
         "focal": "FocalLoss",
         "soft_margin": "MultiLabelSoftMargin",
     }
+
+
+def test_a_label_that_is_never_known_to_be_absent_keeps_its_weight():
+    targets = Targets.from_lists([[0], [0]], num_labels=1, unknown=[[], []])
+    assert positive_weights(targets).tolist() == [1.0]  # 0 would train it to be absent wherever it is unknown

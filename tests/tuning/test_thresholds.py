@@ -3,6 +3,7 @@ import torch
 
 from manylabel.errors import ConfigError
 from manylabel.tuning import Objective, choose_thresholds
+from manylabel.tuning import thresholds as thresholds_module
 
 
 def counts(scores, targets, threshold):
@@ -76,3 +77,13 @@ def test_labels_in_blocks_get_the_same_thresholds(monkeypatch):
 def test_rejects_objectives_it_cannot_have(text):
     with pytest.raises(ConfigError, match=r"precision|recall"):
         Objective.parse(text)
+
+
+def test_the_common_threshold_of_many_pictures_looks_at_all_labels(monkeypatch):
+    monkeypatch.setattr(thresholds_module, "MOST_POOLED", 200)
+    scores = torch.rand(200, 2, generator=torch.Generator().manual_seed(0))
+    targets = torch.stack([scores[:, 0] > 0.2, scores[:, 1] > 0.8], dim=1)
+    known = torch.ones_like(targets)
+    common = choose_thresholds(scores, targets, known, min_positives=1000).common
+    flipped = choose_thresholds(scores.flip(1), targets.flip(1), known, min_positives=1000).common
+    assert common == flipped  # every second entry would be the first label alone

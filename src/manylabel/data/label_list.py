@@ -34,7 +34,8 @@ def read_label_list(labels: Sequence[str] | str | Path, *, folder: str | Path = 
         100
     """
     if isinstance(labels, (str, Path)):
-        file = next((file for file in (Path(labels), Path(folder) / labels) if os.path.isfile(file)), None)  # noqa: PTH113
+        places = (Path(labels), Path(folder) / labels)
+        file = next((file for file in places if os.path.isfile(file)), None)  # noqa: PTH113 - is_file fails for a long list
         if file is None and Path(labels).suffix in {".txt", ".csv"}:
             raise DataError(f"there is no file of labels {str(labels)!r}, neither here nor in {folder}")
         labels = str(labels).split("|") if file is None else _names_in(file)
