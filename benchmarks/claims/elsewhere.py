@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from benchmarks.claims.judging import from_pairs, verdict
+from benchmarks.claims.judging import UNTOLD, from_pairs, verdict
 
 from manylabel.classifier import Classifier
 from manylabel.cost.tables import hybrid_sharing_rows, ml_decoder_rows, representation_mixup_rows
@@ -94,7 +94,7 @@ def zero_shot() -> list[dict[str, Any]]:
         command = command_of("results_zero_shot.py", results["settings"], "data", "val", "unseen", "splits", "width")
         for number, text, paper, first, second in pairs:
             if len(found[first]) < 2:
-                value, said = f"{found[first][0] - found[second][0]:+.2f} ZSL mAP, one split", "cannot be told here"
+                value, said = f"{found[first][0] - found[second][0]:+.2f} ZSL mAP, one split", UNTOLD
             else:
                 difference = from_pairs(found[first], found[second])
                 value, said = f"{difference} ZSL mAP, {len(found[first])} splits", verdict(difference, "better", 0)

@@ -20,6 +20,7 @@ from manylabel.evaluation.groups import SIZE_LIMITS
 from manylabel.metrics import average_precision
 
 DRAWS = 1000
+UNTOLD = "cannot be told here"
 LIKE = (("bicycle", "motorbike"), ("cow", "horse"), ("cow", "sheep"), ("cat", "dog"), ("bus", "car"), ("chair", "sofa"))
 
 Kind = Literal["better", "no worse"]
@@ -44,7 +45,7 @@ def verdict(difference: Difference, kind: Kind, margin: float) -> str:
     limit = 0.0 if kind == "better" else -margin
     if difference.low > limit:
         return "holds"
-    return "does not hold" if difference.high <= limit else "cannot be told here"
+    return "does not hold" if difference.high <= limit else UNTOLD
 
 
 def scored_pictures(scores: NDArray[np.float32], dataset: PictureDataset) -> ScoredPictures:

@@ -1,0 +1,106 @@
+"""The table of the papers' claims: from scores to verdicts, and from results.json to the page."""
+
+import json
+from argparse import Namespace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from benchmarks.claims.__main__ import Place, judge
+from benchmarks.claims.arms import arm_named
+from benchmarks.claims.judging import Difference, compare, from_pairs, verdict
+from benchmarks.claims.page import page
+from benchmarks.claims.statements import CLAIMS, Claim
+from scipy.special import expit
+
+from manylabel import data
+from manylabel.recipes import TrainAndVal
+
+ROOT = Path(__file__).parents[1]
+CLAIM = Claim(1, "First beats second", "+1.0 (Table 1)", "decoder", "linear", data=("VOC",))
+
+
+@pytest.fixture
+def place(tmp_path):
+    pictures = data.load("scenes:80,seed=1")
+    return Place({}, TrainAndVal(pictures, pictures), tmp_path, seeds=[0, 1], more_seeds=[2, 3])
+
+
+def keep_scores(place, arm, noise, seeds=range(4)):
+    """Leave what a model of an arm would have said: the truth with noise."""
+    truth = place.sets.val.targets.dense()[0]
+    for seed in seeds:
+        model = place.folder / f"{arm}-{seed}" / "model"
+        model.mkdir(parents=True)
+        (model / "config.json").write_text("{}")
+        drawn = np.random.default_rng([seed, len(arm)]).normal(size=truth.shape)
+        np.save(model.parent / "scores.npy", expit(truth + noise * drawn).astype(np.float32))
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "kind", "said"),
+    [
+        (0.1, 0.9, "better", "holds"),
+        (-0.1, 0.9, "better", "cannot be told here"),
+        (-0.9, -0.1, "better", "does not hold"),
+        (-0.4, 0.9, "no worse", "holds"),
+        (-0.6, 0.9, "no worse", "cannot be told here"),
+        (-0.9, -0.6, "no worse", "does not hold"),
+    ],
+)
+def test_a_verdict_says_what_the_whole_interval_says(low, high, kind, said):
+    assert verdict(Difference((low + high) / 2, low, high), kind, margin=0.5) == said
+
+
+def test_differences_are_between_the_same_seeds_and_pictures():
+    second = np.random.default_rng(0).normal(50, 5, size=(3, 1001))
+    difference = compare(list(second + 2), list(second))
+    assert (difference.value, difference.low, difference.high) == pytest.approx((2, 2, 2))
+    assert str(from_pairs([3.0, 5.0], [1.0, 2.0])) == "+2.50 (-3.85 to +8.85)"
+
+
+def test_a_clear_claim_is_told_by_the_first_seeds(place):
+    keep_scores(place, "decoder", noise=0.2)
+    keep_scores(place, "linear", noise=2.0)
+    (row,), missing = judge(CLAIM, {"VOC": place}, Namespace(collect=True))
+    assert row["verdict"] == "holds"
+    assert row["ours"].endswith("mAP, 2 seeds")
+    assert not missing
+
+
+def test_an_open_claim_takes_the_further_seeds_that_both_arms_have(place):
+    keep_scores(place, "decoder", noise=1.0)
+    keep_scores(place, "linear", noise=1.0, seeds=(1, 3, 0))
+    (row,), _ = judge(CLAIM, {"VOC": place}, Namespace(collect=True))
+    assert row["verdict"] == "cannot be told here"
+    assert row["ours"].endswith("mAP, 3 seeds")
+
+
+def test_what_was_not_tested_is_listed_with_the_reason(place):
+    keep_scores(place, "decoder", noise=1.0)
+    assert judge(CLAIM, {"VOC": place}, Namespace(collect=True)) == (
+        [],
+        ["Claim 1 on VOC: First beats second. Not trained yet."],
+    )
+    assert judge(CLAIM, {}, Namespace(collect=True))[1] == [
+        "Claim 1 on VOC: First beats second. These data were not given."
+    ]
+
+
+@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: f"{claim.number}-{claim.first}")
+def test_every_claim_names_arms_and_measures_that_there_are(claim):
+    for name in (claim.first, claim.second):
+        arm = arm_named(name, num_labels=20)
+        arm.recipe(data="scenes:10", **arm.settings)
+
+
+def test_the_page_is_that_of_the_results():
+    results = json.loads((ROOT / "benchmarks" / "claims" / "results.json").read_text(encoding="utf-8"))
+    assert (ROOT / "docs" / "claims.md").read_text(encoding="utf-8") == page(results)
+
+
+def test_a_page_names_each_command_once():
+    row = {"number": 2, "text": "t", "paper": "p", "ours": "o", "verdict": "holds", "command": "make it"}
+    text = page({"about": "About.", "rows": [row, row], "missing": []})
+    assert text.count("| 2 | t | p | o | **holds** | A |") == 2
+    assert text.count("`make it`") == 1
