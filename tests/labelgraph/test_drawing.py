@@ -7,7 +7,8 @@ import pytest
 from PIL import Image
 
 from manylabel.errors import ConfigError, OutputExistsError
-from manylabel.labelgraph import LabelGraph, Partition, draw_graph, partition_labels, write_drawing
+from manylabel.labelgraph import LabelGraph, Partition, draw_graph, partition_labels
+from manylabel.page import write_drawing
 from manylabel.targets import Targets
 from manylabel.types import LabelSpace
 

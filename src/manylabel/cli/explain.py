@@ -48,7 +48,7 @@ def explain(
     target = out or picture.with_suffix(".explained.png")
     refuse_existing(target, overwrite=overwrite)
     from manylabel.explain import draw_grid, explain_models
-    from manylabel.labelgraph import write_drawing
+    from manylabel.page import write_drawing
 
     sources = list(dict.fromkeys(model or ["builtin:coco80"]))
     students = {name: _load(each) for name, each in zip(model_names(sources), sources, strict=True)}

@@ -59,7 +59,8 @@ def graph(
     for path in files:
         refuse_existing(path, overwrite=overwrite)  # before the work, not after it
     from manylabel import data
-    from manylabel.labelgraph import LabelGraph, draw_graph, partition_labels, write_drawing
+    from manylabel.labelgraph import LabelGraph, draw_graph, partition_labels
+    from manylabel.page import write_drawing
 
     dataset = data.load(spec)
     label_graph = LabelGraph.from_targets(dataset.targets, dataset.labels, tau=tau)

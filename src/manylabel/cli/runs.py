@@ -111,7 +111,7 @@ def tradeoff(
     """Put what the models of finished runs cost beside the mAP they reached."""
     if out is not None:
         refuse_existing(out, overwrite=overwrite)
-    from manylabel.labelgraph import write_drawing
+    from manylabel.page import write_drawing
     from manylabel.runs import draw_tradeoff, find_runs, measure_tradeoff
 
     against: Literal["macs", "time"] = "time" if by_time else "macs"

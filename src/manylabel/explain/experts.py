@@ -112,7 +112,7 @@ def draw_experts(load: ExpertLoad, *, at_most: int = 80) -> Figure:
         at_most: How many labels to draw.
 
     Returns:
-        A matplotlib figure; `labelgraph.write_drawing` saves it.
+        A matplotlib figure; `page.write_drawing` saves it.
 
     Examples:
         >>> load = ExpertLoad(LabelSpace(["cat", "dog"]), torch.tensor([[0.9, 0.1], [0.5, 0.5]]), 1, 8)

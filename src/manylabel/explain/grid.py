@@ -29,7 +29,7 @@ def draw_grid(explanations: Sequence[Explanation], *, title: str = "") -> Figure
         title: What stands above the grid.
 
     Returns:
-        A matplotlib figure; `labelgraph.write_drawing` saves it.
+        A matplotlib figure; `page.write_drawing` saves it.
 
     Raises:
         ConfigError: There is nothing to draw.

@@ -1,6 +1,6 @@
 """Label graphs: which labels come together in pictures, how to divide them by it, and drawings of both."""
 
-from manylabel.labelgraph.drawing import draw_graph, write_drawing
+from manylabel.labelgraph.drawing import draw_graph
 from manylabel.labelgraph.graph import LabelGraph, Neighbour
 from manylabel.labelgraph.partition import Partition, PartitionKind, partition_labels
 
@@ -11,5 +11,4 @@ __all__ = [
     "PartitionKind",
     "draw_graph",
     "partition_labels",
-    "write_drawing",
 ]

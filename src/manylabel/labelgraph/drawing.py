@@ -5,11 +5,9 @@ Letters in shape comments: L labels that are drawn, E links.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -24,9 +22,8 @@ from scipy.spatial.distance import squareform
 from manylabel.errors import ConfigError
 from manylabel.labelgraph.graph import LabelGraph
 from manylabel.labelgraph.partition import Partition
-from manylabel.storage import replacing
 
-__all__ = ["draw_graph", "write_drawing"]
+__all__ = ["draw_graph"]
 
 # Okabe and Ito's colours, which colour-blind people tell apart, without those too faint for thin lines. Of more than
 # six subsets some share one; their numbers tell them apart.
@@ -51,7 +48,7 @@ def draw_graph(graph: LabelGraph, partitions: Sequence[Partition], *, at_most: i
         at_most: How many labels to draw: of more, those in most pictures.
 
     Returns:
-        A matplotlib figure; `write_drawing` saves it.
+        A matplotlib figure; `page.write_drawing` saves it.
 
     Raises:
         ConfigError: There is no partition, or it is of other labels.
@@ -78,31 +75,6 @@ def draw_graph(graph: LabelGraph, partitions: Sequence[Partition], *, at_most: i
         _draw_heat_map(heat, sorted_graph)
         _draw_circle(circle, sorted_graph)
     return figure
-
-
-def write_drawing(figure: Figure, path: str | Path, *, overwrite: bool = False) -> Path:
-    """Write a drawing as a PNG file.
-
-    Args:
-        figure: What `draw_graph` gave.
-        path: Where the file goes.
-        overwrite: Whether a file that is there may be replaced.
-
-    Returns:
-        The path, for the caller to name.
-
-    Raises:
-        OutputExistsError: The file is there and `overwrite` is false.
-
-    Examples:
-        >>> import tempfile
-        >>> write_drawing(Figure(), Path(tempfile.mkdtemp()) / "empty.png").name
-        'empty.png'
-    """
-    with replacing(path, overwrite=overwrite) as temporary, warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # a box is drawn instead
-        figure.savefig(temporary, format="png", dpi=130, facecolor="white")
-    return Path(path)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,6 +1,6 @@
 """Self-contained HTML pages: one file, no requests, light and dark, on paper and on a phone."""
 
-from manylabel.page.figure import ACCENT, INK, Figure, new_figure
+from manylabel.page.figure import ACCENT, INK, Figure, new_figure, write_drawing
 from manylabel.page.page import Page
 from manylabel.page.parts import Columns, Heading, Note, Part, Picture, Pictures, Section, Text, Tile, Tiles
 from manylabel.page.table import Cell, Share, Table
@@ -24,4 +24,5 @@ __all__ = [
     "Tile",
     "Tiles",
     "new_figure",
+    "write_drawing",
 ]

@@ -1,4 +1,4 @@
-"""Matplotlib drawings inside a page: as SVG whose ink follows the page from light to dark."""
+"""Matplotlib drawings: in a page as SVG whose ink follows it from light to dark, or as a PNG file of their own."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import io
 import re
 import warnings
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
@@ -14,8 +15,9 @@ from matplotlib.figure import Figure as Drawing
 from matplotlib.text import Text
 
 from manylabel.page.parts import escape
+from manylabel.storage import replacing
 
-__all__ = ["ACCENT", "INK", "Figure", "new_figure"]
+__all__ = ["ACCENT", "INK", "Figure", "new_figure", "write_drawing"]
 
 # Stand-ins that no drawing would choose by chance; in the page they become colours of its style sheet.
 INK = "#010203"
@@ -81,6 +83,31 @@ class Figure:
         head = f'<svg role="img" aria-label="{escape(self.caption)}" '
         caption = escape(self.caption)
         return f'<figure class="drawing">{svg.replace("<svg ", head, 1)}<figcaption>{caption}</figcaption></figure>'
+
+
+def write_drawing(drawing: Drawing, path: str | Path, *, overwrite: bool = False) -> Path:
+    """Write a drawing as a PNG file.
+
+    Args:
+        drawing: A matplotlib figure.
+        path: Where the file goes.
+        overwrite: Whether a file that is there may be replaced.
+
+    Returns:
+        The path, for the caller to name.
+
+    Raises:
+        OutputExistsError: The file is there and `overwrite` is false.
+
+    Examples:
+        >>> import tempfile
+        >>> write_drawing(Drawing(), Path(tempfile.mkdtemp()) / "empty.png").name
+        'empty.png'
+    """
+    with replacing(path, overwrite=overwrite) as temporary, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # a box is drawn instead
+        drawing.savefig(temporary, format="png", dpi=130, facecolor="white")
+    return Path(path)
 
 
 def _svg(drawing: Drawing, *, salt: str) -> str:

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from manylabel.data import PictureDataset
-from manylabel.labelgraph import LabelGraph, Partition, PartitionKind, draw_graph, partition_labels, write_drawing
+from manylabel.labelgraph import LabelGraph, Partition, PartitionKind, draw_graph, partition_labels
+from manylabel.page import write_drawing
 from manylabel.storage import write_text
 from manylabel.targets import Targets
 from manylabel.types import LabelSpace
