@@ -1,7 +1,7 @@
 """The snippets of the docs run, page by page, in a folder with small stand-ins for what they name.
 
-Training is shortened and fine-tuning only planned (`SHORTER`), what needs other machines is left out (`NOT_RUN`), and
-of `python SCRIPT` only the flags are looked up.
+Training is shortened and fine-tuning only planned (`SHORTER`), what needs Ray has its own tests (`ON_RAY`), and of
+`python SCRIPT` only the flags are looked up.
 """
 
 import os
@@ -11,34 +11,20 @@ import shutil
 import subprocess
 from importlib.metadata import metadata
 from pathlib import Path
-from string import Template
 
-import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-from conformance.reader_suite import draw
 from manylabel import data
 from manylabel.cli.main import app
 from manylabel.deploy.server import ServedModel, create_app
+from reader_folder import ADDRESS, FENCE, ROOT, commands_of, furnish, text_of
 from server_apps import listening
-from tiny_data import write_coco, write_nus_wide, write_open_images, write_voc
-from tiny_runs import make_model, make_run
 
-ROOT = Path(__file__).parents[1]
-FENCE = re.compile(r"^```(python|bash)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PAGES = [
     page for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))] if FENCE.search(page.read_text())
 ]
-ADDRESS = "http://127.0.0.1:8000"
-ELSEWHERE = {"/archive": "archive", "/shared": "shared", "/data/": ""}  # folders that a reader has, and we do not
-NOT_RUN = {
-    'data.hugging_face("owner/name"': "there is no hub here; tests/data/test_hugging_face.py reads a saved one",
-    "--ray-address auto": "there is no cluster; tests/deploy/on_ray has a Ray of its own",
-    "--executor ray": "starting Ray takes longer than all pages; tests/deploy/on_ray runs it",
-    "tag_with_ray": "starting Ray takes longer than all pages; tests/deploy/on_ray runs it",
-    "--data-binary": "this goes to Ray Serve; tests/deploy/on_ray asks it",
-}
+ON_RAY = ("--executor ray", "tag_with_ray", "--data-binary")  # tests/deploy/on_ray/test_docs.py runs them
 SHORTER = {
     "linear_probe": "--epochs 1 --limit 16 --views 1",
     "representation_mixup": "--epochs 1 --limit 16",
@@ -54,42 +40,7 @@ pytestmark = pytest.mark.timeout(600)
 def furnished(tmp_path_factory):
     """A folder with everything that the pages name."""
     root = tmp_path_factory.mktemp("reader")
-    voc = ("dog", "cat", "cow", "bus", "sofa", "boat", "bird", "horse")
-    write_voc(root / "VOCdevkit" / "VOC2012", num=24, splits=("train", "val"), labels=voc)
-    write_coco(root / "coco", num=24)
-    shutil.copytree(root / "coco" / "val2014", root / "val")
-    shutil.copy(root / "coco" / "annotations" / "instances_val2014.json", root / "instances_val.json")
-    write_open_images(root / "open-images", num=4)
-    write_nus_wide(root / "nus-wide", num=4)
-    for name in ("photo.jpg", "a.jpg", "b.jpg", "portrait.jpg", "holiday/beach.jpg", "scans/a/b.tif", "scans/c.png"):
-        draw(root / name, size=(48, 40))
-    for number, name in enumerate(
-        ["archive/a.jpg", "more/a.jpg", "imagenet/train/cat/a.jpg", "imagenet/val/cat/b.jpg"]
-    ):
-        draw(root / name, size=(48, 40 + number))
-    (root / "last-run").write_bytes(b"")
-    names = [f"{('cat', 'dog')[number % 2]}/{number}.jpg" for number in range(24)]
-    for number, name in enumerate(names):
-        draw(root / "photos" / name, size=(40 + number, 40))
-    rows = [f"{name},{('cat', 'dog|sky')[number % 2]}|tag {number % 20}" for number, name in enumerate(names)]
-    (root / "labels.csv").write_text("\n".join(["image,labels", *rows]) + "\n")
-
-    labels = data.load(f"voc:{root / 'VOCdevkit' / 'VOC2012'}").labels
-    model = make_model("linear", labels=labels)
-    for name in ("my-model", "old-model", "new-model"):
-        model.save(root / name)
-    shown = data.voc(root / "VOCdevkit" / "VOC2012", split="val").pictures
-    scores = {label: [0.5] * len(shown) for label in labels.names}
-    pl.DataFrame({"picture": [shown.name(index) for index in range(len(shown))], **scores}).write_csv(
-        root / "other-model.csv"
-    )
-    for name in ("first", "linear", "decoder", "a", "b", "distilled"):
-        head = "ml_decoder" if name in ("first", "decoder") else "linear"
-        make_run(root / "runs" / name, head=head, data=f"voc:{root / 'VOCdevkit' / 'VOC2012'}", labels=labels)
-    shutil.copytree(root / "my-model", root / "runs" / "distilled" / "teachers" / "co-01" / "model")
-    animals = data.coco(root / "coco", split="val2014").labels
-    make_run(root / "runs" / "coco", data=f"coco:{root / 'coco'},split=val2014", labels=animals)
-    (root / "examples").symlink_to(ROOT / "examples")
+    furnish(root)
     return root
 
 
@@ -102,18 +53,6 @@ def reader(furnished, tmp_path, monkeypatch):
     monkeypatch.setenv("MANYLABEL_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("manylabel.deploy.server.run_server", lambda app, **settings: None)
     return folder
-
-
-def commands_of(block):
-    """Return the commands of a block of bash, without comments, each as its words; pipes stay words."""
-    variables = {}
-    for line in block.replace("\\\n", " ").splitlines():
-        words = shlex.split(Template(line).safe_substitute(variables), comments=True)
-        name, is_assignment, value = words[0].partition("=") if len(words) == 1 else ("", "", "")
-        if is_assignment and name.isidentifier():
-            variables[name] = value
-        elif words:
-            yield words
 
 
 def run_manylabel(words, *, stdin=None):
@@ -163,15 +102,13 @@ def run_command(words):
 
 
 def is_run(snippet):
-    return not any(part in snippet for part in NOT_RUN)
+    return not any(part in snippet for part in ON_RAY)
 
 
 @pytest.mark.filterwarnings("default")  # libraries under the commands warn of themselves; their own tests are strict
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).with_suffix("").as_posix())
 def test_every_snippet_of_a_page_runs(page, reader):
-    text = page.read_text(encoding="utf-8")
-    for given, ours in ELSEWHERE.items():
-        text = text.replace(given, ours)
+    text = text_of(page)
     if ADDRESS in "".join(block for _, block in FENCE.findall(text) if "manylabel" not in block):
         with listening(create_app(ServedModel.open("my-model"))) as (address, _):
             run_page(text.replace(ADDRESS, address))
@@ -191,6 +128,6 @@ def run_page(text):
                 run_command(words)
 
 
-@pytest.mark.parametrize("part", NOT_RUN)
+@pytest.mark.parametrize("part", ON_RAY)
 def test_what_is_left_out_is_still_there(part):
     assert any(part in page.read_text(encoding="utf-8") for page in PAGES)

@@ -24,11 +24,8 @@ RED, BLUE = (encode(Image.new("RGB", (40, 30), colour), "PNG") for colour in ("r
 
 
 @pytest.fixture(scope="module")
-def url(local_ray, colour_file):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    with serve_with_ray(colour_file, port=port, replicas=2, batch_size=4) as address:
+def url(local_ray, colour_file, free_port):
+    with serve_with_ray(colour_file, port=free_port, replicas=2, batch_size=4) as address:
         yield address
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import chdir, nullcontext
+from pathlib import Path
 from types import ModuleType
 
 from manylabel.cluster import connected_to_ray
@@ -42,9 +44,9 @@ class OnRay:
         ray, failures, signals = self._ray, dict[str, str](), StopSignals()
         with connected_to_ray(self.address, advice=ADVICE):
             # Who tries again is decided by the caller, alike for all executors.
-            remote = ray.remote(num_cpus=self.cpus, num_gpus=self.gpus, max_retries=0)(attempt)
-            shared = ray.put(classroom.portable())
-            running = {remote.options(name=lesson.name).remote(shared, lesson): lesson for lesson in lessons}
+            remote = ray.remote(num_cpus=self.cpus, num_gpus=self.gpus, max_retries=0)(_attempt_in)
+            here, shared = Path.cwd(), ray.put(classroom.portable())
+            running = {remote.options(name=lesson.name).remote(here, shared, lesson): lesson for lesson in lessons}
             signals.catch()
             try:
                 while running:
@@ -57,6 +59,12 @@ class OnRay:
             finally:
                 signals.release()
         return failures
+
+
+def _attempt_in(folder: Path, classroom: Classroom, lesson: Lesson) -> str | None:
+    """Train one teacher in the folder of the command, where paths start that are not absolute; Ray has its own."""
+    with chdir(folder) if folder.is_dir() else nullcontext():
+        return attempt(classroom, lesson)
 
 
 def _result(ray: ModuleType, reference: object) -> str | None:
