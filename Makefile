@@ -39,7 +39,7 @@ check: $(READY) ## lint, format, types, layers, docs
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir .cache/site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --site-dir .cache/site
 
 docs: $(READY) ## serve the docs at http://127.0.0.1:8000
 	$(BIN)/mkdocs serve

@@ -49,7 +49,7 @@ def centre(explanation: Explanation) -> Explanation:
 
 def measure(model: Classifier, root: Path, options: argparse.Namespace) -> dict[str, dict[str, float]]:
     """Play the pointing game and draw curves, for every method."""
-    dataset = open_sets(LinearProbe(data=f"voc:{root}")).val  # what training holds out, too
+    dataset = open_sets(LinearProbe(data=f"voc:{root},split=train")).val  # what training holds out, too
     order = torch.randperm(len(dataset), generator=torch.Generator().manual_seed(0)).tolist()
     methods = methods_of(model)
     hits: dict[str, list[bool]] = {method: [] for method in [*methods, "centre"]}

@@ -1,6 +1,6 @@
 """All heads on the same frozen features of real pictures, beside logistic regression.
 
-    python benchmarks/heads_on_pictures.py voc --data voc:VOCdevkit/VOC2012 --seeds 0 1 2
+    python benchmarks/heads_on_pictures.py voc --data voc:VOCdevkit/VOC2012,split=train --seeds 0 1 2
 
 Each cell is one `manylabel train linear_probe` with that head's defaults, in a process of its own; runs that are
 finished are not run again, one that was killed goes on. Logistic regression works on the average-pooled features, one

@@ -76,7 +76,7 @@ def open_places(options: argparse.Namespace) -> dict[str, Place]:
     limit = 1500 if options.quick else None
     seeds, more = ([0], []) if options.quick else (options.seeds, options.more_seeds)
     places = {}
-    for name, data, val in (("VOC", f"voc:{options.voc}", None), ("COCO", options.coco, options.coco_val)):
+    for name, data, val in (("VOC", f"voc:{options.voc},split=train", None), ("COCO", options.coco, options.coco_val)):
         if data is not None and not (options.quick and name == "COCO"):
             settings = {"data": data, "val": val, "limit": limit, **(QUICK if options.quick else {})}
             sets = open_sets(LinearProbe(data=data, val=val, limit=limit))

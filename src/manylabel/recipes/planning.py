@@ -72,7 +72,7 @@ class Plan:
             f"features    about {duration(self.feature_seconds)} through the frozen backbone, once",
             f"an epoch    about {duration(self.epoch_seconds)}",
             f"in all      about {duration(self.total_seconds)} for {self.total_epochs:.4g} epochs, measured on a few "
-            "pictures on this machine as it is now",
+            "pictures on this machine's CPU as it is now; a GPU takes less",
             *(f"note        {sentence}" for sentence in self.advice),
         ]
         return "\n".join(line for line in lines if self.settings.caches_features or not line.startswith("features"))
