@@ -4,6 +4,8 @@
 """
 
 import argparse
+import base64
+import json
 import threading
 import urllib.request
 
@@ -21,14 +23,15 @@ def main() -> None:
     parser.add_argument("--keep", action="store_true", help="serve until Ctrl-C")
     given = parser.parse_args()
     with serve_with_ray(given.model, replicas=given.replicas, port=given.port, address=given.ray_address) as url:
-        print(f"Try: curl -F pictures=@photo.jpg '{url}/v1/predict?top=3'", flush=True)
+        print(f"Try: curl -F pictures=@photo.jpg -F top=3 {url}/v1/predict, or open {url}", flush=True)
         if given.keep:
             threading.Event().wait()
         for photo in sample_photos():
-            headers = {"Content-Type": "image/jpeg"}
-            question = urllib.request.Request(f"{url}/v1/predict?top=3", photo.read_bytes(), headers)
+            picture = {"name": photo.name, "data": base64.b64encode(photo.read_bytes()).decode()}
+            body = json.dumps({"pictures": [picture], "top": 3}).encode()
+            question = urllib.request.Request(f"{url}/v1/predict", body, {"Content-Type": "application/json"})
             with urllib.request.urlopen(question) as answer:
-                print(photo.name, answer.read().decode())
+                print(answer.read().decode())
 
 
 if __name__ == "__main__":

@@ -1,17 +1,15 @@
 """Two replicas of a server on a real Ray."""
 
-import json
 import socket
-import urllib.error
-import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 
+import httpx2 as httpx
 import pytest
+from fastapi.testclient import TestClient
 from PIL import Image
 
-from manylabel.deploy import Predictor
 from manylabel.deploy.on_ray import serve_with_ray
-from manylabel.deploy.on_ray.questions import MOST_BYTES
+from manylabel.deploy.server import ServedModel, ServerSettings, create_app
 from manylabel.errors import ClusterError, ConfigError, ModelFormatError
 from picture_files import encode
 
@@ -25,7 +23,7 @@ RED, BLUE = (encode(Image.new("RGB", (40, 30), colour), "PNG") for colour in ("r
 
 @pytest.fixture(scope="module")
 def url(local_ray, colour_file, free_port):
-    with serve_with_ray(colour_file, port=free_port, replicas=2, batch_size=4) as address:
+    with serve_with_ray(colour_file, port=free_port, replicas=2, settings=ServerSettings(batch_size=4)) as address:
         yield address
 
 
@@ -37,72 +35,39 @@ def test_a_port_that_is_taken_is_an_error(local_ray, colour_file):
             serve_with_ray(colour_file, port=taken.getsockname()[1]).__enter__()
 
 
-def ask(url, content, kind="image/png", path="/v1/predict", method="POST"):
-    request = urllib.request.Request(url + path, content, {"Content-Type": kind}, method=method)
-    try:
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            return answer.status, json.load(answer)
-    except urllib.error.HTTPError as error:
-        return error.code, json.load(error)
+def ask(url, *contents, **options):
+    files = [("pictures", (f"{place}.png", content)) for place, content in enumerate(contents)]
+    return httpx.post(f"{url}/v1/predict", files=files, data=options, timeout=60)
 
 
-def form(*files, field="pictures"):
-    head = '--edge\r\nContent-Disposition: form-data; name="{}"; filename="{}"\r\n\r\n'
-    parts = [head.format(field, name).encode() + content + b"\r\n" for name, content in files]
-    return b"".join(parts) + b"--edge--\r\n", "multipart/form-data; boundary=edge"
+def test_answers_are_those_of_the_server_without_ray(url, colour_file):
+    asked = {"files": [("pictures", (name, each)) for name, each in (("a", RED), ("b", b"no picture"), ("c", BLUE))]}
+    with TestClient(create_app(ServedModel.open(colour_file))) as client:
+        for question in (asked, {**asked, "data": {"top": 3}}, {"json": {"pictures": []}}, {"content": b"nothing"}):
+            here, there = client.post("/v1/predict", **question), httpx.post(f"{url}/v1/predict", **question)
+            assert (there.status_code, there.json()) == (here.status_code, here.json())
+        for path in ("/v1/labels", "/elsewhere", "/v1/predict"):
+            assert httpx.get(url + path).json() == client.get(path).json()
 
 
-def test_a_form_of_pictures_is_answered_in_its_order_and_a_bad_one_says_why(url, colour_file):
-    status, answer = ask(url, *form(("a.png", RED), ("b.png", b"no picture"), ("c.png", BLUE)))
-    assert status == 200
-    assert answer["model"] == "colours"  # never where it lies
-    first, bad, last = answer["pictures"]
-    red = {"label": "red", "display_name": "red", "score": 1.0}
-    assert first == {"name": "a.png", "tags": [red], "error": None}
-    assert (bad["name"], bad["tags"], bad["error"][:18]) == ("b.png", [], "it is not a pictur")
-    assert last["tags"][0]["label"] == "blue"
-
-
-def test_a_picture_may_be_the_body_and_tags_equal_those_of_a_predictor(url, colour_file):
-    status, answer = ask(url, RED, path="/v1/predict?top=3")
-    assert status == 200
-    (expected,) = Predictor.load(colour_file).predict([RED], top=3)
-    assert [(tag["label"], tag["score"]) for tag in answer["pictures"][0]["tags"]] == list(expected.tags)
-    assert ask(url, BLUE, path="/v1/predict?threshold=1")[1]["pictures"][0]["tags"][0]["label"] == "blue"
+def test_the_page_is_there_too(url):
+    assert "<title>manylabel</title>" in httpx.get(url).text
 
 
 def test_many_callers_each_get_their_own_answer(url):
-    sent = [RED, BLUE] * 16
     with ThreadPoolExecutor(8) as callers:
-        answers = list(callers.map(lambda content: ask(url, content), sent))
-    found = [answer["pictures"][0]["tags"][0]["label"] for _, answer in answers]
+        answers = list(callers.map(lambda content: ask(url, content).json(), [RED, BLUE] * 16))
+    found = [answer["pictures"][0]["tags"][0]["label"] for answer in answers]
     assert found == ["red", "blue"] * 16
 
 
-@pytest.mark.parametrize(
-    ("status", "code", "request_"),
-    [
-        (404, "not_found", {"content": RED, "path": "/v1/elsewhere"}),
-        (405, "method_not_allowed", {"content": None, "method": "GET"}),
-        (413, "too_large", {"content": bytes(MOST_BYTES + 1)}),
-        (415, "unsupported_type", {"content": b"{}", "kind": "application/json"}),
-        (422, "unreadable_picture", {"content": b"no picture"}),
-        (422, "bad_request", {"content": RED, "path": "/v1/predict?top=0"}),
-        (422, "bad_request", {"content": RED, "path": "/v1/predict?top=many"}),
-        (422, "bad_request", {"content": RED, "path": "/v1/predict?top=1&threshold=0.5"}),
-        (422, "bad_request", dict(zip(("content", "kind"), form(("a.png", RED), field="other"), strict=True))),
-        (422, "bad_request", {"content": b"no form", "kind": "multipart/form-data; boundary=edge"}),
-        (422, "bad_request", {"content": b"no form", "kind": "multipart/form-data"}),
-    ],
-)
-def test_bad_input_is_told_in_a_sentence(url, status, code, request_):
-    answer = ask(url, **request_)
-    assert (answer[0], answer[1]["code"]) == (status, code)
-    assert len(answer[1]["message"]) > 15
+def test_a_body_that_is_too_large_is_refused(url):
+    answer = ask(url, bytes(ServerSettings().max_body_bytes))
+    assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
 
 
 def test_mistakes_show_before_anything_starts(tmp_path):
     with pytest.raises(ModelFormatError, match="there is no file"):
         serve_with_ray(tmp_path / "gone.onnx").__enter__()
-    with pytest.raises(ConfigError, match="batch_size must be at least 1"):
-        serve_with_ray(batch_size=0).__enter__()
+    with pytest.raises(ConfigError, match="replicas must be at least 1"):
+        serve_with_ray(replicas=0).__enter__()

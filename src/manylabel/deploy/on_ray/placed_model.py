@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from manylabel.deploy.inference_spec import InferenceSpec
 from manylabel.deploy.opening import EngineName
 from manylabel.deploy.predictor import Predictor
 from manylabel.errors import ConfigError
+
+if TYPE_CHECKING:  # the extra may be missing
+    from manylabel.deploy.server import ServedModel
 
 __all__ = ["PlacedModel"]
 
@@ -76,3 +80,11 @@ class PlacedModel:
     def open(self) -> Predictor:
         """Open the model where it is used; on a CPU with one thread, as there is a replica for each core."""
         return Predictor.load(self.model, engine=self.engine, labels=self.labels, device=self.device, num_threads=1)
+
+    def open_served(self, *, max_pixels: int) -> ServedModel:
+        """Open the model for a server, likewise."""
+        from manylabel.deploy.server import ServedModel
+
+        return ServedModel.open(
+            self.model, engine=self.engine, device=self.device, num_threads=1, max_pixels=max_pixels
+        )

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from manylabel.builtin import DEFAULT_MODEL
 from manylabel.cluster import connected_to_ray
 from manylabel.deploy.on_ray.placed_model import PlacedModel
-from manylabel.deploy.opening import EngineName, shown_name
-from manylabel.errors import ClusterError, ConfigError
+from manylabel.deploy.opening import EngineName
+from manylabel.errors import ClusterError
 from manylabel.extras import require
+
+if TYPE_CHECKING:  # the extra may be missing
+    from fastapi import FastAPI
+
+    from manylabel.deploy.server import ServerSettings
 
 __all__ = ["serve_with_ray"]
 
@@ -27,38 +33,30 @@ def serve_with_ray(
     model: str | Path = DEFAULT_MODEL,
     *,
     engine: EngineName = "auto",
-    labels: Sequence[str] | None = None,
     device: str | None = None,
     host: str = "127.0.0.1",
     port: int = 8000,
     replicas: int = 1,
-    batch_size: int = 16,
-    wait_seconds: float = 0.01,
+    settings: ServerSettings | None = None,
     address: str | None = None,
 ) -> Iterator[str]:
-    """Serve a model over HTTP until the end of the context.
-
-    ``POST /v1/predict`` takes a form with files in the field ``pictures``, or one picture as the body
-    (``Content-Type: image/jpeg``), and ``?top=K`` or ``?threshold=T``. Answers are those of `manylabel serve`; of its
-    requests, only the form of pictures is taken, and there is no page.
+    """Serve a model over HTTP until the end of the context: each replica is the server of `manylabel serve`.
 
     Args:
         model: As `open_engine` takes it; a folder must be there on every machine.
         engine: What to run the model with.
-        labels: Other labels than its own, for models that can tell labels they have not seen.
         device: Where torch runs the model; ``"cuda"`` sets a GPU aside for each replica.
-        host: Where to listen; on this machine alone unless you say otherwise. There is no key and no encryption.
+        host: Where to listen; on this machine alone unless you say otherwise. There is no encryption.
         port: Where to listen. Ray Serve that runs already on a cluster stays at its own host and port.
         replicas: How many models work at the same time, each on a CPU or GPU.
-        batch_size: Pictures that go through a model at once.
-        wait_seconds: How long the first picture of a batch waits for others.
+        settings: The limits of each replica, and its key; the usual ones when left out.
         address: That of a Ray cluster, such as ``"auto"``; Ray is started on this machine when left out.
 
     Yields:
         The address of the server.
 
     Raises:
-        MissingExtraError: Ray is not installed.
+        MissingExtraError: Ray or the server is not installed.
         ConfigError: A setting is wrong.
         ModelFormatError: There is no such model.
         ClusterError: Ray cannot be had, or the replicas do not start.
@@ -69,29 +67,39 @@ def serve_with_ray(
         Traceback (most recent call last):
         manylabel.errors.ConfigError: replicas must be at least 1, got 0
     """
-    if batch_size < 1 or wait_seconds < 0:
-        raise ConfigError(f"batch_size must be at least 1 and wait_seconds 0, got {batch_size} and {wait_seconds}")
-    placed = PlacedModel(model, engine=engine, labels=labels, device=device)
+    placed = PlacedModel(model, engine=engine, device=device)
     placed.fit(replicas)
-    for module in ("ray", "python_multipart"):
+    for module in ("ray", "fastapi", "prometheus_client", "python_multipart"):
         require(module, extra="ray")
     placed.check()
     with connected_to_ray(address, advice=ADVICE) as ray:
         placed.fit(replicas, None if address else ray.cluster_resources())
         serve = require("ray.serve", extra="ray")
-        from manylabel.deploy.on_ray.replica import Replica
+        from manylabel.deploy.server import ServerSettings
 
+        limits = settings or ServerSettings()
         deployment = serve.deployment(
-            Replica,
+            serve.ingress(_app_of(placed, limits))(),
+            name="Replica",
             num_replicas=replicas,
             ray_actor_options={"num_cpus": 1, "num_gpus": placed.num_gpus},
-            max_ongoing_requests=2 * batch_size,  # one batch is computed while the next gathers
+            max_ongoing_requests=limits.max_waiting,
             max_queued_requests=MOST_WAITING,
             logging_config=QUIET,
         )
-        application = deployment.bind(placed, shown_name(model), batch_size, wait_seconds)
-        with _running(serve, application, {"host": host, "port": port}):
+        with _running(serve, deployment.bind(), {"host": host, "port": port}):
             yield f"http://{host}:{port}"
+
+
+def _app_of(placed: PlacedModel, settings: ServerSettings) -> Callable[[], FastAPI]:
+    """Return what makes the server's application where a replica is."""
+
+    def build() -> FastAPI:
+        from manylabel.deploy.server import create_app
+
+        return create_app(placed.open_served(max_pixels=settings.max_pixels), settings)
+
+    return build
 
 
 @contextmanager
