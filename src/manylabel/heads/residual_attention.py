@@ -3,6 +3,7 @@
 Zhu and Wu, "Residual Attention: A Simple but Effective Method for Multi-Label Recognition",
 https://arxiv.org/abs/2108.02456. With the scores ``s_j = m . x_j`` of a label at each place ``x_j`` of the map, its
 logit is ``mean_j s_j + weight * sum_j softmax_j(T * s)_j * s_j``, summed over heads of different temperatures T.
+Deviation: the authors' code divides each ``m`` by its length; here, as in the equations, it stays as it is.
 
 Letters in shape comments: B pictures, C channels, H and W places of a map, P = H * W, L labels, h heads.
 """
