@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageFile
 
-from manylabel.decode import FORMATS, decode, picture_size
+from manylabel.decode import FORMATS, decode, picture_size, to_rgb
 from manylabel.errors import PictureError
 from picture_files import ODD_NAMES, bad_files, encode, photo, png
 
@@ -113,6 +113,27 @@ def test_puts_pictures_upright(form, orientation):
     content = encode(photo(), form, exif=exif(orientation), **({} if form in ("PNG", "TIFF") else {"quality": 95}))
     assert difference(decode(content), upright) <= 8
     assert picture_size(content) == upright.shape[:2]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        encode(photo(), "JPEG", exif=exif(6)),
+        encode(photo(), "TIFF", exif=exif(6)),
+        encode(Image.new("RGBA", (3, 2), (255, 0, 0, 100)), "PNG"),
+        encode(Image.fromarray(np.array([[0, 30_000, 65_535]], np.uint16)), "PNG"),
+    ],
+    ids=["turned JPEG", "turned TIFF", "transparent", "16 bit"],
+)
+def test_an_open_picture_becomes_what_its_file_does(content):
+    expected = decode(content)
+    assert np.array_equal(to_rgb(Image.open(io.BytesIO(content))), expected)
+    assert np.array_equal(to_rgb(expected), expected)  # not turned twice
+
+
+def test_an_open_picture_that_is_cut_short_is_a_picture_error():
+    with pytest.raises(PictureError, match="'mine': it is damaged or cut short"):
+        to_rgb(Image.open(io.BytesIO(encode(photo(), "JPEG")[:-100])), name="mine")
 
 
 @pytest.mark.parametrize("orientation", [1, 6])

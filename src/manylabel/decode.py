@@ -16,7 +16,7 @@ from PIL.ExifTags import Base as ExifTag
 
 from manylabel.errors import PictureError
 
-__all__ = ["FORMATS", "MAX_PIXELS", "PICTURE_ENDINGS", "decode", "picture_size"]
+__all__ = ["FORMATS", "MAX_PIXELS", "PICTURE_ENDINGS", "decode", "picture_size", "to_rgb"]
 
 FORMATS: Final = ("JPEG", "PNG", "GIF", "WEBP", "TIFF", "BMP", "AVIF", "JPEG2000", "PPM")
 """What is read. Pillow knows more, but some of it starts other programs (EPS) or is not made for photos."""
@@ -70,10 +70,28 @@ def decode(source: Path | bytes, *, name: str | None = None, at_least: tuple[int
         if at_least is not None:
             height, width = at_least
             image.draft(None, (height, width) if _is_on_its_side(image) else (width, height))
-        image.load()
-        turn = _TURNS.get(_orientation(image))
-        upright = _to_rgb(image)
-        return upright if turn is None else upright.transpose(turn)
+        return _upright(image)
+
+
+def to_rgb(image: Image.Image, *, name: str = "image") -> Image.Image:
+    """Return a picture that is already open as `decode` returns its file: as 8-bit RGB, upright, on white.
+
+    Args:
+        image: A Pillow image of any mode; it is not changed.
+        name: What to call the picture in an error.
+
+    Raises:
+        PictureError: Its pixels cannot be read, or have no fixed range.
+
+    Examples:
+        >>> to_rgb(Image.new("RGBA", (4, 4), (255, 0, 0, 0))).getpixel((0, 0))
+        (255, 255, 255)
+    """
+    try:
+        with _quiet():
+            return _upright(image)
+    except Exception as error:
+        raise PictureError(name, _in_words(error)) from error
 
 
 def picture_size(source: Path | bytes, *, name: str | None = None) -> tuple[int, int]:
@@ -200,7 +218,17 @@ def _is_on_its_side(image: Image.Image) -> bool:
     return 5 <= _orientation(image) <= 8
 
 
-def _to_rgb(image: Image.Image) -> Image.Image:
+def _upright(image: Image.Image) -> Image.Image:
+    """Decode what is open, to RGB, and turn it as its EXIF orientation says."""
+    image.load()
+    turn = _TURNS.get(_orientation(image))
+    flat = _flatten(image)
+    flat.info.clear()  # or its orientation would be applied again when it comes back as an open picture
+    return flat if turn is None else flat.transpose(turn)
+
+
+def _flatten(image: Image.Image) -> Image.Image:
+    """Return RGB, with white behind what is transparent."""
     if image.mode in ("I", "F") or image.mode.startswith("I;16"):
         return _from_16_bit(image).convert("RGB")
     if not image.has_transparency_data:

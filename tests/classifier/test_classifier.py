@@ -86,6 +86,14 @@ def test_a_path_bytes_array_image_or_list_of_them_give_the_same_scores(tmp_path,
     torch.testing.assert_close(many.scores, scores[0].expand(3, -1))
 
 
+def test_an_open_image_gives_the_scores_of_its_file(tmp_path, picture):
+    path, turned = tmp_path / "turned.jpg", Image.Exif()
+    turned[0x0112] = 6
+    picture.save(path, exif=turned)
+    model = make()
+    assert torch.equal(model.predict(Image.open(path)).scores, model.predict(path).scores)
+
+
 def test_the_whole_picture_counts_not_only_its_centre(picture):
     edge = np.asarray(picture).copy()
     edge[:, :8] = 0
@@ -153,6 +161,14 @@ def test_nothing_is_overwritten_unless_asked(saved):
     with pytest.raises(OutputExistsError):
         make().save(saved)
     make().save(saved, overwrite=True)
+
+
+def test_overwriting_keeps_files_of_others_and_models_below(saved):
+    (saved / "README.md").write_text("my model")
+    below = make().save(saved / "tuned" / "model")
+    make().save(saved, overwrite=True)
+    assert (saved / "README.md").read_text() == "my model"
+    assert Classifier.load(below).labels == LABELS
 
 
 def test_a_head_of_ones_own_is_used_and_saved_but_loaded_only_when_passed(tmp_path, picture):

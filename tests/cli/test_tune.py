@@ -4,21 +4,26 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from manylabel import heads
+from manylabel import heads, tuning
 from manylabel.classifier import Classifier
 from manylabel.cli.main import app
 from manylabel.data import scenes
 from manylabel.errors import ConfigError
+from manylabel.evaluation import score
 
 SPEC = "scenes:40"
+LABELS = scenes(1).labels
+
+
+def make(labels=LABELS, **settings):
+    torch.manual_seed(0)
+    settings |= {"pretrained": False, "image_size": 32}
+    return Classifier.create("test_resnet", head=heads.LinearHead, labels=labels, **settings).eval()
 
 
 @pytest.fixture
 def folder(tmp_path):
-    torch.manual_seed(0)
-    labels = scenes(1).labels
-    model = Classifier.create("test_resnet", head=heads.LinearHead, labels=labels, pretrained=False, image_size=32)
-    return model.save(tmp_path / "model")
+    return make().save(tmp_path / "model")
 
 
 def run(*arguments):
@@ -56,8 +61,54 @@ def test_the_model_itself_is_changed_unless_it_is_a_trial(folder):
     run(folder, "--data", SPEC, "--dry-run", "--folds", "2")
     assert config(folder)["thresholds"] is None
     run(folder, "--data", SPEC, "--calibrate", "none", "--thresholds", "recall=0.9", "--folds", "2")
-    assert len(config(folder)["thresholds"]) == len(scenes(1).labels)
+    assert len(config(folder)["thresholds"]) == len(LABELS)
     assert config(folder)["calibration"] is None
+
+
+def test_a_copy_leaves_what_else_is_in_its_folder(folder, tmp_path):
+    runs = tmp_path / "runs"
+    other = make().save(runs / "first" / "model")
+    (runs / "notes.txt").write_text("do not delete")
+    run(folder, "--data", SPEC, "--out", runs, "--overwrite", "--folds", "2")
+    assert (runs / "notes.txt").read_text() == "do not delete"
+    assert Classifier.load(other).thresholds is None
+    assert Classifier.load(runs).thresholds is not None
+
+
+def test_a_copy_may_lie_inside_the_model(folder):
+    for _ in range(2):
+        run(folder, "--data", SPEC, "--out", folder / "tuned", "--overwrite", "--folds", "2")
+    assert {path.name for path in (folder / "tuned").iterdir()} == {"config.json", "labels.json", "model.safetensors"}
+    assert config(folder)["thresholds"] is None
+
+
+def test_a_single_label_model_is_calibrated_as_its_softmax_is_and_gets_no_thresholds(tmp_path):
+    model = make(single_label=True)  # the data do not say so
+    model.thresholds = (0.5,) * len(model.labels)
+    folder = model.save(tmp_path / "model")
+    result = run(folder, "--data", SPEC, "--folds", "2")
+    assert "(2 parts); calibration only" in result.output
+    assert "no thresholds were chosen" in result.output
+    assert "Changed calibration in" in result.output
+    tuned = Classifier.load(folder)
+    assert (tuned.thresholds, tuned.calibration.method, len(set(tuned.calibration.scale))) == (None, "temperature", 1)
+    assert set(tuned.calibration.shift) == {0.0}
+
+
+def test_labels_in_another_order_are_put_into_the_models(tmp_path):
+    model = make(labels=LABELS.names[::-1])
+    run(model.save(tmp_path / "model"), "--data", SPEC, "--calibrate", "none", "--folds", "2", "--min-positives", "1")
+    scored = score(model, scenes(40).select_labels(model.labels.names))
+    expected = tuning.tune(scored, method="none", num_folds=2, min_positives=1).thresholds
+    assert Classifier.load(tmp_path / "model").thresholds == expected
+
+
+def test_labels_that_do_not_fit_are_told_before_pictures_are_scored(tmp_path, monkeypatch):
+    monkeypatch.setattr("manylabel.evaluation.score", lambda *_, **__: pytest.fail("pictures were scored"))
+    few, many = LABELS.names[:3], [*LABELS, "unheard-of"]
+    for name, labels in (("few", few), ("many", many)):
+        with pytest.raises(ConfigError, match="must have all labels of the model and no others"):
+            run(make(labels=labels).save(tmp_path / name), "--data", SPEC)
 
 
 def test_the_package_itself_is_never_changed():

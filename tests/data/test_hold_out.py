@@ -1,3 +1,6 @@
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 from manylabel.data import Files, PictureDataset, hold_out
@@ -30,6 +33,22 @@ def test_the_two_parts_are_the_splits_of_the_whole(dataset):
     assert sorted(names(train) + names(val)) == sorted(names(dataset))
     assert val.targets.positives.tolist() == [5, 5]
     assert list(train.splits) == ["train"]
+
+
+def test_only_the_split_to_train_on_is_divided_where_none_is_to_validate_on(dataset):
+    dataset = replace(dataset, splits={"trainval": np.arange(30), "test": np.arange(30, 40), "val": np.array([], int)})
+    whole = hold_out(dataset, val_fraction=0.2)
+    assert {name: len(members) for name, members in whole.splits.items()} == {"train": 24, "val": 6, "test": 10}
+    assert names(whole.split("test")) == names(dataset.split("test"))
+    assert len(hold_out(dataset, val_fraction=0.2, part="train")) == 24
+
+
+def test_a_lone_split_to_train_on_is_divided_as_if_it_had_no_name(dataset):
+    named, plain = (
+        hold_out(replace(dataset, splits=splits), val_fraction=0.25, part="val")
+        for splits in ({"train": np.arange(40)[::-1]}, {})
+    )
+    assert names(named) == names(plain)
 
 
 def test_another_seed_holds_out_others(dataset):

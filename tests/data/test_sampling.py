@@ -99,11 +99,6 @@ def test_samplers_without_epochs_still_get_new_seeds():
     assert not seeds[0] & seeds[1]
 
 
-def test_drops_a_last_batch_that_is_not_full():
-    batches = SeededBatches(every_picture(5, shuffle=False), batch_size=2, drop_last=True)
-    assert len(batches) == len(list(batches)) == 2
-
-
 @pytest.mark.parametrize(
     ("targets", "options", "words"),
     [

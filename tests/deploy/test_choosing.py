@@ -40,6 +40,8 @@ def test_of_labels_that_exclude_each_other_the_best_is_named():
     scores = np.asarray([[0.3, 0.4, 0.3]], np.float32)
     assert [tag.label for tag in TagChoice().pick(scores, spec)[0]] == [SPEC.labels[1]]
     assert TagChoice(threshold=0.5).pick(scores, spec) == [()]
+    with pytest.raises(ConfigError, match="names the surest label of each picture; leave the threshold out"):
+        TagChoice(threshold="tuned").pick(scores, spec)
 
 
 def test_no_pictures_have_no_tags():

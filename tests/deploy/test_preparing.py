@@ -37,6 +37,12 @@ def test_every_kind_of_picture_gives_the_same_pixels(tmp_path):
     assert all(np.array_equal(first, other) for other in others)
 
 
+def test_an_open_image_gives_the_pixels_of_its_file(tmp_path):
+    path = tmp_path / "transparent.png"
+    Image.new("RGBA", (40, 30), (255, 0, 0, 0)).save(path)
+    assert np.array_equal(to_pixels(Image.open(path), SPECS[0]), to_pixels(path, SPECS[0]))
+
+
 def test_a_wrong_array_is_a_bad_picture():
     with pytest.raises(PictureError, match=r"shape \[height, width, 3\], got uint8 \[4, 4\]"):
         to_pixels(np.zeros((4, 4), np.uint8), SPECS[0])

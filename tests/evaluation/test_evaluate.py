@@ -195,10 +195,25 @@ def test_the_worst_and_best_pictures_are_found(scored):
     assert worst.loss == pytest.approx(-np.log([0.8, 0.3, 0.2, 0.9]).sum(), abs=1e-4)
 
 
-def test_top_one_accuracy_is_there_for_single_labels():
-    scored = ScoredPictures.from_arrays([[0.9, 0.1], [0.6, 0.4]], [[1, 0], [0, 1]], labels=["a", "b"])
-    assert "top_1" not in evaluate(scored, draws=0).measures
-    assert evaluate(replace(scored, single_label=True), draws=30).measures["top_1"].value == 0.5
+@pytest.mark.parametrize("single_label", [False, True])
+def test_top_one_accuracy_is_there_where_every_picture_has_one_label(single_label):
+    scores = [[0.9, 0.1], [0.6, 0.4]]
+    one = ScoredPictures.from_arrays(scores, [[1, 0], [0, 1]], labels=["a", "b"])
+    two = ScoredPictures.from_arrays(scores, [[1, 0], [1, 1]], labels=["a", "b"])
+    assert evaluate(replace(one, single_label=single_label), draws=30).measures["top_1"].value == 0.5
+    assert "top_1" not in evaluate(replace(two, single_label=single_label), draws=30).measures
+
+
+def test_a_single_label_model_is_judged_by_its_surest_label():
+    scores = [[0.4, 0.35, 0.25], [0.1, 0.45, 0.45], [0.2, 0.2, 0.6]]
+    made = ScoredPictures.from_arrays(scores, [[1, 0, 0], [0, 0, 1], [0, 0, 1]], labels=["a", "b", "c"])
+    found = evaluate(replace(made, single_label=True), draws=30)
+    assert {name: found.measures[name].value for name in ("OP", "OR", "subset_accuracy", "top_1")} == {
+        name: pytest.approx(2 / 3) for name in ("OP", "OR", "subset_accuracy", "top_1")
+    }
+    assert found.measures["hamming_loss"].value == pytest.approx(2 / 9)
+    assert [label.predicted for label in found.labels] == [1, 1, 1]
+    assert [label.recall for label in found.labels] == [1, 0, 0.5]
 
 
 def test_everything_becomes_json(scored):

@@ -51,6 +51,16 @@ def test_npz_keeps_thresholds(tmp_path, dataset, scored):
     assert read_scores(tmp_path / "scores.npz", dataset).thresholds == (0.25, 0.75)
 
 
+def test_of_data_with_one_label_each_the_surest_counts_unless_the_file_has_thresholds(tmp_path, dataset, scored):
+    from dataclasses import replace
+
+    single = replace(dataset, single_label=True)
+    save_scores(scored, tmp_path / "plain.npz")
+    assert read_scores(tmp_path / "plain.npz", single).predicted.int().tolist() == [[0, 1], [0, 1], [0, 1]]
+    save_scores(replace(scored, thresholds=(0.1, 0.5)), tmp_path / "tuned.npz")
+    assert read_scores(tmp_path / "tuned.npz", single).predicted.int().tolist() == [[1, 0], [1, 1], [0, 1]]
+
+
 def test_a_long_table_in_any_order_is_read(tmp_path, dataset):
     rows = [f"{name},{label},{score}" for name, label, score in reversed([
         ("in/a.jpg", "cat", 0.1), ("in/a.jpg", "dog", 0.2), ("in/b.jpg", "cat", 0.3),

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -58,6 +60,17 @@ def test_a_label_that_the_model_lacks_is_an_error_unless_common_labels_are_asked
 def test_softmax_is_used_for_single_label_models(dataset):
     scored = score(classifier(dataset.labels, single_label=True), dataset)
     torch.testing.assert_close(scored.scores.sum(dim=1), torch.ones(5))
+
+
+@pytest.mark.parametrize("model", [False, True])
+@pytest.mark.parametrize("data", [False, True])
+def test_whether_there_is_one_label_is_the_models_to_say(dataset, model, data):
+    made = classifier(dataset.labels, single_label=model)
+    made.thresholds = (0.9,) * len(made.labels)
+    scored = score(made, replace(dataset, single_label=data))
+    assert scored.single_label is model
+    assert scored.thresholds == (None if model else made.thresholds)
+    assert (scored.predicted.sum(dim=1) == 1).all().item() is model
 
 
 def test_a_picture_that_cannot_be_read_is_left_out_and_listed(tmp_path, dataset):

@@ -195,3 +195,17 @@ def test_a_picture_that_cannot_be_read_is_named(tmp_path):
 def test_auto_is_a_method_that_the_head_offers():
     for head in HEADS:
         assert best_method(tiny(head)) in set(METHODS) - {"auto"}
+
+
+def test_an_open_image_is_explained_as_its_file(tmp_path, picture):
+    path, turned = tmp_path / "turned.jpg", Image.Exif()
+    turned[0x0112] = 6
+    picture.save(path, exif=turned)
+    [of_file], [of_image] = (explain(tiny("linear"), form, labels="cat") for form in (path, Image.open(path)))
+    assert of_image.score == of_file.score
+    assert of_image.picture.size == (48, 80)
+
+
+def test_rejects_an_array_of_another_kind():
+    with pytest.raises(ConfigError, match=r"uint8.*got float64 \[3, 8, 8\]"):
+        explain(tiny("linear"), np.zeros((3, 8, 8)))

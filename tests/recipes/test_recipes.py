@@ -2,6 +2,8 @@
 
 import csv
 import logging
+from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -10,7 +12,7 @@ from torch import nn
 
 from manylabel.classifier import Classifier, change_config
 from manylabel.cli.recipe_names import RECIPE_NAMES
-from manylabel.data import folder, scenes
+from manylabel.data import LazyBytes, folder, scenes
 from manylabel.errors import ConfigError, RunInterruptedError
 from manylabel.heads import LinearHead
 from manylabel.recipes import (
@@ -22,8 +24,10 @@ from manylabel.recipes import (
     TrainAndVal,
     finetune,
     linear_probe,
+    loading,
     representation_mixup,
 )
+from manylabel.training import Share, shared_sampler
 
 
 def test_the_command_line_names_the_recipes_there_are():
@@ -110,19 +114,30 @@ def test_single_label_data_train_with_a_softmax(quick, tmp_path):
     assert "val_accuracy" in run.metrics.read_text()
 
 
-def test_a_head_of_ones_own_trains(quick, sets, tmp_path):
-    class OwnHead(nn.Module):
-        def __init__(self, in_channels, num_labels):
-            super().__init__()
-            self.in_channels, self.num_labels = in_channels, num_labels
-            self.linear = nn.Linear(in_channels, num_labels)
+class OwnHead(nn.Module):
+    def __init__(self, in_channels, num_labels, factor=1):
+        super().__init__()
+        self.in_channels, self.num_labels, self.factor = in_channels, num_labels, factor
+        self.linear = nn.Linear(in_channels, num_labels)
 
-        def forward(self, features):
-            return self.linear(features[-1].amax((2, 3)))
+    def forward(self, features):
+        return self.factor * self.linear(features[-1].amax((2, 3)))
 
-    settings = LinearProbe(**quick, out=tmp_path / "run", head="tests:OwnHead")
-    run = linear_probe(settings, sets=sets, head=OwnHead)
-    assert Classifier.load(run.model, head=OwnHead).head.num_labels == 24
+
+@pytest.mark.parametrize("recipe", ["linear_probe", "finetune"])
+def test_a_head_of_ones_own_trains_with_the_settings_that_were_given(recipe, quick, sets, tmp_path):
+    train, kind = RECIPES[recipe].run, RECIPES[recipe].settings
+    settings = replace(kind(**quick, head_settings={"factor": 2}), out=tmp_path / "run")
+    run = train(settings, sets=sets, head=OwnHead)
+    head = Classifier.load(run.model, head=OwnHead).head
+    assert (head.num_labels, head.factor) == (24, 2)
+    told = yaml.safe_load((run.path / "config.yaml").read_text())
+    assert (told["head"], told["head_settings"]) == (f"{OwnHead.__module__}:OwnHead", {"factor": 2})
+    (run.model / "config.json").unlink()  # as if it had ended before
+    assert train(settings, sets=sets, head=OwnHead, resume=True).is_finished
+
+
+def test_the_name_of_a_head_of_ones_own_is_not_enough(quick, sets, tmp_path):
     with pytest.raises(ConfigError, match="is not one of ours; call the recipe"):
         linear_probe(LinearProbe(**quick, out=tmp_path / "other", head="tests:OwnHead"), sets=sets)
 
@@ -166,6 +181,43 @@ def test_representation_mixup_keeps_only_averages_of_the_maps(quick, sets, tmp_p
     monkeypatch.setattr(loading, "cache_features", lambda *a, **k: asked.append(k["pooling"]) or real(*a, **k))
     representation_mixup(RepresentationMixup(**quick, out=tmp_path / "run"), sets=sets)
     assert asked == ["average", "average"]
+
+
+def with_bad_picture(sets, bad):
+    """Return the sets, one of the pictures to train on broken."""
+    good = sets.train.pictures
+    names = [good.name(index) for index in range(len(good))]
+    pictures = LazyBytes(names, load=lambda index: b"no picture" if index == bad else good[index])
+    return TrainAndVal(replace(sets.train, pictures=pictures, name="one is bad"), sets.val)
+
+
+def test_a_bad_picture_does_not_keep_whole_maps_from_serving(quick, sets, tmp_path, monkeypatch):
+    from manylabel.recipes.planning import plan
+
+    monkeypatch.setenv("MANYLABEL_CACHE", str(tmp_path / "cache"))
+    asked, real = [], partial(loading.cache_features, max_bad_share=0.5)
+    monkeypatch.setattr(loading, "cache_features", lambda *a, **k: asked.append(k["pooling"]) or real(*a, **k))
+    sets = with_bad_picture(sets, 1)
+    linear_probe(LinearProbe(**quick, out=tmp_path / "maps", head="residual_attention", views=1), sets=sets)
+    pooled = LinearProbe(**quick, out=tmp_path / "pooled", head="linear", views=1)
+    missing = []
+    monkeypatch.setattr("manylabel.recipes.planning.missing_pictures", lambda *a, pooling: missing.append(pooling) or 1)
+    plan(pooled, sets=sets)
+    linear_probe(pooled, sets=sets)
+    assert asked == ["none"] * 4
+    assert missing == ["none"]
+
+
+@pytest.mark.parametrize("keep", ["last", "best"])
+def test_an_epoch_whose_last_batch_is_bad_is_validated(keep, quick, sets, tmp_path, monkeypatch):
+    monkeypatch.setattr(loading, "PictureLoader", partial(loading.PictureLoader, max_bad_share=0.5))
+    few = TrainAndVal(sets.train.subset(range(9)), sets.val)
+    last = list(shared_sampler(9, Share(), shuffle=True))[-1]
+    settings = LinearProbe(**quick, out=tmp_path / "run", head="linear", cache=False, keep=keep)
+    run = linear_probe(settings, sets=with_bad_picture(few, last))
+    with run.metrics.open() as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["step"], 0 <= float(row["val_mAP"]) <= 1) for row in rows] == [("2", True), ("4", True)]
 
 
 def test_whole_maps_of_an_earlier_run_serve_a_head_that_pools(quick, tmp_path, monkeypatch):

@@ -14,7 +14,7 @@ def tell(reporter, *done):
 def test_a_log_gets_a_line_on_the_features_now_and_then():
     text = io.StringIO()
     tell(Reporter(Console(file=text, width=200)), 100, 200, 300)
-    assert text.getvalue() == "features 100/1,000  50 pictures/s, about 0:10:00 left, 1.0 GB on disk in all\n"
+    assert text.getvalue() == "features 100/1,000  50 pictures/s, about 10 min 0 s left, 1.0 GB on disk in all\n"
 
 
 def test_a_log_gets_no_line_where_all_features_are_there():

@@ -1,6 +1,8 @@
+import logging
+
 import pytest
 
-from manylabel.data import scenes
+from manylabel.data import load, scenes
 from manylabel.errors import DataError
 from manylabel.recipes import LinearProbe, TrainAndVal, open_sets
 
@@ -26,6 +28,24 @@ def test_else_a_share_is_held_out_and_always_the_same(tmp_path):
     names = [[sets.val.pictures.name(index) for index in range(len(sets.val))] for sets in (first, second)]
     assert names[0] == names[1]
     assert len(names[0]) == 4
+
+
+def test_pictures_to_test_on_are_neither_trained_on_nor_judged_by(tmp_path, caplog):
+    for split, count in (("train", 10), ("test", 6)):
+        for number in range(count):
+            place = tmp_path / split / ("cat" if number % 2 else "dog")
+            place.mkdir(parents=True, exist_ok=True)
+            (place / f"{number}.jpg").touch()
+    with caplog.at_level(logging.WARNING, "manylabel"):
+        sets = open_sets(LinearProbe(data=f"folder:{tmp_path}"))
+    again = load(f"folder:{tmp_path},val_fraction=0.2,part=val")
+    train, val, same = (
+        [part.pictures.name(index) for index in range(len(part))] for part in (sets.train, sets.val, again)
+    )
+    assert (len(train), len(val)) == (8, 2)
+    assert all(name.startswith("train/") for name in train + val)
+    assert val == same
+    assert "left aside: test" in caplog.text
 
 
 def test_a_limit_makes_both_parts_small():

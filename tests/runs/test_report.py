@@ -13,10 +13,12 @@ from manylabel.data import load
 from manylabel.errors import ConfigError, OutputExistsError
 from manylabel.evaluation import evaluate, score
 from manylabel.page import Columns, Heading, Note
+from manylabel.recipes import ZeroShot
 from manylabel.runs import Run, heat_thumbnails, judge_run, report_page
 from manylabel.runs.insides import head_parts
 from manylabel.runs.side_by_side import side_by_side
-from tiny_runs import make_run
+from manylabel.training import RunFolder
+from tiny_runs import make_model, make_run
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +39,16 @@ def test_the_numbers_are_those_of_an_evaluation(folders):
     assert judged.cost.parameters == sum(each.numel() for each in judged.model.parameters())
 
 
+def test_a_run_with_unseen_labels_is_judged_by_the_seen_ones(tmp_path):
+    settings = ZeroShot(data="scenes:30", unseen="random:5", out=tmp_path / "run")
+    run = RunFolder.open(settings.out)
+    run.describe(settings, command="manylabel train zero_shot --unseen random:5")
+    labels = load("scenes:30").labels
+    seen = [name for name in labels if name not in settings.unseen_labels(labels)]
+    run.save(make_model("linear", labels=seen))
+    assert judge_run(Run.read(run.path), draws=0).scored.labels.names == tuple(seen)
+
+
 @pytest.mark.parametrize("changed", ["model.safetensors", "config.json"])  # training changes one, tuning the other
 def test_scores_are_kept_until_the_model_changes(changed, tmp_path, monkeypatch):
     import os
@@ -54,9 +66,18 @@ def test_scores_are_kept_until_the_model_changes(changed, tmp_path, monkeypatch)
     assert len(calls) == 2
 
 
-def test_a_run_with_kept_scores_can_be_overwritten(tmp_path):
-    from manylabel.training import RunFolder
+def test_kept_scores_are_judged_as_the_models_own(tmp_path):
+    from manylabel.classifier import change_config
 
+    folder = make_run(tmp_path / "run")
+    change_config(folder.model, {"single_label": True})  # the data do not say so
+    first, second = (judge_run(Run.read(folder.path), draws=0).evaluation for _ in range(2))
+    assert first.single_label
+    assert second.single_label
+    assert second.measures["OF1"] == first.measures["OF1"]
+
+
+def test_a_run_with_kept_scores_can_be_overwritten(tmp_path):
     folder = make_run(tmp_path / "run")
     judge_run(Run.read(folder.path), draws=0)
     assert (folder.path / "scores.npz").is_file()

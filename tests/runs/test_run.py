@@ -1,7 +1,7 @@
 import pytest
 
 from manylabel.errors import ConfigError
-from manylabel.recipes import Finetune, RepresentationMixup
+from manylabel.recipes import Finetune, RepresentationMixup, ZeroShot
 from manylabel.runs import Run, differences, find_runs
 from manylabel.training import RunFolder
 from tiny_runs import make_run
@@ -21,6 +21,12 @@ def test_a_run_opens_the_pictures_it_held_out(tmp_path):
     make_run(tmp_path / "run", finished=False)
     sets = Run.read(tmp_path / "run").sets
     assert (len(sets.train), len(sets.val)) == (24, 6)
+
+
+def test_the_pictures_have_the_labels_that_were_trained_on(tmp_path):
+    RunFolder.open(tmp_path / "run").describe(ZeroShot(data="scenes:30", unseen="random:5"), command="train")
+    sets = Run.read(tmp_path / "run").sets
+    assert len(sets.train.labels) == len(sets.val.labels) == 24 - 5
 
 
 @pytest.mark.parametrize(("settings", "name"), [(Finetune, "finetune"), (RepresentationMixup, "representation_mixup")])

@@ -71,22 +71,29 @@ def test_a_shared_order_is_the_same_in_all_processes():
     assert set().union(*drawn) == set(range(7))
 
 
-@pytest.mark.parametrize("done", [0, 1, 2])
-def test_batches_of_bad_pictures_alone_count_as_seen(done, tmp_path):
+@pytest.mark.parametrize("done", range(6))
+@pytest.mark.parametrize(
+    ("bad", "expected"),
+    [("a", [1, 1, 2, 3, 4]), ("b", [0, 2, 2, 3, 4]), ("bc", [0, 3, 3, 3, 4]), ("de", [0, 1, 2, 0, 0])],
+)
+def test_others_come_again_in_place_of_batches_of_bad_pictures_alone(bad, expected, done, tmp_path):
     for name in "abcde":
         Image.new("RGB", (8, 8)).save(tmp_path / f"{name}.png")
-    (tmp_path / "b.png").write_bytes(b"no picture")
+    for name in bad:
+        (tmp_path / f"{name}.png").write_bytes(b"no picture")
 
     def make():
         plain = eval_transform(InputSpec(size=(8, 8)))
         loader = PictureLoader(files(tmp_path), transform=plain, batch_size=1, on_bad="skip", max_bad_share=0.5)
         return ResumableLoader(loader)
 
+    expected = [[index] for index in expected]
     whole = make()
-    assert indices(whole) == [[0], [2], [3], [4]]
+    assert indices(whole) == expected
     assert whole.state_dict() == {"epoch": 1, "batch": 0}
-    assert indices(whole) == [[0], [2], [3], [4]]  # of the next epoch, all of it
+    assert indices(whole) == expected  # of the next epoch, all of it
     left, new = make(), make()
     seen = indices(islice(left, done))
+    assert left.state_dict() == {"epoch": done // 5, "batch": done % 5}
     new.load_state_dict(left.state_dict())
-    assert seen + indices(new) == [[0], [2], [3], [4]]
+    assert seen + indices(new) == expected + (expected if done == 5 else [])

@@ -37,6 +37,18 @@ def test_the_temperature_of_one_label_per_picture_is_that_of_a_slow_search():
     assert found == pytest.approx(grid[int(np.argmin(losses))], rel=5e-3)
 
 
+def test_the_temperature_of_one_label_leaves_out_pictures_without_a_known_one():
+    generator = torch.Generator().manual_seed(1)
+    logits = 4 * torch.randn(200, 5, generator=generator)
+    chosen = torch.distributions.Categorical(logits=logits / 2.5).sample()
+    targets = torch.nn.functional.one_hot(chosen, 5).bool()
+    known = torch.ones_like(targets)
+    known[120:] = False
+    targets[160:] = False
+    expected = fit_temperature(logits[:120], targets[:120], known[:120], single_label=True)
+    assert fit_temperature(logits, targets, known, single_label=True) == pytest.approx(expected)
+
+
 def test_platts_numbers_are_those_of_a_general_optimiser():
     logits, targets, known = example()
     fit = fit_platt(logits, targets, known)

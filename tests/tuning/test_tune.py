@@ -70,16 +70,35 @@ def test_a_wanted_recall_is_met_on_pictures_not_used():
     assert result.after.measures["OR"] == pytest.approx(0.9, abs=0.03)
 
 
-def test_one_label_per_picture_gets_a_temperature():
+def one_label_each(temperature=3.0, thresholds=None):
+    """A single-label model that is too sure of itself."""
     generator = torch.Generator().manual_seed(0)
     logits = 5 * torch.randn(200, 4, generator=generator)
-    chosen = torch.distributions.Categorical(logits=logits / 3).sample()
+    chosen = torch.distributions.Categorical(logits=logits / temperature).sample()
     pictures = ScoredPictures.from_arrays(
         logits.softmax(1), torch.nn.functional.one_hot(chosen, 4), labels=["a", "b", "c", "d"]
     )
-    result = tune(ScoredPictures(**{**vars(pictures), "single_label": True}))
+    return ScoredPictures(**{**vars(pictures), "single_label": True, "thresholds": thresholds})
+
+
+def test_one_label_per_picture_gets_a_temperature():
+    result = tune(one_label_each())
     assert result.calibration.method == "temperature"
     assert 1 / result.calibration.scale[0] == pytest.approx(3, rel=0.3)
+
+
+def test_one_label_per_picture_gets_no_thresholds_and_is_judged_by_the_surest():
+    pictures = one_label_each(thresholds=(0.99,) * 4)
+    result = tune(pictures)
+    right = pictures.scores.argmax(dim=1) == pictures.targets.int().argmax(dim=1)
+    assert result.thresholds is None
+    for judged in (result.before, result.after):
+        assert judged.measures["OF1"] == pytest.approx(right.float().mean().item())
+    assert result.after.measures["log_loss"] < result.before.measures["log_loss"]
+    assert any("no thresholds were chosen" in note for note in result.notes)
+    html = tuning_page(result, model="tagger", dataset="pets").html()
+    assert "calibration only" in html
+    assert "<th>threshold" not in html
 
 
 def test_the_page_shows_before_and_after_and_escapes_labels():

@@ -25,12 +25,13 @@ from manylabel.classifier.hub import find_model, upload_model
 from manylabel.classifier.model_folder import SavedModel, read_model, write_model
 from manylabel.classifier.settings import build_head, describe_head, fingerprint, head_class, stages_of
 from manylabel.classifier.vocabulary import TextVocabulary, label_bias, merge_labels, require_open, vectors_of
-from manylabel.data import decode, eval_transform
+from manylabel.data import eval_transform
+from manylabel.decode import decode, to_rgb
 from manylabel.errors import ConfigError, ModelFormatError, PictureError
 from manylabel.text import TextEncoder
 from manylabel.types import InputSpec, LabelSpace, Predictions
 
-__all__ = ["Classifier", "Picture"]
+__all__ = ["Classifier", "Picture", "to_image"]
 
 logger = logging.getLogger(__name__)
 
@@ -202,7 +203,7 @@ class Classifier(nn.Module):
         for position, picture in enumerate(pictures, start):
             name = str(picture) if isinstance(picture, str | Path) else f"picture {position}"
             try:
-                images.append(transform(_to_image(picture, name, at_least=transform.at_least)))
+                images.append(transform(to_image(picture, name=name, at_least=transform.at_least)))
                 names.append(name)
             except PictureError as error:
                 if not skip_bad:
@@ -413,10 +414,24 @@ def _fill(model: Classifier, saved: SavedModel, folder: str | Path) -> None:
         raise ModelFormatError(f"the weights in {folder} do not fit its config.json: {error}") from error
 
 
-def _to_image(picture: Picture, name: str, *, at_least: tuple[int, int]) -> Image.Image:
-    """Return any kind of picture as an RGB image."""
+def to_image(picture: Picture, *, name: str = "picture", at_least: tuple[int, int] | None = None) -> Image.Image:
+    """Return any kind of picture as an RGB image.
+
+    Args:
+        picture: A path, encoded bytes, a PIL image or an array ``[H, W, 3]`` of bytes.
+        name: What to call the picture in an error.
+        at_least: Height and width below which detail is not needed; see `decode`.
+
+    Raises:
+        PictureError: The picture cannot be decoded.
+        ConfigError: An array has another shape or type.
+
+    Examples:
+        >>> to_image(np.zeros((4, 6, 3), np.uint8)).size
+        (6, 4)
+    """
     if isinstance(picture, Image.Image):
-        return picture.convert("RGB")
+        return to_rgb(picture, name=name)
     if isinstance(picture, np.ndarray):
         if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3:
             got = f"{picture.dtype} {list(picture.shape)}"

@@ -8,7 +8,7 @@ model/
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -75,8 +75,7 @@ def write_model(model: SavedModel, folder: str | Path, *, overwrite: bool = Fals
         raise ModelFormatError(f"a setting of the model cannot be saved as JSON: {error}; use plain values") from error
     with replacing_folder(folder, overwrite=overwrite) as temporary:
         if Path(folder).is_dir():
-            others = shutil.ignore_patterns(*MODEL_FILES)
-            shutil.copytree(folder, temporary, ignore=others, symlinks=True, dirs_exist_ok=True)
+            shutil.copytree(folder, temporary, ignore=_own_files(folder), symlinks=True, dirs_exist_ok=True)
         # Contiguous copies: safetensors refuses views that share memory.
         tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in model.tensors.items()}
         save_file(tensors, temporary / WEIGHTS)
@@ -156,6 +155,11 @@ def change_config(folder: str | Path, changes: Mapping[str, Any]) -> None:
     config = _read_json(path)
     _check_version(Path(folder), config)
     write_text(path, json.dumps(config | dict(changes), indent=2) + "\n", overwrite=True)
+
+
+def _own_files(folder: str | Path) -> Callable[[str, list[str]], Sequence[str]]:
+    """Return what tells `shutil.copytree` to leave out the model in a folder, but not other models below it."""
+    return lambda visited, _: MODEL_FILES if Path(visited) == Path(folder) else ()
 
 
 def _read_json(path: Path) -> dict[str, Any]:

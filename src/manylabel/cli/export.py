@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from manylabel.errors import ConfigError
+from manylabel.storage import refuse_existing
 
 if TYPE_CHECKING:  # these need torch, for which --help must not wait
     from manylabel.data import PictureDataset
@@ -45,11 +46,13 @@ def export(
     """
     if int8 and (data is None or to is not Format.ONNX):
         raise ConfigError("int8 wants --to onnx and --data SPEC: pictures like those it will see")
+    path = out or Path("model.onnx" if to is Format.ONNX else "model.pt2")
+    for file in (path, _small(path)) if int8 else (path,):
+        refuse_existing(file, overwrite=overwrite)
     from manylabel.classifier import Classifier
     from manylabel.data import load
     from manylabel.deploy.export import export_onnx, export_torch
 
-    path = out or Path("model.onnx" if to is Format.ONNX else "model.pt2")
     dataset = None if data is None else load(data)
     checked = None if dataset is None else _readable(dataset, _CHECKED)
     write = export_onnx if to is Format.ONNX else export_torch
@@ -76,7 +79,7 @@ def _quantise(path: Path, dataset: PictureDataset, count: int, *, overwrite: boo
     used = min(count, max(1, len(dataset) // 2))
     pictures = [before.prepare(picture) for picture in _readable(dataset, used)]
     batches = [np.stack(pictures[start : start + 16]) for start in range(0, len(pictures), 16)]
-    small = path.with_suffix(".int8.onnx")
+    small = _small(path)
     result = quantise(path, small, batches, overwrite=overwrite)
     typer.echo(f"Wrote {small}: {result.num_bytes / 1e6:.1f} MB, {result.size_ratio:.1f} times smaller")
     typer.echo(f"Speed: {result.speed_ratio:.2f} times that of {path.name}, on this machine")
@@ -90,15 +93,20 @@ def _quantise(path: Path, dataset: PictureDataset, count: int, *, overwrite: boo
     typer.echo(f"mAP on {len(rest):,} other pictures: {100 * old:.2f} before, {100 * new:.2f} as int8 ({change})")
 
 
+def _small(path: Path) -> Path:
+    """Return where the model in 8-bit numbers goes."""
+    return path.with_suffix(".int8.onnx")
+
+
 def _readable(dataset: PictureDataset, count: int) -> list[Path | bytes]:
-    """Return the first pictures that can be read."""
-    from manylabel.decode import picture_size
+    """Return the first pictures that can be read to their end."""
+    from manylabel.decode import decode
     from manylabel.errors import PictureError
 
     found: list[Path | bytes] = []
     for index in range(len(dataset)):
         try:
-            picture_size(dataset.pictures[index])
+            decode(dataset.pictures[index])
             found.append(dataset.pictures[index])
         except PictureError:
             continue

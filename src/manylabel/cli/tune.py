@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import asdict, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -16,10 +17,12 @@ from manylabel.cli.evaluate import BatchSize, Data, Device, Overwrite, Workers
 from manylabel.cli.model_names import refuse_shared
 from manylabel.cli.progress import progress_bar
 from manylabel.errors import ConfigError
-from manylabel.storage import refuse_existing, replacing_folder
+from manylabel.storage import refuse_existing
 
 if TYPE_CHECKING:  # these need torch, for which --help must not wait
+    from manylabel.data import PictureDataset
     from manylabel.tuning import Tuning
+    from manylabel.types import LabelSpace
 
 __all__ = ["tune"]
 
@@ -58,7 +61,8 @@ def tune(
 ) -> None:
     """Choose a threshold for each label and calibrate scores, on data the model was not trained on.
 
-    Before and after are shown on pictures that were not used: parts of the data take turns.
+    Before and after are shown on pictures that were not used: parts of the data take turns. A model that names exactly
+    one label of each picture, the surest, is calibrated only.
     """
     if out is None and not dry_run:
         refuse_shared(model)
@@ -70,16 +74,15 @@ def tune(
     from manylabel.data import load
 
     objective = tuning.Objective.parse(thresholds)
-    dataset, folder = load(data), find_model(model)
+    folder = find_model(model)
     classifier = Classifier.load(folder)
+    dataset = _with_labels(load(data), classifier.labels, data)
     current, classifier.calibration = classifier.calibration, None
     name = Path(model).name
     with progress_bar("scoring pictures") as progress:
         scored = evaluation.score(
             classifier, dataset, name=name, batch_size=batch_size, num_workers=workers, device=device, progress=progress
         )
-    if scored.labels.names != classifier.labels.names:
-        raise ConfigError(f"{data} must have all labels of the model, in its order; it has {len(scored.labels)}")
     result = tuning.tune(
         scored,
         method=calibrate.value,
@@ -101,12 +104,33 @@ def tune(
         typer.echo("Nothing was changed (--dry-run).")
     elif out is None:
         change_config(folder, changes)
-        typer.echo(f"Changed thresholds and calibration in {folder / 'config.json'}")
+        what = "calibration" if result.thresholds is None else "thresholds and calibration"
+        typer.echo(f"Changed {what} in {folder / 'config.json'}")
     else:
-        with replacing_folder(out, overwrite=overwrite) as temporary:
-            shutil.copytree(folder, temporary, dirs_exist_ok=True)
-            change_config(temporary, changes)
+        _write_copy(folder, out, changes, overwrite=overwrite)
         typer.echo(f"Wrote {out}")
+
+
+def _with_labels(dataset: PictureDataset, labels: LabelSpace, spec: str) -> PictureDataset:
+    """Return the data with the labels of a model in its order; refuse data with fewer or others."""
+    if set(dataset.labels) != set(labels):
+        odd = sorted(set(dataset.labels) ^ set(labels))
+        raise ConfigError(
+            f"{spec} must have all labels of the model and no others; it has {len(dataset.labels)}, the model "
+            f"{len(labels)}, and they differ in {', '.join(odd[:5])}"
+        )
+    return dataset if dataset.labels.names == labels.names else dataset.select_labels(labels.names)
+
+
+def _write_copy(folder: Path, out: Path, changes: Mapping[str, Any], *, overwrite: bool) -> None:
+    """Write a changed model with the files beside it, such as a README; nothing else at `out` is touched."""
+    from manylabel.classifier import read_model, write_model
+
+    saved = read_model(folder)
+    write_model(replace(saved, config={**saved.config, **changes}), out, overwrite=overwrite)
+    for file in folder.iterdir():
+        if file.is_file() and not (out / file.name).exists():
+            shutil.copyfile(file, out / file.name)
 
 
 def _show(result: Tuning) -> None:
@@ -114,9 +138,9 @@ def _show(result: Tuning) -> None:
     from manylabel.tuning.page import MEASURE_TITLES
 
     console = Console(highlight=False)
+    aim = "calibration only" if result.objective is None else f"thresholds for {result.objective}"
     console.print(
-        f"{result.num_pictures:,} pictures, each judged by numbers fitted without it ({result.num_folds} parts); "
-        f"thresholds for {result.objective}"
+        f"{result.num_pictures:,} pictures, each judged by numbers fitted without it ({result.num_folds} parts); {aim}"
     )
     table = Table(box=None, header_style="bold", pad_edge=False)
     for column in ("measure", "before", "after"):

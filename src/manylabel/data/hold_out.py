@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from manylabel.data.dataset import PictureDataset
 from manylabel.data.splits import stratified_split
@@ -22,10 +23,13 @@ def hold_out(
 ) -> PictureDataset:
     """Hold out some pictures for validation, stratified over the labels, or keep only some of them.
 
+    Pictures to test on stay that: of data with one split to train on (its name begins with "train") and none to
+    validate on, only that one is divided.
+
     Args:
         dataset: Any pictures with labels.
         val_fraction: The share of pictures to hold out; they become the split ``val``, the rest ``train``, instead
-            of the splits there were.
+            of the splits there were; where only one split is divided, the others stay.
         part: Return only this one of the two.
         seed: Another seed, another draw.
         limit: Then keep at most this many pictures, drawn at random, in their old order.
@@ -51,11 +55,21 @@ def hold_out(
     if limit is not None and limit < 1:
         raise ConfigError(f"limit must be at least 1 picture, got {limit}")
     if val_fraction is not None:
-        train, val = stratified_split(dataset.targets, val_fraction=val_fraction, seed=seed)
-        dataset = replace(dataset, splits={"train": train, "val": val})
+        divided, others = _to_divide(dataset)
+        train, val = stratified_split(dataset.targets[divided], val_fraction=val_fraction, seed=seed)
+        dataset = replace(dataset, splits={"train": divided[train], "val": divided[val], **others})
     if part is not None:
         dataset = dataset.split(part)
     if limit is not None and limit < len(dataset):
         drawn = np.random.default_rng(seed).choice(len(dataset), size=limit, replace=False)
         dataset = dataset.subset(np.sort(drawn))
     return dataset
+
+
+def _to_divide(dataset: PictureDataset) -> tuple[NDArray[np.int64], dict[str, NDArray[np.int64]]]:
+    """Return the positions of the pictures to hold out from, and the splits that stay as they are."""
+    splits = {name: members for name, members in dataset.splits.items() if len(members)}
+    train = [name for name in splits if name.startswith("train")]
+    if len(train) != 1 or any(name.startswith("val") for name in splits):
+        return np.arange(len(dataset)), {}
+    return np.sort(splits[train[0]]), {name: members for name, members in splits.items() if name != train[0]}

@@ -141,15 +141,12 @@ class PictureLoader(DataLoader[Any]):
         batch_size: Pictures per batch.
         shuffle: Whether the order is random, another one each epoch.
         sampler: Which pictures in which order, instead of `shuffle`; such as that of `class_aware_sampler`.
-        drop_last: Whether to leave out a last batch that is not full.
         num_workers: Processes that decode, beside the main one; 0 decodes in the main one.
         on_bad: What to do about bad pictures: ``"skip"`` them, ``"raise"`` the first as `PictureError`, or
             ``"stop_above_share"``: skip, until there are too many.
         max_bad_share: The share of the data set that may be bad with ``"stop_above_share"``.
         seed: Fixes order and augmentation.
         pin_memory: Whether batches come in page-locked memory, from where they reach a GPU faster.
-        multiprocessing_context: How workers start: ``"fork"``, ``"spawn"`` or ``"forkserver"``; Python's choice when
-            left out.
 
     Raises:
         ConfigError: A setting is wrong.
@@ -177,13 +174,11 @@ class PictureLoader(DataLoader[Any]):
         batch_size: int = 32,
         shuffle: bool = False,
         sampler: Sampler[int] | None = None,
-        drop_last: bool = False,
         num_workers: int = 0,
         on_bad: OnBad = "stop_above_share",
         max_bad_share: float = 0.01,
         seed: int = 0,
         pin_memory: bool = False,
-        multiprocessing_context: Literal["fork", "spawn", "forkserver"] | None = None,
     ) -> None:
         if on_bad not in get_args(OnBad):
             raise ConfigError(f"on_bad cannot be {on_bad!r}; {list_choices(on_bad, get_args(OnBad))}")
@@ -202,7 +197,6 @@ class PictureLoader(DataLoader[Any]):
         self.batches = SeededBatches(
             every_picture(len(dataset), shuffle=shuffle, seed=seed) if sampler is None else sampler,
             batch_size=batch_size,
-            drop_last=drop_last,
             seed=seed,
         )
         super().__init__(
@@ -212,7 +206,6 @@ class PictureLoader(DataLoader[Any]):
             num_workers=num_workers,
             persistent_workers=num_workers > 0,
             pin_memory=pin_memory,
-            multiprocessing_context=multiprocessing_context if num_workers else None,
             generator=torch.Generator(),  # its own: else each pass would move torch's, on which training depends
         )
 

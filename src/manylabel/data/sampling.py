@@ -143,7 +143,6 @@ class SeededBatches(Sampler[list[Draw]]):
     Args:
         sampler: Which pictures, in which order.
         batch_size: Pictures per batch.
-        drop_last: Whether to leave out a last batch that is not full.
         seed: Fixes all seeds.
 
     Examples:
@@ -152,10 +151,9 @@ class SeededBatches(Sampler[list[Draw]]):
         [[0, 1], [2]]
     """
 
-    def __init__(self, sampler: Sampler[int], *, batch_size: int, drop_last: bool = False, seed: int = 0) -> None:
+    def __init__(self, sampler: Sampler[int], *, batch_size: int, seed: int = 0) -> None:
         self.sampler = sampler
         self.batch_size = batch_size
-        self.drop_last = drop_last
         self.seed = seed
         self._epoch = 0
         self._first = 0
@@ -176,13 +174,13 @@ class SeededBatches(Sampler[list[Draw]]):
         self._first = num_batches
 
     def __len__(self) -> int:
-        return len(BatchSampler(self.sampler, self.batch_size, self.drop_last))
+        return len(BatchSampler(self.sampler, self.batch_size, drop_last=False))
 
     def __iter__(self) -> Iterator[list[Draw]]:
         epoch, indices, first = self.epoch, iter(self.sampler), self._first
         self.set_epoch(epoch + 1)
         self.skip(0)
-        batches = enumerate(BatchSampler(indices, self.batch_size, self.drop_last))
+        batches = enumerate(BatchSampler(indices, self.batch_size, drop_last=False))
         for number, batch in islice(batches, first, None):
             seeds = np.random.SeedSequence([self.seed, epoch, number]).generate_state(len(batch))
             # The position is mixed in because processes that train together share the seed but not the pictures.

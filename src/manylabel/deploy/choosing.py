@@ -59,7 +59,10 @@ class TagChoice:
         if isinstance(self.threshold, int | float):
             return float(self.threshold)
         if self.threshold == "tuned" and spec.thresholds is None:
-            raise ConfigError("the model has no tuned thresholds; find them with: manylabel tune MODEL --data SPEC")
+            none = "the model has no tuned thresholds"
+            if spec.single_label:
+                raise ConfigError(f"{none}, as it names the surest label of each picture; leave the threshold out")
+            raise ConfigError(f"{none}; find them with: manylabel tune MODEL --data SPEC")
         return 0.5 if spec.thresholds is None else spec.thresholds
 
     def pick(self, scores: NDArray[np.float32], spec: InferenceSpec) -> list[tuple[Tag, ...]]:

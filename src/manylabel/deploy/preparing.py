@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from manylabel.decode import decode, picture_size
+from manylabel.decode import decode, picture_size, to_rgb
 from manylabel.errors import PictureError
 from manylabel.types import InputSpec
 
@@ -48,7 +48,7 @@ def to_pixels(picture: Picture, spec: InputSpec, *, name: str | None = None) -> 
         (2, 4, 3)
     """
     if isinstance(picture, Image.Image):
-        return prepare(picture.convert("RGB"), spec)
+        return prepare(to_rgb(picture, name=name or "image"), spec)
     if isinstance(picture, np.ndarray):
         if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3 or not picture.size:
             got = f"{picture.dtype} {list(picture.shape)}"

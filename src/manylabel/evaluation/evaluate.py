@@ -50,6 +50,7 @@ class Evaluation:
         draws: How often the bootstrap drew for the intervals.
         seed: What fixed the draws.
         has_thresholds: Whether the model brought thresholds; else all are 0.5.
+        single_label: Whether the model names each picture's surest label, so that no threshold counts.
         measures: Every measure of `MEASURES` that applies, with its interval.
         labels: How well each label is recognised.
         confusions: Labels that are missed while others are invented.
@@ -69,6 +70,7 @@ class Evaluation:
     draws: int
     seed: int
     has_thresholds: bool
+    single_label: bool
     measures: dict[str, Estimate]
     labels: tuple[LabelResult, ...]
     confusions: tuple[Confusion, ...]
@@ -149,6 +151,7 @@ def _judge(scored: ScoredPictures, *, draws: int, seed: int) -> Evaluation:
         draws=draws,
         seed=seed,
         has_thresholds=scored.thresholds is not None,
+        single_label=scored.single_label,
         measures={
             name: estimate(value, drawn.measures[name], bounds=bounds[name]) for name, value in measure(scored).items()
         },

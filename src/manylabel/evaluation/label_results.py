@@ -87,7 +87,7 @@ def label_results(scored: ScoredPictures, draws: NDArray[np.float64]) -> tuple[L
     judged = scored.judged
     thresholds = scored.thresholds or (0.5,) * len(scored.labels)
     average = average_precision(*judged)
-    decided = precision_recall(*judged, threshold=thresholds)
+    decided = precision_recall(*scored.decided)
     precision, recall = decided.precision.values.double(), decided.recall.values.double()
     f1 = 2 * precision * recall / (precision + recall).clamp(min=1e-12)
     columns = zip(

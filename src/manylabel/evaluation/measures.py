@@ -84,8 +84,7 @@ def measure(scored: ScoredPictures) -> dict[str, float]:
         >>> round(measure(scored)["mAP"], 4)
         0.75
     """
-    judged = scored.judged
-    threshold = 0.5 if scored.thresholds is None else scored.thresholds
+    judged, decided = scored.judged, scored.decided
     values = {
         "mAP": average_precision(*judged).mean(),
         "mAP_all_points": average_precision(*judged, interpolation="all_points").mean(),
@@ -95,14 +94,14 @@ def measure(scored: ScoredPictures) -> dict[str, float]:
         "ranking_loss": ranking_loss(*judged),
         "coverage": coverage(*judged),
         "one_error": one_error(*judged),
-        "subset_accuracy": subset_accuracy(*judged, threshold=threshold),
-        "hamming_loss": hamming_loss(*judged, threshold=threshold),
+        "subset_accuracy": subset_accuracy(*decided),
+        "hamming_loss": hamming_loss(*decided),
         "calibration_error": calibration(*judged).error,
     }
     found = {name: value.item() for name, value in values.items()}
-    found |= _six(precision_recall(*judged, threshold=threshold), suffix="")
+    found |= _six(precision_recall(*decided), suffix="")
     found |= _six(precision_recall(*judged, top_k=3), suffix="@3")
-    if scored.single_label and judged.known is None:
+    if scored.has_one_label_each:
         found["top_1"] = top_one_accuracy(scored.scores, scored.targets).item()
     return {name: found[name] for name in MEASURES if name in found}
 

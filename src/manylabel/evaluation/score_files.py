@@ -102,6 +102,7 @@ def read_scores(
         indices,
         torch.from_numpy(scores),
         thresholds=None if found.thresholds is None else tuple(found.thresholds[column] for column in match.columns),
+        single_label=dataset.single_label and found.thresholds is None,  # a file does not say what its model is
         model=name,
         bad=bad,
         notes=match.notes,

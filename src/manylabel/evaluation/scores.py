@@ -18,6 +18,7 @@ from torch import Tensor
 from manylabel.classifier import Classifier
 from manylabel.data import PictureDataset, PictureLoader, eval_transform
 from manylabel.errors import ConfigError, DataError, LabelError, list_choices
+from manylabel.metrics import top_labels
 from manylabel.metrics.inputs import Judged, check, where_present
 from manylabel.types import BadPicture, LabelSpace
 
@@ -40,7 +41,7 @@ class ScoredPictures:
         indices: ``[N]``, the pictures' positions in their data set.
         areas: ``[N, L]``, the share of the picture that the largest object of a label covers, where the data tell.
         thresholds: From which score on a label counts as predicted, one per label; 0.5 for all when left out.
-        single_label: Whether every picture has exactly one label.
+        single_label: Whether the model names exactly one label of each picture, the surest, whatever its score.
         model: What to call the model in reports.
         dataset: What to call the data set in reports.
         bad: Pictures of the data set that are not among these, and why.
@@ -91,9 +92,21 @@ class ScoredPictures:
         """Scores and truth as the metrics want them; nothing is said to be unknown where all is known."""
         return check(self.scores, self.targets, None if self.known.all() else self.known)
 
+    @property
+    def decided(self) -> Judged:
+        """As `judged`, with 1 for what is predicted and 0 for the rest in place of the scores."""
+        return self.judged._replace(scores=self.predicted.float())
+
+    @property
+    def has_one_label_each(self) -> bool:
+        """Whether exactly one label is there in every picture, and all is known: then top-1 accuracy can be told."""
+        return bool(self.known.all()) and bool((self.targets.sum(dim=1) == 1).all())
+
     @cached_property
     def predicted(self) -> Tensor:
-        """True where a score reaches its threshold, ``[N, L]``."""
+        """True where a score reaches its threshold, or is a single-label model's highest, ``[N, L]``."""
+        if self.single_label:
+            return top_labels(self.scores, 1)
         limits = 0.5 if self.thresholds is None else self.thresholds
         return self.scores >= torch.as_tensor(limits, dtype=self.scores.dtype)
 
@@ -138,6 +151,7 @@ class ScoredPictures:
         scores: Tensor,
         *,
         thresholds: tuple[float, ...] | None,
+        single_label: bool,
         model: str,
         bad: Sequence[BadPicture],
         notes: Sequence[str],
@@ -154,7 +168,7 @@ class ScoredPictures:
             indices=indices,
             areas=part.areas,
             thresholds=thresholds,
-            single_label=dataset.single_label,
+            single_label=single_label,
             model=model,
             dataset=dataset.name,
             bad=tuple(bad),
@@ -279,11 +293,13 @@ def score(
         model.train(was_training)
     if len(scores) == 1:
         raise DataError(f"{dataset.name} has no picture that can be read; run: manylabel data check SPEC")
+    limits = None if model.single_label else model.thresholds
     return ScoredPictures.from_dataset(
         dataset,
         torch.cat(indices).numpy(),
         torch.cat(scores).clone(),  # what inference mode made could not be used outside of it in every way
-        thresholds=None if model.thresholds is None else tuple(model.thresholds[column] for column in match.columns),
+        thresholds=None if limits is None else tuple(limits[column] for column in match.columns),
+        single_label=model.single_label,  # not the data's: what the model is decides how its scores were made
         model=name,
         bad=loader.bad,
         notes=match.notes,

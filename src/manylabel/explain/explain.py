@@ -10,14 +10,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor
 
 from manylabel.classifier import Classifier
-from manylabel.classifier.classifier import Picture
-from manylabel.data import decode, eval_transform
+from manylabel.classifier.classifier import Picture, to_image
+from manylabel.data import eval_transform
 from manylabel.errors import ConfigError, list_choices
 from manylabel.explain.activation import (
     class_activation,
@@ -66,11 +64,12 @@ def explain(
         One explanation for each label, method and block, in this order.
 
     Raises:
-        ConfigError: There is no such method or block, or the model does not offer it.
+        ConfigError: There is no such method or block, the model does not offer it, or an array is of another kind.
         LabelError: There is no such label.
         PictureError: The picture cannot be decoded.
 
     Examples:
+        >>> from PIL import Image
         >>> from manylabel import heads
         >>> model = Classifier.create(
         ...     "resnet10t", head=heads.MLDecoder, labels=["cat", "dog"], pretrained=False, image_size=64
@@ -81,7 +80,8 @@ def explain(
     """
     methods = _resolve(model, [method] if isinstance(method, str) else list(method))
     numbers = absolute_blocks(model.backbone, blocks)
-    image = _open(picture)
+    source = str(picture) if isinstance(picture, str | Path) else ""
+    image = to_image(picture, name=source or "picture")
     device = next(model.parameters()).device
     prepared = eval_transform(model.input_spec)(image)[None].to(device)
     model.eval()
@@ -95,7 +95,6 @@ def explain(
     if not all(any(kind == shown for shown, _ in heat) for kind in methods):
         raise ConfigError(f"attention and CAM are read from the final block; add -1 to the blocks {list(blocks)}")
     seen = seen_part(image, model.input_spec)
-    source = str(picture) if isinstance(picture, str | Path) else ""
     return [
         Explanation(seen, model.labels[column], look.scores[column].item(), maps[row], kind, block, name, source)
         for row, column in enumerate(look.columns)
@@ -176,13 +175,3 @@ def _columns(model: Classifier, scores: Tensor, labels: str | Sequence[str] | No
     order: list[int] = scores.argsort(descending=True).tolist()
     predicted = [column for column in order if scores[column] >= limits[column]]
     return predicted[:_MOST_LABELS] or order[:1]
-
-
-def _open(picture: Picture) -> Image.Image:
-    """Return any kind of picture as an RGB image, whole."""
-    if isinstance(picture, Image.Image):
-        return picture.convert("RGB")
-    if isinstance(picture, np.ndarray):
-        return Image.fromarray(picture).convert("RGB")
-    name = str(picture) if isinstance(picture, str | Path) else "picture"
-    return decode(picture if isinstance(picture, bytes) else Path(picture), name=name)

@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -17,7 +17,23 @@ from manylabel.recipes.sets import TrainAndVal
 from manylabel.recipes.settings import RecipeSettings
 from manylabel.types import LabelSpace
 
-__all__ = ["build_classifier", "build_loss", "build_teacher", "is_single_label"]
+__all__ = ["build_classifier", "build_loss", "build_teacher", "is_single_label", "name_head"]
+
+Settings = TypeVar("Settings", bound=RecipeSettings)
+
+
+def name_head(settings: Settings, head: type[nn.Module] | None) -> Settings:
+    """Return settings that name the head that is passed as a class, if one is, with its arguments as they were given.
+
+    Args:
+        settings: Those of a recipe.
+        head: The head's class, when it is one of the user's own.
+    """
+    if head is None:
+        return settings
+    ours = {kind: name for name, kind in HEADS.items()}
+    name = ours.get(head, f"{head.__module__}:{head.__qualname__}")
+    return replace(settings, head=name, head_settings=settings.given_head_settings)
 
 
 def build_classifier(
@@ -52,9 +68,7 @@ def build_teacher(
         head: The head's class, when it is one of the user's own.
     """
     kind = _head_class(settings, head)
-    if "num_groups" in settings.head_settings:
-        groups = min(settings.head_settings["num_groups"] or len(labels), len(labels))
-        settings = replace(settings, head_settings={**settings.head_settings, "num_groups": groups})
+    settings = replace(settings, head_settings=_fewer_groups(settings.head_settings, len(labels)))
     model = _create(settings, labels, kind, frozen=not settings.trains_backbone, single_label=False)
     torch.manual_seed(seed)
     model.head = build_head(kind, model.backbone, num_labels=len(labels), settings=settings.head_settings)
@@ -93,6 +107,16 @@ def _head_class(settings: RecipeSettings, given: type[nn.Module] | None) -> type
             f"the head {settings.head} is not one of ours; call the recipe from Python and pass its class"
         )
     return given or HEADS[settings.head]
+
+
+def _fewer_groups(settings: Mapping[str, Any], num_labels: int) -> dict[str, Any]:
+    """Return a head's settings with at most as many groups as labels, also for a head on top of mixed features."""
+    fewer = dict(settings)
+    if "num_groups" in settings:
+        fewer["num_groups"] = min(settings["num_groups"] or num_labels, num_labels)
+    if settings.get("top_settings"):
+        fewer["top_settings"] = _fewer_groups(settings["top_settings"], num_labels)
+    return fewer
 
 
 def _create(

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from manylabel.errors import ConfigError
 from manylabel.evaluation import measure, score
-from manylabel.recipes.building import build_classifier, build_loss
+from manylabel.recipes.building import build_classifier, build_loss, name_head
 from manylabel.recipes.loading import picture_loaders
 from manylabel.recipes.reporting import Reporter
 from manylabel.recipes.sets import TrainAndVal, open_sets
@@ -172,6 +172,7 @@ def finetune(
         The run's folder, with the model in it.
     """
     reporter = reporter or Reporter()
+    settings = name_head(settings, head)
     run = RunFolder.open(settings.out, resume=resume, overwrite=overwrite)
     run.describe(settings, command=reporter.command, resume=resume)
     if run.is_finished:

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 from torch import nn
 
-from manylabel.recipes.building import build_classifier, build_loss
+from manylabel.recipes.building import build_classifier, build_loss, name_head
 from manylabel.recipes.loading import cache_sets, feature_loaders, picture_loaders
 from manylabel.recipes.reporting import Reporter
 from manylabel.recipes.sets import TrainAndVal, open_sets
@@ -39,6 +39,14 @@ SIZES: Mapping[str, Mapping[str, int]] = {
 
 RATES: Mapping[str, float] = {"hybrid_sharing": 5e-4}
 """Learning rates of heads that the usual one does not suit."""
+
+
+class _Filled(dict[str, Any]):
+    """Settings of a head, what was not given filled in; it remembers what was, which `dataclasses.replace` needs."""
+
+    def __init__(self, values: Mapping[str, Any], *, given: Mapping[str, Any]) -> None:
+        super().__init__(values)
+        self.given = given
 
 
 def _sized(head: str, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -89,15 +97,20 @@ class LinearProbe(RecipeSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        given, reader = self.head_settings, self.head
+        given, reader = self.given_head_settings, self.head
         if self.head == "mixed_features":
             reader = given.get("top", "ml_decoder")
             filled = {**given, "top": reader, "top_settings": _sized(reader, given.get("top_settings", {}))}
         else:
             filled = _sized(reader, given)
-        object.__setattr__(self, "head_settings", filled)
+        object.__setattr__(self, "head_settings", _Filled(filled, given=given))
         if self.learning_rate is None:
             object.__setattr__(self, "learning_rate", RATES.get(reader, 2e-3))
+
+    @property
+    def given_head_settings(self) -> Mapping[str, Any]:
+        """Arguments of the head as they were given, without its size where that was filled in."""
+        return self.head_settings.given if isinstance(self.head_settings, _Filled) else self.head_settings
 
     @property
     def caches_features(self) -> bool:
@@ -134,6 +147,7 @@ def linear_probe(
         The run's folder, with the model in it.
     """
     reporter = reporter or Reporter()
+    settings = name_head(settings, head)
     run = RunFolder.open(settings.out, resume=resume, overwrite=overwrite)
     run.describe(settings, command=reporter.command, resume=resume)
     if run.is_finished:

@@ -74,10 +74,12 @@ def cache_sets(
 
 
 def choose_pooling(settings: RecipeSettings, model: Classifier, sets: TrainAndVal) -> Pooling:
-    """Choose what to keep of a map: whole maps where an earlier run left them, else as little as the head needs."""
-    if not missing_pictures(settings, model, sets, pooling="none"):
+    """Choose what to keep of a map: whole maps where an earlier run left more of them, else as little as will do."""
+    enough = pooling_for(model.head)
+    if enough == "none":
         return "none"
-    return pooling_for(model.head)
+    whole, pooled = (missing_pictures(settings, model, sets, pooling=kind) for kind in ("none", enough))
+    return "none" if whole < pooled else enough  # not "none are missing": bad pictures always are
 
 
 def missing_pictures(settings: RecipeSettings, model: Classifier, sets: TrainAndVal, *, pooling: Pooling) -> int:

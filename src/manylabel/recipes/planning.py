@@ -15,7 +15,7 @@ from manylabel.cost import Cost, count_cost, count_parameters
 from manylabel.data import PictureLoader, eval_transform
 from manylabel.recipes.advice import advise
 from manylabel.recipes.building import build_classifier, build_loss
-from manylabel.recipes.loading import missing_pictures, num_workers, pooling_for
+from manylabel.recipes.loading import choose_pooling, missing_pictures, num_workers
 from manylabel.recipes.sets import TrainAndVal, open_sets, trained_sets
 from manylabel.recipes.settings import RecipeSettings
 from manylabel.training.config import to_yaml
@@ -108,13 +108,12 @@ def _estimate(settings: RecipeSettings, model: Classifier, sets: TrainAndVal, im
     decoding = _seconds(lambda: _some_images(model, sets)) / len(images) / max(num_workers(settings), 1)
     with torch.inference_mode():
         looking = decoding + _seconds(lambda: model.backbone(images)) / len(images)
-        maps = [stage.float() for stage in pool(model.backbone(images[:1]), pooling_for(model.head))]
+        maps = model.backbone(images[:1])
     if settings.caches_features:
-        features = [stage.clone().expand(settings.batch_size, -1, -1, -1) for stage in maps]
+        pooling = choose_pooling(settings, model, sets)
+        features = [stage.float().clone().expand(settings.batch_size, -1, -1, -1) for stage in pool(maps, pooling)]
         step = _step_seconds(settings, model, model.head, features, settings.batch_size)
-        missing = min(
-            missing_pictures(settings, model, sets, pooling=kind) for kind in (pooling_for(model.head), "none")
-        )
+        missing = missing_pictures(settings, model, sets, pooling=pooling)
         return looking * missing, step * len(sets.train) / settings.batch_size
     step = _step_seconds(settings, model, model, images, len(images))
     return 0.0, max(decoding, step / len(images)) * len(sets.train) + looking * len(sets.val)

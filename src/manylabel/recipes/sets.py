@@ -3,7 +3,7 @@
 import logging
 from dataclasses import dataclass
 
-from manylabel.data import PictureDataset, hold_out, load, split_dataset
+from manylabel.data import PictureDataset, hold_out, load
 from manylabel.errors import DataError
 from manylabel.recipes.settings import RecipeSettings
 
@@ -51,7 +51,8 @@ def open_sets(settings: RecipeSettings) -> TrainAndVal:
     """Read the pictures that the settings name.
 
     What to judge by is, in this order: `val`; the data's own split whose name begins with "val", beside one that
-    begins with "train"; a held-out share of the pictures, stratified over the labels.
+    begins with "train"; a held-out share of the pictures, stratified over the labels: of the one split that begins
+    with "train", if there is one, else of all.
 
     Args:
         settings: Those of a recipe.
@@ -68,7 +69,10 @@ def open_sets(settings: RecipeSettings) -> TrainAndVal:
     elif (names := _own_splits(data)) is not None:
         train, val = data.split(names[0]), data.split(names[1])
     else:
-        train, val = split_dataset(data, val_fraction=settings.val_fraction)
+        data = hold_out(data, val_fraction=settings.val_fraction)
+        train, val = data.split("train"), data.split("val")
+        if aside := ", ".join(name for name in data.splits if name not in ("train", "val")):
+            logger.warning("%s: what to judge by is held out of what to train on; left aside: %s", data.name, aside)
     return TrainAndVal(hold_out(train, limit=settings.limit), hold_out(val, limit=settings.limit))
 
 

@@ -78,6 +78,11 @@ class RecipeSettings(LoopSettings):
         """The trained model to start from, if any."""
         return None
 
+    @property
+    def given_head_settings(self) -> Mapping[str, Any]:
+        """Arguments of the head as they were given, without those that a recipe fills in."""
+        return self.head_settings
+
     def num_views(self, num_pictures: int) -> int:  # noqa: ARG002 (recipes that cache views look at it)
         """Return how many views of each training picture are kept, where there are so many pictures."""
         return 1

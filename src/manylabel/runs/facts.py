@@ -9,23 +9,9 @@ from manylabel.page import Cell, Note, Part, Section, Table, Text
 from manylabel.runs.finding import differences
 from manylabel.runs.judging import JudgedRun
 from manylabel.runs.run import Run
+from manylabel.training.feature_progress import duration
 
-__all__ = ["duration", "facts_table", "settings_parts"]
-
-
-def duration(seconds: float) -> str:
-    """Return a time in words.
-
-    Examples:
-        >>> duration(9.4), duration(75), duration(7300)
-        ('9 s', '1 min 15 s', '2 h 1 min')
-    """
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
+__all__ = ["facts_table", "settings_parts"]
 
 
 def facts_table(runs: Sequence[JudgedRun]) -> Table:

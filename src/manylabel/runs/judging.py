@@ -80,7 +80,7 @@ def judge_run(
             fused, held_out, batch_size=batch_size, num_workers=num_workers, device=device, progress=progress
         )
         _keep_scores(scored, run)
-    scored = replace(scored, model=run.name)
+    scored = replace(scored, model=run.name, single_label=model.single_label)
     image = torch.zeros(1, 3, *model.input_spec.size)
     return JudgedRun(
         run=run,

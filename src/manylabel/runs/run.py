@@ -12,6 +12,7 @@ from typing import Any
 
 from manylabel.errors import ConfigError
 from manylabel.recipes import RECIPES, TrainAndVal, open_sets
+from manylabel.recipes.sets import trained_sets
 from manylabel.recipes.settings import RecipeSettings
 from manylabel.training import RunFolder
 from manylabel.training.config import build, read_yaml
@@ -119,13 +120,15 @@ class Run:
 
     @cached_property
     def sets(self) -> TrainAndVal:
-        """The pictures it trained on and those it is judged by, opened again.
+        """The pictures it trained on and those it is judged by, with the labels it trained on, opened again.
 
         Raises:
             ManyLabelError: The data are not where they were, or have changed.
         """
-        names = {each.name for each in fields(RecipeSettings)}
-        return open_sets(build(RecipeSettings, {name: self.settings[name] for name in self.settings if name in names}))
+        kind = RECIPES[self.recipe].settings if self.recipe in RECIPES else RecipeSettings
+        names = {each.name for each in fields(kind)}
+        settings = build(kind, {name: self.settings[name] for name in self.settings if name in names})
+        return trained_sets(settings, open_sets(settings))
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -123,7 +123,6 @@ class FeatureLoader(DataLoader[Any]):
         seed: Fixes order and views.
         sampler: Which pictures in which order, instead of `shuffle`.
         view: ``"random"`` draws one for each picture and epoch; a number takes that one.
-        drop_last: Whether to leave out a last batch that is not full.
         pin_memory: Whether batches come in page-locked memory, from where they reach a GPU faster.
 
     Raises:
@@ -154,7 +153,6 @@ class FeatureLoader(DataLoader[Any]):
         seed: int = 0,
         sampler: Sampler[int] | None = None,
         view: int | Literal["random"] = "random",
-        drop_last: bool = False,
         pin_memory: bool = False,
     ) -> None:
         if batch_size < 1:
@@ -170,7 +168,6 @@ class FeatureLoader(DataLoader[Any]):
         self.batches = SeededBatches(
             every_picture(len(cached), shuffle=shuffle, seed=seed) if sampler is None else sampler,
             batch_size=batch_size,
-            drop_last=drop_last,
             seed=seed,
         )
         super().__init__(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
 
 __all__ = ["FeatureProgress", "Meter", "duration"]
 
@@ -89,7 +88,12 @@ def duration(seconds: float) -> str:
         seconds: How many.
 
     Examples:
-        >>> duration(42.3), duration(3600)
-        ('42 s', '1:00:00')
+        >>> duration(9.4), duration(75), duration(7300)
+        ('9 s', '1 min 15 s', '2 h 1 min')
     """
-    return f"{seconds:.0f} s" if seconds < 90 else str(timedelta(seconds=round(seconds)))
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"

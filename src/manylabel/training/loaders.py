@@ -5,6 +5,7 @@ The batches of an epoch follow from the seed and the epoch alone, so the place i
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Generic, Protocol, TypeVar
 
 import numpy as np
@@ -37,6 +38,9 @@ class SeededLoader(Protocol[AnyBatch]):
 class ResumableLoader(Generic[AnyBatch]):
     """Gives the batches of one epoch after the other, and goes on from any place without loading what comes before.
 
+    Every epoch has its full length: in place of a batch whose pictures are all bad, the next one comes twice; in place
+    of the last, the first of the epoch. A resumed run can do the same, and processes that train together stay together.
+
     Args:
         loader: A loader of pictures or of cached features.
 
@@ -62,12 +66,14 @@ class ResumableLoader(Generic[AnyBatch]):
 
     def __iter__(self) -> Iterator[AnyBatch]:
         self.load_state_dict(self.state_dict())  # a pass that was left after its last batch is over
-        self.loader.batches.set_epoch(self.epoch)
-        self.loader.batches.skip(self.batch)
-        start = self.batch
-        for number, batch in enumerate(self.loader, start=1):
-            self.batch = start + number + self.loader.num_empty
-            yield batch
+        for place, batch in self._good_batches(self.batch):
+            while self.batch <= place:
+                self.batch += 1
+                yield batch
+        for _, batch in islice(self._good_batches(0), int(self.batch < len(self))):
+            while self.batch < len(self):
+                self.batch += 1
+                yield batch
         self.batch = len(self)
 
     def state_dict(self) -> dict[str, int]:
@@ -78,6 +84,13 @@ class ResumableLoader(Generic[AnyBatch]):
     def load_state_dict(self, state: dict[str, int]) -> None:
         """Go to a place."""
         self.epoch, self.batch = state["epoch"], state["batch"]
+
+    def _good_batches(self, first: int) -> Iterator[tuple[int, AnyBatch]]:
+        """Yield the batches of the epoch from a place on, with their places, without those whose pictures are bad."""
+        self.loader.batches.set_epoch(self.epoch)
+        self.loader.batches.skip(first)
+        for number, batch in enumerate(self.loader):
+            yield first + number + self.loader.num_empty, batch
 
 
 @dataclass(frozen=True)

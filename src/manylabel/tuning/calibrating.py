@@ -42,7 +42,7 @@ def fit_temperature(logits: Tensor, targets: Tensor, known: Tensor, *, single_la
         logits: ``[N, L]``.
         targets: ``[N, L]``, true where a label is present.
         known: ``[N, L]``, true where that is known.
-        single_label: Whether scores are a softmax over labels.
+        single_label: Whether scores are a softmax over labels; pictures without a known label are then left out.
 
     Returns:
         What logits are to be divided by.
@@ -53,8 +53,10 @@ def fit_temperature(logits: Tensor, targets: Tensor, known: Tensor, *, single_la
         >>> round(fit_temperature(logits, targets, torch.ones_like(targets)), 2)
         3.64
     """
-    values, truth = logits.double(), targets.double()
-    weights = known.double()
+    values, truth, weights = logits.double(), (targets & known).double(), known.double()
+    if single_label:
+        rows = truth.any(dim=1)
+        values, truth = values[rows], F.normalize(truth[rows], p=1, dim=1)  # several labels share what one would have
 
     def loss(scale: Tensor) -> Tensor:
         if single_label:

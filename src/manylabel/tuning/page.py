@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from manylabel.metrics.calibration import Calibration
-from manylabel.page import ACCENT, INK, Figure, Heading, Note, Page, Share, Table, Text, Tile, Tiles, new_figure
+from manylabel.page import ACCENT, INK, Cell, Figure, Heading, Note, Page, Share, Table, Text, Tile, Tiles, new_figure
 from manylabel.tuning.tune import Tuning
 
 __all__ = ["MEASURE_TITLES", "tuning_page"]
@@ -36,9 +36,8 @@ def tuning_page(tuning: Tuning, *, model: str, dataset: str) -> Page:
         Tile(f"{100 * after[name]:.1f} %", title, f"was {100 * before[name]:.1f} %")
         for name, title in (("CF1", "CF1"), ("OF1", "OF1"), ("calibration_error", "calibration error"))
     ]
-    page = Page(
-        f"Tuning of {model}", f"{tuning.num_pictures:,} pictures of {dataset}, thresholds for {tuning.objective}"
-    )
+    aim = "calibration only" if tuning.objective is None else f"thresholds for {tuning.objective}"
+    page = Page(f"Tuning of {model}", f"{tuning.num_pictures:,} pictures of {dataset}, {aim}")
     return page.add(
         Tiles(tiles),
         Text(
@@ -51,21 +50,20 @@ def tuning_page(tuning: Tuning, *, model: str, dataset: str) -> Page:
         Heading("How often a score is right"),
         _draw(tuning.before.bins, tuning.after.bins),
         Heading("Labels"),
-        Table(
-            ["label", "pictures", "threshold", "F1 before", "F1 after", "note"],
-            [
-                [
-                    label.name,
-                    label.positives,
-                    label.threshold,
-                    Share(label.f1_before),
-                    Share(label.f1_after),
-                    label.note,
-                ]
-                for label in tuning.labels
-            ],
-        ),
+        _labels(tuning),
     )
+
+
+def _labels(tuning: Tuning) -> Table:
+    """List the labels, with their thresholds where they have any."""
+    columns = ["label", "pictures", "F1 before", "F1 after"]
+    rows: list[list[Cell]] = [
+        [label.name, label.positives, Share(label.f1_before), Share(label.f1_after)] for label in tuning.labels
+    ]
+    if tuning.thresholds is not None:
+        columns += ["threshold", "note"]
+        rows = [[*row, label.threshold, label.note] for row, label in zip(rows, tuning.labels, strict=True)]
+    return Table(columns, rows)
 
 
 def _row(name: str, before: float, after: float) -> list[str | float | Share]:

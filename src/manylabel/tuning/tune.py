@@ -20,7 +20,7 @@ from manylabel.data import stratified_folds
 from manylabel.errors import ConfigError
 from manylabel.evaluation import ScoredPictures
 from manylabel.metrics import calibration as bin_scores
-from manylabel.metrics import precision_recall
+from manylabel.metrics import precision_recall, top_labels
 from manylabel.metrics.calibration import Calibration
 from manylabel.targets import Targets
 from manylabel.tuning.calibrating import fit_platt, fit_temperature
@@ -53,7 +53,7 @@ class TunedLabel:
 
     name: str
     positives: int
-    threshold: float
+    threshold: float | None
     f1_before: float
     f1_after: float
     note: str = ""
@@ -65,36 +65,38 @@ class Tuning:
 
     Args:
         calibration: What is done to logits before they become scores.
-        thresholds: From which calibrated score on a label counts as present.
+        thresholds: From which calibrated score on a label counts as present; none for single-label models, which name
+            the surest.
         labels: What became of each label.
         before: The model as it was.
         after: The model as it is now; on pictures that were not used.
-        objective: What thresholds were chosen for.
+        objective: What thresholds were chosen for, where they were.
         num_pictures: Pictures that were used and judged.
         num_folds: Folds that took turns.
         notes: What a reader should know.
     """
 
     calibration: ScoreCalibration | None
-    thresholds: tuple[float, ...]
+    thresholds: tuple[float, ...] | None
     labels: tuple[TunedLabel, ...]
     before: Performance
     after: Performance
-    objective: Objective
+    objective: Objective | None
     num_pictures: int
     num_folds: int
     notes: tuple[str, ...]
 
 
 class _Fit(NamedTuple):
-    """Calibration and thresholds of some pictures."""
+    """Calibration and thresholds of some pictures; no thresholds for single-label models."""
 
     calibration: ScoreCalibration | None
-    thresholds: Thresholds
+    thresholds: Thresholds | None
     not_fitted: Tensor  # [L], labels whose Platt numbers are those of the temperature
 
-    def scores(self, logits: Tensor, *, single_label: bool) -> Tensor:
-        return _scores(logits, self.calibration, single_label=single_label)
+    @property
+    def limits(self) -> Tensor | None:
+        return None if self.thresholds is None else self.thresholds.values
 
 
 def tune(
@@ -107,13 +109,13 @@ def tune(
     num_folds: int = 5,
     seed: int = 0,
 ) -> Tuning:
-    """Fit calibration and thresholds.
+    """Fit calibration and thresholds; for a single-label model, which names the surest label, calibration alone.
 
     Args:
         scored: Scores of the model *without* calibration, beside the truth, on data it was not trained on; its
             thresholds are those that the model has so far.
         method: How scores are calibrated; Platt's method falls back to a temperature for rare labels, and for models
-            whose pictures have one label each.
+            that name one label of each picture.
         objective: What thresholds are chosen for; F1 when left out.
         current: The calibration that the model has so far.
         min_positives: Labels that fewer pictures have are not fitted on their own.
@@ -148,19 +150,20 @@ def tune(
     targets = Targets(csr_array(scored.targets.numpy()))
     for used, unused in stratified_folds(targets, num_folds=num_folds, seed=seed):
         fitted, rows = fit(torch.from_numpy(used)), torch.from_numpy(unused)
-        scores[rows] = fitted.scores(logits[rows], single_label=scored.single_label)
-        decisions[rows] = scores[rows] >= fitted.thresholds.values
+        scores[rows] = _scores(logits[rows], fitted.calibration, single_label=scored.single_label)
+        decisions[rows] = _decide(scores[rows], fitted.limits)
     final = fit(torch.arange(len(scored)))
     old = _scores(logits, current, single_label=scored.single_label)
     limits = torch.tensor(scored.thresholds if scored.thresholds is not None else [0.5] * len(scored.labels))
-    before, after = _judge(scored, old, old >= limits), _judge(scored, scores, decisions)
+    before = _judge(scored, old, _decide(old, None if scored.single_label else limits))
+    after = _judge(scored, scores, decisions)
     return Tuning(
         calibration=final.calibration,
-        thresholds=tuple(final.thresholds.values.tolist()),
+        thresholds=None if final.limits is None else tuple(final.limits.tolist()),
         labels=_tuned_labels(scored, final, before, after, objective),
         before=before,
         after=after,
-        objective=objective,
+        objective=None if scored.single_label else objective,
         num_pictures=len(scored),
         num_folds=num_folds,
         notes=(*scored.notes, *_notes(scored, final, objective, min_positives)),
@@ -178,6 +181,11 @@ def _scores(logits: Tensor, calibration: ScoreCalibration | None, *, single_labe
     return changed.softmax(dim=1) if single_label else changed.sigmoid()
 
 
+def _decide(scores: Tensor, limits: Tensor | None) -> Tensor:
+    """Return what reaches its limit, or without any the surest label of each picture, ``[N, L]``."""
+    return top_labels(scores, 1) if limits is None else scores >= limits
+
+
 def _fit(
     logits: Tensor,
     targets: Tensor,
@@ -188,7 +196,7 @@ def _fit(
     *,
     single_label: bool,
 ) -> _Fit:
-    """Calibrate, then choose thresholds of the calibrated scores."""
+    """Calibrate, then choose thresholds of the calibrated scores, where there are any."""
     calibration, not_fitted = None, torch.zeros(logits.shape[1], dtype=torch.bool)
     if method != "none":
         scale = torch.full((logits.shape[1],), 1 / fit_temperature(logits, targets, known, single_label=single_label))
@@ -199,7 +207,9 @@ def _fit(
             not_fitted = ~platt.fitted
         name: CalibrationMethod = "temperature" if single_label else method
         calibration = ScoreCalibration(name, tuple(scale.tolist()), tuple(shift.tolist()))
-    scores = _scores(logits, calibration, single_label=single_label)
+    if single_label:
+        return _Fit(calibration, None, not_fitted)
+    scores = _scores(logits, calibration, single_label=False)
     thresholds = choose_thresholds(scores, targets, known, objective=objective, min_positives=min_positives)
     return _Fit(calibration, thresholds, not_fitted)
 
@@ -228,17 +238,22 @@ def _tuned_labels(
     scored: ScoredPictures, final: _Fit, before: Performance, after: Performance, objective: Objective
 ) -> tuple[TunedLabel, ...]:
     positives = (scored.targets & scored.known).sum(dim=0).tolist()
+    f1 = before.label_f1.tolist(), after.label_f1.tolist()
+    if final.thresholds is None:
+        nothing = [None] * len(positives)
+        return tuple(TunedLabel(*row) for row in zip(scored.labels, positives, nothing, *f1, strict=True))
     values, too_rare, out_of_reach, _ = final.thresholds
-    columns = (scored.labels, positives, values.tolist(), before.label_f1.tolist(), after.label_f1.tolist())
     words = [
         "too rare: common threshold" if rare else f"{objective} is out of reach: common threshold" if far else ""
         for rare, far in zip(too_rare.tolist(), out_of_reach.tolist(), strict=True)
     ]
-    return tuple(TunedLabel(*row) for row in zip(*columns, words, strict=True))
+    return tuple(TunedLabel(*row) for row in zip(scored.labels, positives, values.tolist(), *f1, words, strict=True))
 
 
 def _notes(scored: ScoredPictures, final: _Fit, objective: Objective, min_positives: int) -> list[str]:
-    """Say which labels were not fitted on their own."""
+    """Say which labels were not fitted on their own, or why no thresholds were chosen."""
+    if final.thresholds is None:
+        return ["The model names the surest label of each picture, so that no thresholds were chosen."]
     common = f"the threshold that is best for all labels together, {final.thresholds.common:.3g}"
     cases = (
         (final.thresholds.too_rare, f"fewer than {min_positives} pictures, and got {common}"),

@@ -130,7 +130,9 @@ def _notes(evaluation: Evaluation) -> Iterator[Part]:
             f"{some(few)}.",
             kind="note",
         )
-    if not evaluation.has_thresholds:
+    if evaluation.single_label:
+        yield Note("The model names one label of each picture: the one with the highest score counts as predicted.")
+    elif not evaluation.has_thresholds:
         yield Note("The model brought no thresholds of its own: a score of 50 % or more counts as predicted.")
     yield from (Note(note) for note in evaluation.notes)
 
@@ -149,13 +151,16 @@ def _measures(evaluation: Evaluation) -> Iterator[Part]:
         if name.removesuffix("@3") not in _DECISIONS
     ]
     yield Table(["measure", "value", "95 % interval", "better", "what it says"], rows)
+    rule, words = (
+        ("top 1", "the highest score") if evaluation.single_label else ("thresholds", "what reaches its threshold")
+    )
     decisions: list[list[Cell]] = [
         [what, *(with_interval(evaluation.measures[f"{name}{suffix}"]) for name in _DECISIONS)]
-        for what, suffix in (("thresholds", ""), ("top 3", "@3"))
+        for what, suffix in ((rule, ""), ("top 3", "@3"))
     ]
     caption = (
         "Precision (P), recall (R) and F1 in per cent with 95 % intervals: means over labels (C) and over all labels "
-        "together (O), of what reaches its threshold, and of the three highest scores of each picture."
+        f"together (O), of {words}, and of the three highest scores of each picture."
     )
     yield Table(["predicted by", *_DECISIONS], decisions, caption=caption)
 

@@ -104,6 +104,6 @@ def picture_ratios(scored: ScoredPictures) -> dict[str, Ratio]:
         "subset_accuracy": Ratio((wrong == 0) & (known > 0), known > 0),
         "hamming_loss": Ratio(wrong, known),
     }
-    if scored.single_label:
+    if scored.has_one_label_each:
         ratios["top_1"] = Ratio(best_is_there, ones)
     return ratios

@@ -18,7 +18,7 @@ from torch import nn
 from manylabel.classifier import Classifier
 from manylabel.data import PictureDataset, PictureLoader, eval_transform
 from manylabel.errors import ConfigError
-from manylabel.recipes.building import build_classifier, build_loss, is_single_label
+from manylabel.recipes.building import build_classifier, build_loss, is_single_label, name_head
 from manylabel.recipes.loading import CachedSets, cache_sets, num_workers
 from manylabel.recipes.reporting import Reporter
 from manylabel.recipes.self_distillation.board import TeacherBoard
@@ -70,6 +70,7 @@ def self_distillation(
         TrainingError: Some teachers could not be trained; they are named, and the others are kept.
     """
     reporter = reporter or Reporter()
+    settings = name_head(settings, head)
     run = RunFolder.open(settings.out, resume=resume, overwrite=overwrite)
     run.describe(settings, command=reporter.command, resume=resume)
     if run.is_finished:
