@@ -1,5 +1,6 @@
 import pytest
 
+from manylabel.errors import DataError
 from manylabel.recipes import Finetune, LinearProbe, linear_probe
 from manylabel.recipes.planning import plan
 
@@ -29,3 +30,11 @@ def test_a_plan_is_told_in_words(quick, sets, kind, says_features):
     assert "GMACs for a picture" in text
     assert ("\nfeatures    about " in text) == says_features
     assert "\nin all      about " in text
+
+
+def test_a_plan_needs_a_picture_that_can_be_read(quick, tmp_path):
+    for name in ("cat/a.jpg", "cat/b.jpg", "dog/c.jpg", "dog/d.jpg"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    with pytest.raises(DataError, match=r"none of the first 2 pictures of .* can be read; see: manylabel data check"):
+        plan(LinearProbe(**{**quick, "data": f"folder:{tmp_path}", "val_fraction": 0.5}))

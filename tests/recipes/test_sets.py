@@ -48,6 +48,20 @@ def test_pictures_to_test_on_are_neither_trained_on_nor_judged_by(tmp_path, capl
     assert "left aside: test" in caplog.text
 
 
+def test_other_splits_are_not_trained_on_where_one_of_them_is_to_judge_by(tmp_path, caplog):
+    for split in ("train", "val", "test"):
+        for label in ("cat", "dog"):
+            (tmp_path / split / label).mkdir(parents=True)
+            (tmp_path / split / label / "a.jpg").touch()
+    with caplog.at_level(logging.WARNING, "manylabel"):
+        sets = open_sets(LinearProbe(data=f"folder:{tmp_path}", val=f"folder:{tmp_path},split=test"))
+    assert [sets.train.pictures.name(index) for index in range(len(sets.train))] == [
+        "train/cat/a.jpg",
+        "train/dog/a.jpg",
+    ]
+    assert "trained on is its split train; left aside: val, test" in caplog.text
+
+
 def test_a_limit_makes_both_parts_small():
     assert sizes(data="scenes:40", limit=5) == (5, 5)
 

@@ -52,7 +52,7 @@ def open_sets(settings: RecipeSettings) -> TrainAndVal:
 
     What to judge by is, in this order: `val`; the data's own split whose name begins with "val", beside one that
     begins with "train"; a held-out share of the pictures, stratified over the labels: of the one split that begins
-    with "train", if there is one, else of all.
+    with "train", if there is one, else of all. Where `val` is given, that one split is what is trained on, too.
 
     Args:
         settings: Those of a recipe.
@@ -65,7 +65,7 @@ def open_sets(settings: RecipeSettings) -> TrainAndVal:
     """
     data = load(settings.data)
     if settings.val is not None:
-        train, val = data, load(settings.val)
+        train, val = _train_split(data), load(settings.val)
     elif (names := _own_splits(data)) is not None:
         train, val = data.split(names[0]), data.split(names[1])
     else:
@@ -84,6 +84,17 @@ def trained_sets(settings: RecipeSettings, sets: TrainAndVal) -> TrainAndVal:
         sets: All pictures, with all labels.
     """
     return TrainAndVal(settings.train_part(sets.train), sets.val)
+
+
+def _train_split(data: PictureDataset) -> PictureDataset:
+    """Return the data's own split to train on, if it is plain which it is, else all."""
+    names = [name for name, members in data.splits.items() if len(members)]
+    train = [name for name in names if name.startswith("train")]
+    if len(train) != 1:
+        return data
+    if aside := ", ".join(name for name in names if name not in train):
+        logger.warning("%s: trained on is its split %s; left aside: %s", data.name, train[0], aside)
+    return data.split(train[0])
 
 
 def _own_splits(data: PictureDataset) -> tuple[str, str] | None:
