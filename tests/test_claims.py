@@ -102,5 +102,5 @@ def test_the_page_is_that_of_the_results():
 def test_a_page_has_a_row_for_each_claim_and_names_each_command_once():
     row = {"number": 2, "text": "t", "paper": "p", "ours": "VOC: 1", "verdict": "holds", "command": "make it"}
     text = page({"about": "About.", "rows": [row, {**row, "ours": "COCO: 2"}], "missing": []})
-    assert "| 2 | t | p | VOC: 1<br>COCO: 2 | **holds**<br>**holds** | a<br>a |" in text
+    assert "| 2 | t | p | VOC: 1: **holds** (a)<br>COCO: 2: **holds** (a) |" in text
     assert text.count("`make it`") == 1
