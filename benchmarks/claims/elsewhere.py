@@ -17,6 +17,7 @@ from manylabel.explain import expert_load
 RESULTS = Path(__file__).parents[1] / "results"
 COCO = "coco:coco/annotations/instances_train2014.json,images=coco/train2014,val_fraction=0.5"
 USUAL = {
+    "variants": ["base", "SD", "CGPD", "DGPD", "CPSD", "random"],
     "head": "linear",
     "head_settings": "{}",
     "seeds": [0, 1, 2, 3, 4],
@@ -166,6 +167,7 @@ def distilled(results: Mapping[str, Any]) -> str:
     wanted = (
         "data",
         "val",
+        "variants",
         "head",
         "head_settings",
         "seeds",
