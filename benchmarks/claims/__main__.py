@@ -76,11 +76,15 @@ def open_places(options: argparse.Namespace) -> dict[str, Place]:
     limit = 1500 if options.quick else None
     seeds, more = ([0], []) if options.quick else (options.seeds, options.more_seeds)
     places = {}
-    for name, data, val in (("VOC", f"voc:{options.voc},split=train", None), ("COCO", options.coco, options.coco_val)):
-        if data is not None and not (options.quick and name == "COCO"):
+    for name, data, val in (
+        ("VOC", f"voc:{options.voc},split=train", None),
+        ("COCO", options.coco, options.coco_val),
+        ("small COCO", options.small_coco, options.small_coco_val),
+    ):
+        if data is not None and not (options.quick and "COCO" in name):
             settings = {"data": data, "val": val, "limit": limit, **(QUICK if options.quick else {})}
             sets = open_sets(LinearProbe(data=data, val=val, limit=limit))
-            places[name] = Place(settings, sets, options.runs / name.lower(), seeds, more)
+            places[name] = Place(settings, sets, options.runs / name.lower().replace(" ", "_"), seeds, more)
     voc = places["VOC"]
     alone = TrainAndVal(*(with_one_label(dataset) for dataset in (voc.sets.train, voc.sets.val)))
     places["VOC, one label"] = replace(
@@ -119,7 +123,7 @@ def judge(
                 claim.paper,
                 f"{name}: {difference} {claim.measure}, {num_seeds} seed{'s' if num_seeds > 1 else ''}",
                 verdict(difference, claim.kind, claim.margin),
-                f"python -m benchmarks.claims {'$VOC $COCO' if name == 'COCO' else '$VOC'} --only {claim.number}",
+                f"python -m benchmarks.claims {'$VOC $COCO' if 'COCO' in name else '$VOC'} --only {claim.number}",
             )
         )
     return rows, missing
@@ -173,6 +177,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--voc", required=True, help="the folder VOC2012")
     parser.add_argument("--coco", help="data spec of COCO pictures to train on")
     parser.add_argument("--coco-val", help="data spec of COCO pictures to judge by")
+    parser.add_argument("--small-coco", help="the same of fewer pictures, for what takes longer")
+    parser.add_argument("--small-coco-val")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--more-seeds", type=int, nargs="*", default=[3, 4], help="where the first cannot tell")
     parser.add_argument("--only", type=int, nargs="+", help="numbers of claims")

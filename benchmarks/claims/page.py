@@ -38,7 +38,8 @@ In the commands, where the data are:
 ```bash
 VOC="--voc VOCdevkit/VOC2012"
 C={coco}
-COCO="--coco $C,part=train,limit=2000 --coco-val $C,part=val,limit=4000"
+COCO="--coco $C,part=train,limit=10000 --coco-val $C,part=val,limit=5000"
+COCO="$COCO --small-coco $C,part=train,limit=2000 --small-coco-val $C,part=val,limit=4000"
 ```
 
 Claims 7, 8, 15 and what is distilled in 17 are read from `benchmarks/results/` (`zero_shot_*`, `distilled_*` and
