@@ -48,8 +48,8 @@ Claims 7, 8, 15 and what is distilled in 17 are read from `benchmarks/results/` 
 """
 
 MISSING = """A run on COCO takes 3 to 7 minutes of one core for each arm and seed, a pass of its pictures for another
-block of Representation Mixup as long again; there was no time for these. `python -m benchmarks.claims $VOC $COCO --only
-NUMBER` trains what is missing."""
+block of Representation Mixup as long again; there was no time for what is not trained yet. `python -m benchmarks.claims
+$VOC $COCO --only NUMBER` goes on with it."""
 
 
 def page(results: dict[str, Any]) -> str:
