@@ -56,7 +56,7 @@ def page(results: dict[str, Any]) -> str:
     """Return the page."""
     rows = results["rows"]
     counted = Counter(each["verdict"] for each in rows)
-    counts = ", ".join(f"{number} {verdict}" for verdict, number in counted.most_common())
+    counts = ", ".join(f"{verdict}: {number}" for verdict, number in counted.most_common())
     parts = [HEAD.format(coco=COCO, about=results["about"], counts=f"Of {len(rows)} tests: {counts}.")]
     for paper, numbers in PAPERS.items():
         of_paper = [each for each in rows if each["number"] in numbers]
