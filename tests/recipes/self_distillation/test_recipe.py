@@ -210,7 +210,7 @@ def test_batches_of_features_say_which_view_they_are(sets, quick, tmp_path):
 def test_teachers_are_heard_on_their_own_pictures_though_some_are_bad(brief, sets, tmp_path, monkeypatch):
     good = sets.train.pictures
     names = [good.name(index) for index in range(len(good))]
-    load = lambda index: b"no picture" if index == 1 else good[index]  # noqa: E731
+    load = lambda index: b"no picture" if index == 1 else good[index]  # noqa: E731 (a line says it)
     train = replace(sets.train, pictures=LazyBytes(names, load=load), splits={}, name="one is bad")
     monkeypatch.setattr(loading, "cache_features", partial(loading.cache_features, max_bad_share=0.5))
     heard, real = [], recipe_module.Hearing
