@@ -66,6 +66,7 @@ AS_MIXUP = {
 # Hybrid sharing breaks at the usual learning rate; what it is compared with trains alike.
 AS_SHARING = {"epochs": 12, "weight_decay": 0.01, "feature_dropout": 0.0, "learning_rate": 5e-4}
 NARROW = {"width": 128, "feedforward": 256}
+WATCHED = 200
 
 
 def sharing(name: str, **head: object) -> Arm:
@@ -111,14 +112,18 @@ def arm_named(name: str, num_labels: int) -> Arm:
 
 
 def train(arm: Arm, data: Mapping[str, Any], sets: TrainAndVal, folder: Path, seeds: Sequence[int]) -> list[Path]:
-    """Train an arm for each seed, where that is still to do, and return the folders of the models."""
+    """Train an arm for each seed, where that is still to do, and return the folders of the models.
+
+    Only some pictures are looked at after each epoch, which changes no weight; `scores` judges by all.
+    """
+    watched = TrainAndVal(sets.train, sets.val.subset(range(min(WATCHED, len(sets.val)))))
     found = []
     for seed in seeds:
         out = folder / f"{arm.name}-{seed}"
         known = {name: value for name, value in data.items() if name in arm.recipe.__dataclass_fields__}
         settings = arm.recipe(**{**arm.settings, **known}, seed=seed, out=out, logger="none")
         run = representation_mixup if isinstance(settings, RepresentationMixup) else linear_probe
-        found.append(run(settings, sets=sets, resume=True).model)
+        found.append(run(settings, sets=watched, resume=True).model)
     return found
 
 
