@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import polars as pl
 import pytest
@@ -45,20 +47,23 @@ def test_the_truth_comes_from_the_data_set(tmp_path, dataset, scored):
 
 
 def test_npz_keeps_thresholds(tmp_path, dataset, scored):
-    from dataclasses import replace
-
     save_scores(replace(scored, thresholds=(0.25, 0.75)), tmp_path / "scores.npz")
     assert read_scores(tmp_path / "scores.npz", dataset).thresholds == (0.25, 0.75)
 
 
 def test_of_data_with_one_label_each_the_surest_counts_unless_the_file_has_thresholds(tmp_path, dataset, scored):
-    from dataclasses import replace
-
     single = replace(dataset, single_label=True)
-    save_scores(scored, tmp_path / "plain.npz")
-    assert read_scores(tmp_path / "plain.npz", single).predicted.int().tolist() == [[0, 1], [0, 1], [0, 1]]
+    save_scores(scored, tmp_path / "plain.csv")
+    assert read_scores(tmp_path / "plain.csv", single).predicted.int().tolist() == [[0, 1], [0, 1], [0, 1]]
     save_scores(replace(scored, thresholds=(0.1, 0.5)), tmp_path / "tuned.npz")
     assert read_scores(tmp_path / "tuned.npz", single).predicted.int().tolist() == [[1, 0], [1, 1], [0, 1]]
+
+
+@pytest.mark.parametrize("names_one", [True, False])
+def test_npz_says_whether_the_model_names_one_label_whatever_the_data_have(tmp_path, dataset, scored, names_one):
+    save_scores(replace(scored, single_label=names_one), tmp_path / "scores.npz")
+    for data in (dataset, replace(dataset, single_label=not names_one)):
+        assert read_scores(tmp_path / "scores.npz", data).single_label is names_one
 
 
 def test_a_long_table_in_any_order_is_read(tmp_path, dataset):

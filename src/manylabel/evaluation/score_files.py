@@ -1,7 +1,8 @@
 """Files of scores: CSV, Parquet and npz, so that models of other libraries can be judged and runs compared later.
 
 A table is long, with the columns picture, label and score, or wide, with a column of pictures and one for each label.
-An npz file holds the arrays ``scores`` ``[N, L]``, ``pictures`` and ``labels``, and if need be ``thresholds``.
+An npz file holds the arrays ``scores`` ``[N, L]``, ``pictures`` and ``labels``, and if need be ``thresholds`` and
+``single_label``: whether the model names exactly one label of each picture.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -40,6 +42,7 @@ class _ScoreTable:
     labels: list[str]
     scores: NDArray[np.float32]
     thresholds: tuple[float, ...] | None = None
+    single_label: bool | None = None
 
 
 def read_scores(
@@ -102,15 +105,22 @@ def read_scores(
         indices,
         torch.from_numpy(scores),
         thresholds=None if found.thresholds is None else tuple(found.thresholds[column] for column in match.columns),
-        single_label=dataset.single_label and found.thresholds is None,  # a file does not say what its model is
+        single_label=_names_one(found, dataset),
         model=name,
         bad=bad,
         notes=match.notes,
     )
 
 
+def _names_one(found: _ScoreTable, dataset: PictureDataset) -> bool:
+    """Return whether the model names one label of each picture; where the file does not say so, as the data have it."""
+    if found.single_label is None:
+        return dataset.single_label and found.thresholds is None
+    return found.single_label
+
+
 def save_scores(scored: ScoredPictures, path: str | Path, *, overwrite: bool = False) -> Path:
-    """Write scores to a file that `read_scores` reads; tables are wide, and thresholds are kept only in npz.
+    """Write scores to a file that `read_scores` reads; tables are wide, only npz keeps what chooses tags.
 
     Args:
         scored: The scores.
@@ -147,13 +157,15 @@ def save_scores(scored: ScoredPictures, path: str | Path, *, overwrite: bool = F
 
 
 def _write_npz(scored: ScoredPictures, path: Path) -> None:
-    scores = scored.scores.numpy()
-    pictures, labels = np.array(scored.names, dtype=str), np.array(scored.labels.names, dtype=str)
-    if scored.thresholds is None:
-        np.savez_compressed(path, scores=scores, pictures=pictures, labels=labels)
-    else:
-        limits = np.array(scored.thresholds)
-        np.savez_compressed(path, scores=scores, pictures=pictures, labels=labels, thresholds=limits)
+    arrays: dict[str, Any] = {
+        "scores": scored.scores.numpy(),
+        "pictures": np.array(scored.names, dtype=str),
+        "labels": np.array(scored.labels.names, dtype=str),
+        "single_label": np.array(scored.single_label),
+    }
+    if scored.thresholds is not None:
+        arrays["thresholds"] = np.array(scored.thresholds)
+    np.savez_compressed(path, **arrays)
 
 
 def _read_npz(path: Path) -> _ScoreTable:
@@ -171,7 +183,10 @@ def _read_npz(path: Path) -> _ScoreTable:
         expected = [len(pictures), len(labels)]
         raise DataError(f"scores in {path} must be [pictures, labels] = {expected}, got {list(scores.shape)}")
     thresholds = tuple(map(float, content["thresholds"])) if "thresholds" in content else None
-    return _ScoreTable(list(map(str, pictures)), list(map(str, labels)), scores.astype(np.float32), thresholds)
+    single_label = bool(content["single_label"]) if "single_label" in content else None
+    return _ScoreTable(
+        list(map(str, pictures)), list(map(str, labels)), scores.astype(np.float32), thresholds, single_label
+    )
 
 
 def _read_frame(frame: pl.DataFrame, path: Path) -> _ScoreTable:

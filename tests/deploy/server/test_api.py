@@ -1,11 +1,13 @@
 """Questions over HTTP: tags, explanations, labels, and every way to ask wrongly."""
 
 import base64
+from dataclasses import replace
 
 import pytest
 from fastapi.testclient import TestClient
 from PIL import Image
 
+from colour_model import SPEC, write_colour_model
 from manylabel.classifier import Classifier
 from manylabel.deploy.server import ServedModel, ServerSettings, create_app
 from manylabel.explain import explain
@@ -133,9 +135,17 @@ def test_labels_say_what_the_model_can_do(colours, tiny):
         ("green", 0.5),
         ("blue", 0.9),
     ]
-    assert (answer["explains"], answer["new_labels"]) == (False, False)
+    assert (answer["explains"], answer["new_labels"], answer["single_label"]) == (False, False, False)
     assert answer["limits"]["body_bytes"] == ServerSettings().max_body_bytes
     assert tiny.get("/v1/labels").json()["explains"]
+
+
+def test_a_model_of_one_label_a_picture_has_no_thresholds_to_list(tmp_path):
+    path = write_colour_model(tmp_path / "colours.onnx", replace(SPEC, thresholds=None, single_label=True))
+    with TestClient(create_app(ServedModel.open(path))) as client:
+        answer = client.get("/v1/labels").json()
+    assert answer["single_label"]
+    assert [each["threshold"] for each in answer["labels"]] == [None] * 3
 
 
 def test_an_explanation_has_the_heat_that_explain_finds_and_a_picture(tiny, tiny_model):

@@ -1,6 +1,7 @@
 """The page in a real browser: uploads, the slider, heat maps, new tags, errors, a phone, the keyboard."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.wait import WebDriverWait
 
+from colour_model import SPEC, write_colour_model
 from manylabel import Classifier, heads
 from manylabel.classifier import TextVocabulary
 from manylabel.deploy.server import ServedModel, create_app
@@ -80,12 +82,27 @@ def test_several_pictures_get_tags_and_the_slider_chooses_them(page, pictures):
     assert texts(page, "article h2") == ["photo 0.jpg", "photo 1.jpg"]
     slide(page, 0)
     assert sorted(texts(page, "article:first-child .tag b")) == ["cat", "dog"]
-    assert text(page, "#threshold-shown") == "0 %"
+    assert text(page, "#threshold-shown") == "tags that reach 0 %"
     slide(page, 100)
     assert texts(page, ".tag b") == []
     assert "Likeliest:" in text(page, "article .hint")
     page.find_element(By.ID, "own").click()
-    assert text(page, "#threshold-shown") == "their own threshold"
+    assert text(page, "#threshold-shown") == "tags that reach their own threshold"
+
+
+def test_a_model_of_one_label_a_picture_shows_the_surest_whatever_its_score(browser, pictures, tmp_path):
+    one_label = replace(SPEC, thresholds=None, single_label=True)
+    model = ServedModel.open(write_colour_model(tmp_path / "colours.onnx", one_label))
+    Image.new("RGB", (40, 40), (90, 40, 40)).save(tmp_path / "dim.png")
+    with listening(create_app(model)) as (address, _):
+        open_page(browser, address)
+        upload(browser, tmp_path / "dim.png")
+        assert (texts(browser, ".tag b"), texts(browser, ".tag span")) == (["red"], ["35 %"])
+        assert (text(browser, "#threshold-shown"), text(browser, "#own")) == ("the surest tag", "Surest only")
+        slide(browser, 10)
+        assert len(texts(browser, ".tag b")) == 3
+        slide(browser, 50)
+        assert texts(browser, ".tag b") == []
 
 
 def test_the_tags_are_those_of_the_api(page, pictures, address):
@@ -188,7 +205,7 @@ def test_everything_is_reached_by_keyboard(page, pictures):
     page.switch_to.active_element.send_keys(Keys.ENTER)
     assert page.switch_to.active_element.get_attribute("aria-pressed") == "true"
     page.find_element(By.ID, "threshold").send_keys(Keys.ARROW_RIGHT)
-    assert text(page, "#threshold-shown") == "1 %"
+    assert text(page, "#threshold-shown") == "tags that reach 1 %"
 
 
 def test_fits_a_phone_follows_dark_mode_and_asks_nobody_else(page, pictures, address):

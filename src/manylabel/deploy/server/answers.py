@@ -1,5 +1,7 @@
 """The JSON that the server answers with."""
 
+from typing import Annotated
+
 from pydantic import BaseModel, ConfigDict, Field
 
 __all__ = [
@@ -69,7 +71,9 @@ class LabelAnswer(BaseModel):
 
     label: str = Field(examples=["cat"])
     display_name: str = Field(examples=["cat"])
-    threshold: float = Field(ge=0, le=1, description="The score from which on the label counts as present.")
+    threshold: Annotated[float, Field(ge=0, le=1)] | None = Field(
+        description="The score from which on the label counts as present; none where only the surest label counts."
+    )
 
 
 class LimitsAnswer(BaseModel):
@@ -89,6 +93,7 @@ class LabelsAnswer(BaseModel):
 
     model: str = Field(examples=["builtin:coco80"])
     labels: list[LabelAnswer]
+    single_label: bool = Field(description="Whether the model names one label of each picture, the surest.")
     new_labels: bool = Field(description="Whether the model takes labels that it was not trained on.")
     explains: bool = Field(description="Whether /v1/explain is there for this model.")
     limits: LimitsAnswer

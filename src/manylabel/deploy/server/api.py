@@ -68,6 +68,7 @@ class Api:
         return LabelsAnswer(
             model=model.name,
             labels=label_answers(model.predictor.spec),
+            single_label=model.predictor.spec.single_label,
             new_labels=model.takes_new_labels,
             explains=model.explains,
             limits=LimitsAnswer(

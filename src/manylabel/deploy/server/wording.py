@@ -31,14 +31,14 @@ def tag_answers(tags: Sequence[Tag], labels: LabelSpace) -> list[TagAnswer]:
 
 
 def label_answers(spec: InferenceSpec) -> list[LabelAnswer]:
-    """Return a model's labels with their thresholds, in its order.
+    """Return a model's labels with their thresholds, if thresholds choose its tags, in its order.
 
     Examples:
         >>> from manylabel.types import InputSpec
         >>> label_answers(InferenceSpec(LabelSpace(["cat"]), InputSpec()))
         [LabelAnswer(label='cat', display_name='cat', threshold=0.5)]
     """
-    limits = spec.thresholds or [0.5] * len(spec.labels)
+    limits = spec.thresholds or [None if spec.single_label else 0.5] * len(spec.labels)
     return [
         LabelAnswer(label=name, display_name=spec.labels.display(name), threshold=limit)
         for name, limit in zip(spec.labels, limits, strict=True)

@@ -101,6 +101,8 @@ async function work() {
 
 // --- tags
 
+const surestOnly = () => state.own && state.model?.single_label;
+
 function limitOf(label) {
   if (!state.own) return state.threshold;
   return state.model.thresholds.get(label) ?? 0.5;
@@ -113,7 +115,10 @@ function allTags(card) {
   return [...asked, ...tags].sort((a, b) => b.score - a.score);
 }
 
-const shownTags = (card) => allTags(card).filter((tag) => tag.score >= limitOf(tag.label));
+function shownTags(card) {
+  const tags = allTags(card);
+  return surestOnly() ? tags.slice(0, 1) : tags.filter((tag) => tag.score >= limitOf(tag.label));
+}
 
 function results() {
   return state.cards.map((card) => ({
@@ -218,7 +223,7 @@ function makeCard(file) {
 }
 
 function tagRow(card, tag) {
-  const bar = make("div", { className: "bar" }, make("i"), make("u"));
+  const bar = make("div", { className: "bar" }, make("i"), ...(surestOnly() ? [] : [make("u")]));
   bar.style.setProperty("--score", tag.score);
   bar.style.setProperty("--limit", limitOf(tag.label));
   const name = make("b", { textContent: tag.display_name });
@@ -265,7 +270,8 @@ function removeCards(cards) {
 function refresh() {
   document.body.classList.toggle("some", state.cards.length > 0);
   find("tools").hidden = !state.cards.length;
-  find("threshold-shown").textContent = state.own ? "their own threshold" : percent(state.threshold);
+  find("threshold-shown").textContent = surestOnly()
+    ? "the surest tag" : `tags that reach ${state.own ? "their own threshold" : percent(state.threshold)}`;
   find("own").setAttribute("aria-pressed", String(state.own));
 }
 
@@ -344,6 +350,7 @@ async function start() {
   say("");
   find("model").textContent = `${state.model.model} · ${state.model.labels.length.toLocaleString("en")} labels`;
   find("new-tags").hidden = !state.model.new_labels;
+  if (surestOnly()) Object.assign(find("own"), { textContent: "Surest only", title: "Each picture has one tag" });
   showKnown();
   enqueue(state.cards);
 }
