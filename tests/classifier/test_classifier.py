@@ -152,7 +152,7 @@ def test_a_small_folder_names_its_backbone_and_checks_its_weights(tmp_path, pict
     folder = model.save(tmp_path / "model", include_backbone=False)
     assert (folder / "model.safetensors").stat().st_size < 100_000
     assert torch.equal(Classifier.load(folder).predict(picture).scores, model.predict(picture).scores)
-    monkeypatch.setattr(classifier, "fingerprint", lambda _: "other")
+    monkeypatch.setattr(classifier, "fingerprint_weights", lambda _: "other")
     with pytest.raises(ModelFormatError, match="not those the model was trained with"):
         Classifier.load(folder)
 

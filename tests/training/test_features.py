@@ -14,7 +14,7 @@ from PIL import Image
 
 import manylabel.training.engine as engine_module
 import manylabel.training.feature_pass as feature_pass_module
-from manylabel.backbone import Backbone
+from manylabel.backbone import Backbone, fingerprint_weights
 from manylabel.data import PictureDataset, PictureLoader
 from manylabel.data.feature_store import list_stores
 from manylabel.data.sampling import class_aware_sampler
@@ -25,7 +25,6 @@ from manylabel.errors import BadPicturesError, CacheError, ConfigError, DataErro
 from manylabel.heads import LinearHead
 from manylabel.targets import Targets
 from manylabel.training import FeatureLoader, cache_features, plan_features
-from manylabel.training.fingerprint import fingerprint_weights
 from manylabel.training.onnx_backbone import OnnxBackbone, export_path, relative_difference
 from manylabel.types import InputSpec, LabelSpace
 

@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor, nn
 
-from manylabel.backbone import Backbone
+from manylabel.backbone import Backbone, fingerprint_weights
 from manylabel.classifier.calibration import ScoreCalibration
 from manylabel.classifier.hub import find_model, upload_model
 from manylabel.classifier.model_folder import SavedModel, read_model, write_model
-from manylabel.classifier.settings import build_head, describe_head, fingerprint, head_class, stages_of
+from manylabel.classifier.settings import build_head, describe_head, head_class, stages_of
 from manylabel.classifier.vocabulary import TextVocabulary, label_bias, merge_labels, require_open, vectors_of
 from manylabel.data import eval_transform
 from manylabel.decode import decode, to_rgb
@@ -302,7 +302,7 @@ class Classifier(nn.Module):
                 "frozen": self.backbone.frozen,
                 "stages": self.backbone.stages,
                 "image_size": self.backbone.image_size,
-                "fingerprint": None if include_backbone else fingerprint(self.backbone),
+                "fingerprint": None if include_backbone else fingerprint_weights(self.backbone),
             },
             "head": describe_head(self.head),
             "input": asdict(self.input_spec),
@@ -379,7 +379,7 @@ def _build(kind: type[Classifier], saved: SavedModel, head: type[nn.Module] | No
     body = dict(config["backbone"])
     expected = body.pop("fingerprint")
     backbone = Backbone(**body, pretrained=expected is not None)
-    if expected is not None and fingerprint(backbone) != expected:
+    if expected is not None and fingerprint_weights(backbone) != expected:
         raise ModelFormatError(
             f"the weights of {backbone.name} on this machine are not those the model was trained with; "
             "save the model again with include_backbone=True where it was made"

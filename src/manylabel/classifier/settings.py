@@ -3,7 +3,6 @@
 Every module keeps each argument of its constructor under the argument's own name, so its settings can be read from it.
 """
 
-import hashlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -14,7 +13,7 @@ from manylabel.backbone import Backbone
 from manylabel.errors import ConfigError, ModelFormatError, list_choices
 from manylabel.heads import HEADS
 
-__all__ = ["build_head", "describe_head", "fingerprint", "head_class", "settings_of", "stages_of"]
+__all__ = ["build_head", "describe_head", "head_class", "settings_of", "stages_of"]
 
 
 def settings_of(module: nn.Module) -> dict[str, Any]:
@@ -102,12 +101,3 @@ def head_class(name: str, given: type[nn.Module] | None) -> type[nn.Module]:
         wanted = name.partition(":")[2]
         raise ModelFormatError(f"the model has a head of its own, {name}, but {got}; import it and pass head={wanted}")
     return given
-
-
-def fingerprint(module: nn.Module) -> str:
-    """Return a hash of all weights, so that a model saved without its backbone can tell it again."""
-    digest = hashlib.sha256()
-    for name, tensor in sorted(module.state_dict().items()):
-        digest.update(name.encode())
-        digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
-    return digest.hexdigest()

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from manylabel.backbone import Backbone
+from manylabel.backbone import Backbone, fingerprint_weights
 from manylabel.data.dataset import PictureDataset
 from manylabel.data.feature_store import (
     EXPORTS,
@@ -34,7 +34,6 @@ from manylabel.training.cached_features import CachedFeatures
 from manylabel.training.engine import Engine
 from manylabel.training.feature_pass import FeaturePass, pool
 from manylabel.training.feature_progress import FeatureProgress, Meter
-from manylabel.training.fingerprint import fingerprint_weights
 from manylabel.types import BadPicture, InputSpec
 
 __all__ = ["FeaturePlan", "cache_features", "plan_features"]

@@ -13,10 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from manylabel.backbone import Backbone
+from manylabel.backbone import Backbone, fingerprint_weights
 from manylabel.extras import require
 from manylabel.onnx_files import open_session, write_onnx
-from manylabel.training.fingerprint import fingerprint_weights
 
 __all__ = ["OnnxBackbone", "relative_difference"]
 

@@ -4,7 +4,7 @@ import hashlib
 
 import torch
 
-from manylabel.backbone import Backbone
+from manylabel.backbone.backbone import Backbone
 
 __all__ = ["fingerprint_weights"]
 
