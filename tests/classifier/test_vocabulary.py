@@ -80,6 +80,14 @@ def test_a_trained_label_keeps_its_score_beside_new_ones(head, encoder):
     assert encoder.calls == [["tram"]]
 
 
+@pytest.mark.parametrize(("head", "kept"), [(heads.MLDecoder, True), (heads.ConvexCombinationHead, False)])
+def test_thresholds_go_along_unless_the_head_scores_in_another_way(head, kept, encoder, caplog):
+    model = make(head)
+    model.thresholds = [0.2] * len(model.labels)
+    assert model.with_labels(["dog", "tram"]).thresholds == ((0.2, 0.5) if kept else None)
+    assert ("thresholds and calibration are left out" in caplog.text) is not kept
+
+
 def test_trained_labels_alone_need_no_encoder(encoder):
     assert make().predict(PICTURE, labels=["dog", "bus"]).labels.names == ("dog", "/m/bus")
     assert not encoder.calls

@@ -14,7 +14,7 @@ from PIL import Image
 from torch.utils.data import DataLoader
 
 from manylabel.data.dataset import PictureDataset
-from manylabel.data.loading import DecodedPictures, PictureLoader, collate
+from manylabel.data.loading import DecodedPictures, PictureLoader, collate, most_bad
 from manylabel.data.sampling import class_aware_sampler
 from manylabel.data.sources import Files, LazyBytes
 from manylabel.data.transforms import eval_transform, train_transform, views_transform
@@ -194,6 +194,11 @@ def test_an_interrupted_pass_does_not_change_the_next_one():
     _, loader = augmented(dataset, epochs=0, shuffle=True, num_workers=2)
     next(iter(loader))
     assert same([(batch.indices, batch.images) for batch in loader], whole[1])
+
+
+def test_of_few_pictures_some_may_be_bad():
+    assert [most_bad(number, 0.01) for number in (5, 10, 80, 400, 2000)] == [0.05, 1, 5, 5, 20]
+    assert most_bad(80, 0) == 0
 
 
 def test_loading_leaves_the_random_state_alone():

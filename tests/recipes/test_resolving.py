@@ -29,6 +29,14 @@ def test_another_head_forgets_the_settings_of_the_one_before(tmp_path):
     assert resolve(PROBE, {"head": "linear"}, file=file).head_settings == {}
 
 
+def test_another_head_forgets_the_rate_that_was_filled_in_for_the_one_before(tmp_path):
+    file = tmp_path / "config.yaml"
+    file.write_text("data: scenes:10\nhead: ml_decoder\nlearning_rate: 0.002\n")
+    assert resolve(PROBE, {"head": "hybrid_sharing"}, file=file).learning_rate == 5e-4
+    assert resolve(PROBE, {"head": "hybrid_sharing", "learning_rate": "0.01"}, file=file).learning_rate == 0.01
+    assert resolve(PROBE, {"epochs": "1"}, file=file).learning_rate == 0.002
+
+
 def test_a_default_of_a_recipe_is_kept_beside_a_flag():
     settings = resolve(RECIPES["representation_mixup"], {"data": "x", "head.summary": "tokens"})
     assert settings.head_settings == {"stages": [0, -1], "summary": "tokens"}

@@ -62,6 +62,28 @@ def test_other_splits_are_not_trained_on_where_one_of_them_is_to_judge_by(tmp_pa
     assert "trained on is its split train; left aside: val, test" in caplog.text
 
 
+def split_table(folder, *splits):
+    """A table with four pictures of each split."""
+    rows = [f"{split}{number}.jpg,{'cat' if number % 2 else 'dog'},{split}" for split in splits for number in range(4)]
+    (folder / "labels.csv").write_text("\n".join(["picture,labels,split", *rows]))
+    for row in rows:
+        (folder / row.partition(",")[0]).touch()
+    return f"csv:{folder / 'labels.csv'},images={folder}"
+
+
+def test_splits_in_capitals_are_those_to_train_on_and_to_judge_by(tmp_path):
+    sets = open_sets(LinearProbe(data=split_table(tmp_path, "Train", "Val", "TEST")))
+    names = [part.pictures.name(index) for part in (sets.train, sets.val) for index in range(len(part))]
+    assert [name[:3] for name in names] == ["Tra"] * 4 + ["Val"] * 4
+
+
+def test_splits_of_which_it_is_not_plain_what_they_are_for_are_named(tmp_path, caplog):
+    with caplog.at_level(logging.WARNING, "manylabel"):
+        sets = open_sets(LinearProbe(data=split_table(tmp_path, "train1", "train2", "val")))
+    assert len(sets.train) + len(sets.val) == 12
+    assert "has the splits train1, train2, val, and it is not plain which to train on" in caplog.text
+
+
 def test_a_limit_makes_both_parts_small():
     assert sizes(data="scenes:40", limit=5) == (5, 5)
 

@@ -8,9 +8,10 @@ import torch
 
 from manylabel.classifier import Classifier
 from manylabel.errors import ConfigError
-from manylabel.recipes import RECIPES, ZeroShot, zero_shot
+from manylabel.recipes import RECIPES, TrainAndVal, ZeroShot, zero_shot
 from manylabel.recipes.new_label_bias import EVERYDAY
 from manylabel.recipes.planning import plan
+from manylabel.recipes.reporting import Reporter
 from manylabel.recipes.resolving import resolve
 
 PICTURE = np.full((64, 64, 3), 100, dtype=np.uint8)
@@ -48,6 +49,20 @@ def test_trains_judges_and_answers_for_new_labels(case, text, sets):
     assert found["bias"] == model.text.new_label_bias != 0
     mixed = model.predict(PICTURE, labels=["tram", found["unseen"][0], model.labels[0]])
     assert mixed.scores.shape == (1, 3)
+
+
+def test_unseen_labels_that_no_picture_to_judge_by_has_do_not_cost_the_model(text, sets):
+    rare = sets.train.labels[0]
+    without = sets.val.subset(sets.val.select_labels([rare]).targets.dense()[0][:, 0] == 0)
+    said = []
+    reporter = Reporter()
+    reporter.say = said.append
+    run = zero_shot(
+        ZeroShot(**text, head_settings=SMALL, unseen=rare), sets=TrainAndVal(sets.train, without), reporter=reporter
+    )
+    assert rare not in Classifier.load(run.model).labels
+    assert not (run.path / "zero_shot.json").exists()
+    assert f"no picture to judge by has one of the 1 labels, such as {rare}" in "".join(said)
 
 
 def test_all_labels_can_be_seen_and_the_bias_comes_from_everyday_things(text, sets):

@@ -1,7 +1,8 @@
 import pytest
 
-from manylabel.errors import ConfigError
-from manylabel.recipes import Finetune, RepresentationMixup, ZeroShot
+from manylabel.errors import ConfigError, DataError
+from manylabel.recipes import Finetune, LinearProbe, RepresentationMixup, ZeroShot
+from manylabel.recipes.sets import sets_of_run
 from manylabel.runs import Run, differences, find_runs
 from manylabel.training import RunFolder
 from tiny_runs import make_run
@@ -21,6 +22,22 @@ def test_a_run_opens_the_pictures_it_held_out(tmp_path):
     make_run(tmp_path / "run", finished=False)
     sets = Run.read(tmp_path / "run").sets
     assert (len(sets.train), len(sets.val)) == (24, 6)
+
+
+def test_pictures_that_came_since_are_told_instead_of_judging_by_what_was_trained_on(tmp_path):
+    rows = [f"{number}.jpg,{'cat' if number % 2 else 'dog'}" for number in range(30)]
+    for number in range(30):
+        (tmp_path / f"{number}.jpg").touch()
+    table = tmp_path / "labels.csv"
+    table.write_text("\n".join(["picture,labels", *rows[:20]]))
+    settings = LinearProbe(data=f"csv:{table},images={tmp_path}", out=tmp_path / "run")
+    folder = RunFolder.open(settings.out)
+    folder.describe(settings, command="")
+    first = sets_of_run(settings, None, folder)
+    assert len(Run.read(settings.out).sets.val) == len(first.val) == 4
+    table.write_text("\n".join(["picture,labels", *rows]))
+    with pytest.raises(DataError, match=r"\(16 to train on and 4 to judge by, now 24 and 6\).*manylabel evaluate"):
+        _ = Run.read(settings.out).sets
 
 
 def test_the_pictures_have_the_labels_that_were_trained_on(tmp_path):
@@ -57,6 +74,7 @@ def test_runs_are_found_below_a_folder_newest_first(tmp_path):
         run = make_run(tmp_path / name, finished=name == "c")
         os.utime(run.path / "config.yaml", (number, number))
     (tmp_path / "strange").mkdir()
+    make_run(tmp_path / "c/teachers/co-01", finished=False)
     assert [run.name for run in find_runs(tmp_path)] == ["c", "b", "a"]
 
 

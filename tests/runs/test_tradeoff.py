@@ -3,8 +3,9 @@ from typer.testing import CliRunner
 
 from manylabel.cli.main import app
 from manylabel.cost import count_macs
-from manylabel.runs import Run, draw_tradeoff, measure_tradeoff
-from tiny_runs import make_run
+from manylabel.data import load
+from manylabel.runs import Run, draw_tradeoff, find_runs, measure_tradeoff
+from tiny_runs import SPEC, make_model, make_run
 
 
 @pytest.fixture(scope="module")
@@ -31,6 +32,15 @@ def test_macs_stand_beside_what_was_reached(root):
     assert points[0].cost == pytest.approx(macs / 1e9)
     [axes] = draw_tradeoff(points).drawing.axes
     assert sorted(text.get_text() for text in axes.texts) == ["csra", "linear"]
+
+
+def test_a_run_that_cannot_be_loaded_is_left_out_and_the_head_is_that_of_the_model(root, tmp_path, caplog):
+    make_run(tmp_path / "broken")
+    (tmp_path / "broken/model/config.json").write_text("{}")
+    make_run(tmp_path / "started", head="ml_decoder").save(make_model("linear", labels=load(SPEC).labels))
+    points = measure_tradeoff(find_runs(tmp_path))
+    assert [(point.run, point.head) for point in points] == [("started", "linear")]
+    assert "broken is left out" in caplog.text
 
 
 def test_time_is_measured_where_asked_for(root):

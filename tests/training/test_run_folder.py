@@ -42,6 +42,15 @@ def test_resuming_with_other_settings_is_refused_and_says_which(tmp_path):
     run.describe(tiny_settings(workers=3, checkpoint_minutes=1.0), command="", resume=True)
 
 
+def test_a_run_goes_on_with_the_pictures_it_began_with(tmp_path):
+    run = RunFolder.open(tmp_path / "run")
+    run.remember_pictures({"train": 8, "val": 2, "fingerprint": "a"})
+    run.remember_pictures({"train": 8, "val": 2, "fingerprint": "a"})
+    assert run.pictures == {"train": 8, "val": 2, "fingerprint": "a"}
+    with pytest.raises(ConfigError, match=r"changed since it began: train 8, .* then, train 9, .* now; .*--out"):
+        run.remember_pictures({"train": 9, "val": 2, "fingerprint": "b"})
+
+
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write everywhere")
 def test_a_folder_that_cannot_be_written_to_is_told_at_the_start(tmp_path):
     (tmp_path / "locked").mkdir(mode=0o500)

@@ -222,7 +222,8 @@ class Classifier(nn.Module):
             encoder: What encodes new labels, instead of the encoder that the model names.
 
         Returns:
-            The classifier; it shares the backbone with this one. New labels have a threshold of 0.5.
+            The classifier; it shares the backbone with this one. New labels have a threshold of 0.5, as have all where
+            the head scores in another way then, as that of ConSE does.
 
         Raises:
             ConfigError: The model was trained without text queries.
@@ -243,14 +244,18 @@ class Classifier(nn.Module):
         head, known, text = require_open(self.head, self.text, self.labels)
         wanted = merge_labels(self.labels, labels)
         vectors = vectors_of(wanted, known=self.labels, vectors=known, text=text, encoder=encoder)
-        limits = None if self.thresholds is None else dict(zip(self.labels, self.thresholds, strict=True))
+        asked, limits, calibration = head.with_text(vectors), self.thresholds, self.calibration
+        if (limits or calibration) and getattr(asked, "num_trained", None) != getattr(head, "num_trained", None):
+            logger.warning("thresholds and calibration are left out: with other labels this head scores in another way")
+            limits = calibration = None
+        own = None if limits is None else dict(zip(self.labels, limits, strict=True))
         other = Classifier(
             self.backbone,
-            head.with_text(vectors),
+            asked,
             wanted,
             single_label=self.single_label,
-            thresholds=None if limits is None else [limits.get(name, 0.5) for name in wanted],
-            calibration=None if self.calibration is None else self.calibration.for_labels(self.labels, wanted),
+            thresholds=None if own is None else [own.get(name, 0.5) for name in wanted],
+            calibration=None if calibration is None else calibration.for_labels(self.labels, wanted),
             input_spec=self.input_spec,
             text=text,
         )

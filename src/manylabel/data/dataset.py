@@ -79,6 +79,17 @@ class PictureDataset:
             splits={name: np.flatnonzero(np.isin(chosen, members)) for name, members in self.splits.items()},
         )
 
+    def splits_like(self, beginning: str) -> list[str]:
+        """Return the names of the splits with pictures that begin so, in capitals or not.
+
+        Examples:
+            >>> from manylabel.data import scenes
+            >>> scenes(10).splits_like("Val")
+            ['val']
+        """
+        found = (name for name, members in self.splits.items() if len(members))
+        return [name for name in found if name.lower().startswith(beginning.lower())]
+
     def split(self, name: str) -> PictureDataset:
         """Return the pictures of one named split.
 

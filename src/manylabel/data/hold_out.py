@@ -69,7 +69,7 @@ def hold_out(
 def _to_divide(dataset: PictureDataset) -> tuple[NDArray[np.int64], dict[str, NDArray[np.int64]]]:
     """Return the positions of the pictures to hold out from, and the splits that stay as they are."""
     splits = {name: members for name, members in dataset.splits.items() if len(members)}
-    train = [name for name in splits if name.startswith("train")]
-    if len(train) != 1 or any(name.startswith("val") for name in splits):
+    train = dataset.splits_like("train")
+    if len(train) != 1 or dataset.splits_like("val"):
         return np.arange(len(dataset)), {}
     return np.sort(splits[train[0]]), {name: members for name, members in splits.items() if name != train[0]}

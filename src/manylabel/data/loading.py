@@ -29,6 +29,7 @@ __all__ = [
     "Sample",
     "collate",
     "explained_worker_deaths",
+    "most_bad",
     "too_many_bad",
 ]
 
@@ -144,7 +145,7 @@ class PictureLoader(DataLoader[Any]):
         num_workers: Processes that decode, beside the main one; 0 decodes in the main one.
         on_bad: What to do about bad pictures: ``"skip"`` them, ``"raise"`` the first as `PictureError`, or
             ``"stop_above_share"``: skip, until there are too many.
-        max_bad_share: The share of the data set that may be bad with ``"stop_above_share"``.
+        max_bad_share: The share of the data set that may be bad with ``"stop_above_share"``; see `most_bad`.
         seed: Fixes order and augmentation.
         pin_memory: Whether batches come in page-locked memory, from where they reach a GPU faster.
 
@@ -236,7 +237,8 @@ class PictureLoader(DataLoader[Any]):
             self._bad.setdefault(picture.index, picture)
         if bad and self.on_bad == "raise":
             raise PictureError(bad[0].name, bad[0].reason)
-        if bad and self.on_bad == "stop_above_share" and len(self._bad) > self.max_bad_share * self._num_pictures:
+        most = most_bad(self._num_pictures, self.max_bad_share)
+        if bad and self.on_bad == "stop_above_share" and len(self._bad) > most:
             raise too_many_bad(self.bad, num_pictures=self._num_pictures, max_bad_share=self.max_bad_share)
 
 
@@ -262,6 +264,17 @@ def explained_worker_deaths(loader: DataLoader[Any]) -> Iterator[None]:
         ) from error
 
 
+def most_bad(num_pictures: int, max_bad_share: float) -> float:
+    """Return how many pictures may be bad: a share; of few pictures a tenth, up to five, unless none may be.
+
+    Examples:
+        >>> most_bad(10_000, 0.01), most_bad(80, 0.01), most_bad(20, 0.01), most_bad(80, 0.0)
+        (100.0, 5, 2, 0.0)
+    """
+    share = max_bad_share * num_pictures
+    return max(share, min(5, num_pictures // 10)) if max_bad_share else share
+
+
 def too_many_bad(
     bad: Sequence[BadPicture], *, num_pictures: int, max_bad_share: float, at_most: int = 20
 ) -> BadPicturesError:
@@ -275,12 +288,13 @@ def too_many_bad(
 
     Examples:
         >>> print(too_many_bad([BadPicture(0, "a.jpg", "it is empty")], num_pictures=2, max_bad_share=0.1))
-        1 of 2 pictures cannot be read so far, more than max_bad_share=0.1 allows; mend or remove them, or raise ...:
+        1 of 2 pictures cannot be read so far, more than max_bad_share=0.1 allows; mend or remove them ...:
           'a.jpg': it is empty
     """
     lines = [
         f"{len(bad)} of {num_pictures} pictures cannot be read so far, more than "
-        f"max_bad_share={max_bad_share} allows; mend or remove them, or raise max_bad_share:",
+        f"max_bad_share={max_bad_share} allows; mend or remove them ('manylabel data check' finds all), or in Python "
+        "raise max_bad_share:",
         *(f"  {picture.name!r}: {picture.reason}" for picture in bad[:at_most]),
     ]
     if len(bad) > at_most:

@@ -151,7 +151,11 @@ def _f1(scored: ScoredPictures, part: _Part, k: int) -> Ratio:
     predicted = top_labels(part.scores[:, part.columns], k)
     counted = positives.any(1)
     if not counted.any():
-        raise ConfigError("no picture to judge by has one of these labels; judge on more pictures")
+        names = [scored.labels[column] for column in part.columns[:5]]
+        raise ConfigError(
+            f"no picture to judge by has one of the {len(part.columns)} labels, such as {', '.join(names)}; "
+            "judge by more pictures"
+        )
     hits, named = (predicted & positives).sum(1), (predicted & known).sum(1)
     return Ratio(2 * hits * counted, (named + positives.sum(1)) * counted)
 

@@ -43,6 +43,8 @@ def feature_passes(
     chosen = dataset.subset(np.unique(np.linspace(0, len(dataset) - 1, min(limit, len(dataset))).astype(np.int64)))
     device = next(model.parameters()).device
     model.eval()
-    for batch in PictureLoader(chosen, transform=eval_transform(model.input_spec), batch_size=batch_size):
+    for batch in PictureLoader(
+        chosen, transform=eval_transform(model.input_spec), batch_size=batch_size, on_bad="skip"
+    ):
         names = [chosen.pictures.name(index) for index in batch.indices.tolist()]
         yield FeaturePass(model.backbone(batch.images.to(device)), batch.targets, names)

@@ -22,7 +22,7 @@ from manylabel.evaluation import measure, score
 from manylabel.recipes.building import build_classifier, build_loss, name_head
 from manylabel.recipes.loading import picture_loaders
 from manylabel.recipes.reporting import Reporter
-from manylabel.recipes.sets import TrainAndVal, open_sets
+from manylabel.recipes.sets import TrainAndVal, sets_of_run
 from manylabel.recipes.settings import RecipeSettings
 from manylabel.training.fit import fit
 from manylabel.training.freezing import FreezeFirst
@@ -178,7 +178,7 @@ def finetune(
     if run.is_finished:
         return reporter.finished(run)
 
-    sets = sets or open_sets(settings)
+    sets = sets_of_run(settings, sets, run)
     model = build_classifier(settings, sets, frozen=False, head=head)
     model.backbone.keep_statistics(settings.keeps_statistics)
     loss = build_loss(settings, single_label=model.single_label)

@@ -16,7 +16,7 @@ from torch import nn
 from manylabel.recipes.building import build_classifier, build_loss, name_head
 from manylabel.recipes.loading import cache_sets, feature_loaders, picture_loaders
 from manylabel.recipes.reporting import Reporter
-from manylabel.recipes.sets import TrainAndVal, open_sets
+from manylabel.recipes.sets import TrainAndVal, sets_of_run
 from manylabel.recipes.settings import RecipeSettings
 from manylabel.training.feature_dropout import dropped_channels
 from manylabel.training.fit import fit
@@ -153,7 +153,7 @@ def linear_probe(
     if run.is_finished:
         return reporter.finished(run)
 
-    sets = sets or open_sets(settings)
+    sets = sets_of_run(settings, sets, run)
     model = build_classifier(settings, sets, frozen=True, head=head)
     loss = build_loss(settings, single_label=model.single_label)
     reporter.start(model, sets)

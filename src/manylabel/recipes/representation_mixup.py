@@ -18,7 +18,7 @@ from manylabel.losses import LOSSES
 from manylabel.recipes.building import build_classifier, build_loss
 from manylabel.recipes.loading import cache_sets, feature_loaders
 from manylabel.recipes.reporting import Reporter
-from manylabel.recipes.sets import TrainAndVal, open_sets
+from manylabel.recipes.sets import TrainAndVal, sets_of_run
 from manylabel.recipes.settings import RecipeSettings
 from manylabel.training.fields import OneOf
 from manylabel.training.fit import fit
@@ -100,7 +100,7 @@ def representation_mixup(
     if run.is_finished:
         return reporter.finished(run)
 
-    sets = sets or open_sets(settings)
+    sets = sets_of_run(settings, sets, run)
     model = build_classifier(settings, sets, frozen=True)
     loss = build_loss(settings, single_label=model.single_label)
     reporter.start(model, sets)

@@ -92,12 +92,14 @@ def _part(name: str) -> str | None:
 
 
 def _overlay(below: Mapping[str, Any], above: Mapping[str, Any], kind: type[RecipeSettings]) -> dict[str, Any]:
-    """Put one layer over another; another head or loss forgets the settings of the one before."""
+    """Put one layer over another; another head or loss forgets the settings and the rate of the one before."""
     values = {**below, **above}
     for part in PARTS:
         name = f"{part}_settings"
         if above.get(part, below.get(part, _default(kind, part))) != below.get(part, _default(kind, part)):
             values[name] = above.get(name, {})
+            if part == "head" and "learning_rate" not in above and _default(kind, "learning_rate") is None:
+                values.pop("learning_rate", None)  # it was filled in for the head before
     return values
 
 

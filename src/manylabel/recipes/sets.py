@@ -1,13 +1,15 @@
 """The pictures of a run: those to train on and those to judge by."""
 
+import hashlib
 import logging
 from dataclasses import dataclass
 
 from manylabel.data import PictureDataset, hold_out, load
 from manylabel.errors import DataError
 from manylabel.recipes.settings import RecipeSettings
+from manylabel.training.run_folder import RunFolder
 
-__all__ = ["TrainAndVal", "open_sets", "trained_sets"]
+__all__ = ["TrainAndVal", "describe_pictures", "open_sets", "sets_of_run", "trained_sets"]
 
 logger = logging.getLogger(__name__)
 
@@ -69,11 +71,51 @@ def open_sets(settings: RecipeSettings) -> TrainAndVal:
     elif (names := _own_splits(data)) is not None:
         train, val = data.split(names[0]), data.split(names[1])
     else:
+        named = data.splits_like("")
+        if len(named) > 1 and len(data.splits_like("train")) != 1:
+            logger.warning(
+                "%s has the splits %s, and it is not plain which to train on, so pictures to judge by are held out of "
+                "all of them; name one to train on with split=NAME in the data, one to judge by with --val",
+                data.name,
+                ", ".join(named),
+            )
         data = hold_out(data, val_fraction=settings.val_fraction)
         train, val = data.split("train"), data.split("val")
         if aside := ", ".join(name for name in data.splits if name not in ("train", "val")):
             logger.warning("%s: what to judge by is held out of what to train on; left aside: %s", data.name, aside)
     return TrainAndVal(hold_out(train, limit=settings.limit), hold_out(val, limit=settings.limit))
+
+
+def sets_of_run(settings: RecipeSettings, given: TrainAndVal | None, run: RunFolder) -> TrainAndVal:
+    """Return the pictures of a run, and write down in its folder which they are.
+
+    Args:
+        settings: Those of a recipe.
+        given: The pictures, instead of those that the settings name.
+        run: The run's folder.
+
+    Raises:
+        ConfigError: The run goes on, and began with other pictures.
+    """
+    sets = given or open_sets(settings)
+    run.remember_pictures(describe_pictures(sets))
+    return sets
+
+
+def describe_pictures(sets: TrainAndVal) -> dict[str, object]:
+    """Return how many pictures there are in both parts, and a fingerprint of their names.
+
+    Examples:
+        >>> from manylabel.data import scenes
+        >>> described = describe_pictures(TrainAndVal(scenes(10, split="train"), scenes(10, split="val")))
+        >>> described["train"], described["val"], len(described["fingerprint"])
+        (8, 2, 16)
+    """
+    digest = hashlib.sha256()
+    for part in (sets.train, sets.val):
+        digest.update("\0".join(part.pictures.name(index) for index in range(len(part))).encode(errors="surrogatepass"))
+        digest.update(b"\0\0")
+    return {"train": len(sets.train), "val": len(sets.val), "fingerprint": digest.hexdigest()[:16]}
 
 
 def trained_sets(settings: RecipeSettings, sets: TrainAndVal) -> TrainAndVal:
@@ -88,17 +130,15 @@ def trained_sets(settings: RecipeSettings, sets: TrainAndVal) -> TrainAndVal:
 
 def _train_split(data: PictureDataset) -> PictureDataset:
     """Return the data's own split to train on, if it is plain which it is, else all."""
-    names = [name for name, members in data.splits.items() if len(members)]
-    train = [name for name in names if name.startswith("train")]
+    train = data.splits_like("train")
     if len(train) != 1:
         return data
-    if aside := ", ".join(name for name in names if name not in train):
+    if aside := ", ".join(name for name in data.splits_like("") if name not in train):
         logger.warning("%s: trained on is its split %s; left aside: %s", data.name, train[0], aside)
     return data.split(train[0])
 
 
 def _own_splits(data: PictureDataset) -> tuple[str, str] | None:
     """Return the names of the data's own splits, if it is plain which is which."""
-    train = [name for name, members in data.splits.items() if name.startswith("train") and len(members)]
-    val = [name for name, members in data.splits.items() if name.startswith("val") and len(members)]
+    train, val = data.splits_like("train"), data.splits_like("val")
     return (train[0], val[0]) if len(train) == len(val) == 1 else None

@@ -32,7 +32,7 @@ from manylabel.recipes.building import build_classifier, build_loss
 from manylabel.recipes.loading import cache_sets, feature_loaders
 from manylabel.recipes.new_label_bias import choose_bias, logits_of
 from manylabel.recipes.reporting import Reporter
-from manylabel.recipes.sets import TrainAndVal, open_sets, trained_sets
+from manylabel.recipes.sets import TrainAndVal, sets_of_run, trained_sets
 from manylabel.recipes.settings import RecipeSettings
 from manylabel.recipes.unseen import choose_unseen, seen_part
 from manylabel.storage import write_text
@@ -179,7 +179,7 @@ def zero_shot(
     if run.is_finished:
         return reporter.finished(run)
 
-    everything = sets or open_sets(settings)
+    everything = sets_of_run(settings, sets, run)
     sets = trained_sets(settings, everything)
     model = build_classifier(settings, sets, frozen=True)
     model.text = settings.vocabulary(sets.train.labels)
@@ -195,9 +195,13 @@ def zero_shot(
     bias = choose_bias(model, cached.val, unseen=unseen, share=share)
     model.text = replace(model.text, new_label_bias=bias)
     if unseen and is_first_process():
-        judged = judge_unseen(model, cached.val, everything.val, unseen=unseen)
-        write_text(run.path / "zero_shot.json", json.dumps(judged.to_dict(), indent=2) + "\n", overwrite=True)
-        reporter.say(judged.to_text())
+        try:
+            judged = judge_unseen(model, cached.val, everything.val, unseen=unseen)
+        except ConfigError as error:  # the model is good all the same
+            reporter.say(f"unseen labels are not judged: {error}")
+        else:
+            write_text(run.path / "zero_shot.json", json.dumps(judged.to_dict(), indent=2) + "\n", overwrite=True)
+            reporter.say(judged.to_text())
     run.save(model)
     return reporter.finished(run)
 

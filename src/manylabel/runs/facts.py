@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from manylabel.classifier.settings import describe_head
 from manylabel.page import Cell, Note, Part, Section, Table, Text
 from manylabel.runs.finding import differences
 from manylabel.runs.judging import JudgedRun
@@ -24,7 +25,7 @@ def facts_table(runs: Sequence[JudgedRun]) -> Table:
         "labels": [f"{len(judged.held_out.labels):,}" for judged in runs],
         "backbone": [_backbone(judged) for judged in runs],
         "picture size": [" x ".join(map(str, judged.model.input_spec.size)) + " pixels" for judged in runs],
-        "head": [_with_settings(judged.run.settings, "head") for judged in runs],
+        "head": [_head(judged) for judged in runs],
         "loss": [_with_settings(judged.run.settings, "loss") for judged in runs],
         "optimizer": [_optimizer(judged.run.settings) for judged in runs],
         "epochs": [_epochs(judged.run) for judged in runs],
@@ -80,6 +81,12 @@ def _backbone(judged: JudgedRun) -> str:
 def _with_settings(settings: Mapping[str, Any], part: str) -> str:
     own = ", ".join(f"{name}={value}" for name, value in (settings.get(f"{part}_settings") or {}).items())
     return f"{settings.get(part, '?')}{f' ({own})' if own else ''}"
+
+
+def _head(judged: JudgedRun) -> str:
+    """Return the head of the model, which is not that of the settings where the run started from another model."""
+    name: str = describe_head(judged.model.head)["name"]
+    return _with_settings(judged.run.settings, "head") if judged.run.settings.get("head") == name else name
 
 
 def _optimizer(settings: Mapping[str, Any]) -> str:

@@ -9,7 +9,7 @@ from manylabel.runs.run import Run
 
 __all__ = ["differences", "find_runs"]
 
-_INSIDE = frozenset({"checkpoints", "model", "tensorboard"})
+_INSIDE = frozenset({"checkpoints", "model", "teachers", "tensorboard"})  # teachers know some of the labels only
 
 
 def find_runs(folder: str | Path) -> list[Run]:

@@ -10,9 +10,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from manylabel.errors import ConfigError
+from manylabel.errors import ConfigError, DataError
 from manylabel.recipes import RECIPES, TrainAndVal, open_sets
-from manylabel.recipes.sets import trained_sets
+from manylabel.recipes.sets import describe_pictures, trained_sets
 from manylabel.recipes.settings import RecipeSettings
 from manylabel.training import RunFolder
 from manylabel.training.config import build, read_yaml
@@ -128,7 +128,15 @@ class Run:
         kind = RECIPES[self.recipe].settings if self.recipe in RECIPES else RecipeSettings
         names = {each.name for each in fields(kind)}
         settings = build(kind, {name: self.settings[name] for name in self.settings if name in names})
-        return trained_sets(settings, open_sets(settings))
+        sets = open_sets(settings)
+        seen, now = RunFolder(self.path).pictures, describe_pictures(sets)
+        if seen not in (None, now):
+            raise DataError(
+                f"{settings.data} has other pictures than {self.name} saw ({seen['train']} to train on and "
+                f"{seen['val']} to judge by, now {now['train']} and {now['val']}), so what it never saw cannot be "
+                f"told; judge it by pictures of their own: manylabel evaluate {self.model} --data SPEC"
+            )
+        return trained_sets(settings, sets)
 
 
 def _read_json(path: Path) -> dict[str, Any]:

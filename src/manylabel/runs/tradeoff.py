@@ -5,6 +5,7 @@ Ridnik et al., "ML-Decoder: Scalable and Versatile Classification Head", 2023.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -13,12 +14,16 @@ from typing import Literal
 import torch
 
 from manylabel.classifier import Classifier
+from manylabel.classifier.settings import describe_head
 from manylabel.cost import count_macs, median_seconds
+from manylabel.errors import ManyLabelError
 from manylabel.page import INK, Figure, new_figure
 from manylabel.runs.plots import STROKES
 from manylabel.runs.run import Run
 
 __all__ = ["TradeoffPoint", "draw_tradeoff", "measure_tradeoff"]
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -46,12 +51,18 @@ def measure_tradeoff(
     """Measure what the models of finished runs cost, beside the mAP of their last epoch.
 
     Args:
-        runs: The runs; those that are not finished are left out.
+        runs: The runs; those that are not finished, or whose model cannot be loaded, are left out.
         against: ``"macs"`` counts, ``"time"`` measures predictions of one picture at a time, by turns.
         rounds: How often each is timed.
     """
-    done = [run for run in runs if run.is_finished and run.mean_average_precision is not None]
-    models = {str(run.path): Classifier.load(run.model) for run in done}
+    models = {}
+    for run in runs:
+        if run.is_finished and run.mean_average_precision is not None:
+            try:
+                models[str(run.path)] = Classifier.load(run.model)
+            except ManyLabelError as error:
+                logger.warning("%s is left out: %s", run.path, error)
+    done = [run for run in runs if str(run.path) in models]
     images = {name: torch.zeros(1, 3, *model.input_spec.size) for name, model in models.items()}
     if against == "macs" or not done:
         costs = {name: count_macs(model, images[name]) / 1e9 for name, model in models.items()}
@@ -62,7 +73,7 @@ def measure_tradeoff(
     return [
         TradeoffPoint(
             run=run.name,
-            head=str(run.settings.get("head", "?")),
+            head=describe_head(models[str(run.path)].head)["name"],
             backbone=f"{models[str(run.path)].backbone.name}, {models[str(run.path)].input_spec.size[0]} px",
             cost=costs[str(run.path)],
             mean_average_precision=run.mean_average_precision or 0.0,

@@ -21,7 +21,7 @@ from manylabel.backbone import Backbone
 from manylabel.cores import available_cores
 from manylabel.data.dataset import PictureDataset
 from manylabel.data.feature_store import FeatureKind, Pooling, StoreWriter
-from manylabel.data.loading import DecodedPictures, collate, explained_worker_deaths, too_many_bad
+from manylabel.data.loading import DecodedPictures, collate, explained_worker_deaths, most_bad, too_many_bad
 from manylabel.data.sampling import Draw
 from manylabel.errors import ConfigError
 from manylabel.training.engine import Engine, ready
@@ -142,7 +142,7 @@ class FeaturePass:
         for picture in new:
             logger.warning("bad picture %r: %s", picture.name, picture.reason)
         bad.extend(new)
-        if new and len(bad) > self.max_bad_share * len(self.dataset):
+        if new and len(bad) > most_bad(len(self.dataset), self.max_bad_share):
             raise too_many_bad(bad, num_pictures=len(self.dataset), max_bad_share=self.max_bad_share)
 
 

@@ -4,6 +4,7 @@ run/
 ├── config.yaml        every setting as resolved; ``--config run/config.yaml`` repeats the run
 ├── command.txt        the command that made it
 ├── environment.json   versions and machine
+├── pictures.json      how many pictures to train on and to judge by, and a fingerprint of their names
 ├── metrics.csv        losses and mAP of each epoch
 ├── zero_shot.json     results on unseen labels, of the recipe zero_shot
 ├── scores.npz         what the model says of the held-out pictures, once a report was made
@@ -29,7 +30,7 @@ from manylabel.training.processes import is_first_process
 __all__ = ["RunFolder"]
 
 PARTS = frozenset(
-    {"config.yaml", "command.txt", "environment.json", "metrics.csv", "checkpoints", "model", "tensorboard", "wandb"}
+    {"config.yaml", "command.txt", "environment.json", "pictures.json", "metrics.csv", "checkpoints", "model"}
 )
 PARTS |= {
     "partitions.json",
@@ -41,6 +42,8 @@ PARTS |= {
     "summary.md",
     "scores.npz",
     "zero_shot.json",
+    "tensorboard",
+    "wandb",
 }
 
 
@@ -132,6 +135,30 @@ class RunFolder:
         write_text(self.path / "command.txt", command + "\n", overwrite=True)
         write_text(self.path / "environment.json", json.dumps(describe_environment(), indent=2) + "\n", overwrite=True)
 
+    def remember_pictures(self, pictures: Mapping[str, object]) -> None:
+        """Write down which pictures the run sees; a run that goes on must see the same.
+
+        Args:
+            pictures: What tells them from others.
+
+        Raises:
+            ConfigError: The run began with others.
+        """
+        if not is_first_process():
+            return
+        if self.pictures not in (None, pictures):
+            raise ConfigError(
+                f"the pictures of {self.path} have changed since it began: {_told(self.pictures)} then, "
+                f"{_told(pictures)} now; give it the data it had, or start a new run (--out)"
+            )
+        write_text(self.path / "pictures.json", json.dumps(pictures, indent=2) + "\n", overwrite=True)
+
+    @property
+    def pictures(self) -> Mapping[str, object] | None:
+        """Which pictures the run saw, if it wrote that down."""
+        file = self.path / "pictures.json"
+        return dict(json.loads(file.read_text(encoding="utf-8"))) if file.is_file() else None
+
     def save(self, model: Classifier, *, include_backbone: bool = True) -> None:
         """Write the finished model.
 
@@ -187,3 +214,7 @@ class RunFolder:
             raise ConfigError(
                 f"cannot write to {self.path} ({error.strerror}); choose another folder, or free some space"
             ) from error
+
+
+def _told(pictures: Mapping[str, object] | None) -> str:
+    return ", ".join(f"{name} {value}" for name, value in (pictures or {}).items())

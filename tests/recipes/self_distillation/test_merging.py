@@ -105,8 +105,14 @@ def test_one_teacher_at_a_time_is_held_while_answers_are_written(tmp_path):
 
 
 def test_answers_that_are_there_are_not_asked_for_again(tmp_path):
-    np.save(tmp_path / "co.npy", np.zeros((1, 1, 1), np.float32))
+    np.save(tmp_path / "co.npy", np.zeros((1, 1, len(LABELS)), np.float32))
     write_logits(tmp_path / "co.npy", iter([None]), None, labels=LABELS, num_views=1, num_pictures=1)
+
+
+def test_answers_about_another_number_of_pictures_are_written_again(tmp_path):
+    np.save(tmp_path / "co.npy", np.ones((1, 3, len(LABELS)), np.float32))
+    write_logits(tmp_path / "co.npy", iter([]), None, labels=LABELS, num_views=1, num_pictures=4)
+    assert np.load(tmp_path / "co.npy").shape == (1, 4, len(LABELS))
 
 
 def test_asking_teachers_changes_nothing_about_them():

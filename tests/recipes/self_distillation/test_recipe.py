@@ -81,6 +81,12 @@ def test_the_baseline_is_a_plain_model_of_the_same_budget(brief, sets, tmp_path)
     assert equal(weights(run.path / "baseline/model"), weights(plain.model))
 
 
+def test_more_subsets_than_labels_are_refused_before_anything_is_computed(brief, sets, tmp_path):
+    settings = SelfDistillation(**{**brief, "k": 99}, out=tmp_path / "run")
+    with pytest.raises(ConfigError, match=r"24 labels cannot be divided into k=99 subsets; give --k 24"):
+        self_distillation(settings, sets=sets)
+
+
 def test_whole_is_plain_self_distillation(brief, sets, tmp_path):
     run = self_distillation(SelfDistillation(**brief, out=tmp_path / "run", partition="whole"), sets=sets)
     teacher = Classifier.load(run.path / "teachers/whole-01/model")

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from manylabel.data.check.report import CheckReport, DuplicateGroup, LabelCount
+from manylabel.data.loading import most_bad
 
 __all__ = ["find_problems", "find_warnings"]
 
-_MOST_BAD = 0.01  # a run stops when more pictures than this cannot be read, unless told otherwise
+_MOST_BAD = 0.01  # a run stops when more pictures than this cannot be read, as `most_bad` counts
 _MOST_LEAKED = 0.01  # above this, scores tell more about the leak than about the model
 
 
@@ -39,10 +40,11 @@ def _problems(report: CheckReport) -> Iterator[str]:
     if not report.num_pictures or not report.labels:
         yield f"there are {report.num_pictures} pictures and {len(report.labels)} labels; both are needed"
         return
-    if len(report.bad) > _MOST_BAD * report.num_pictures:
+    most = most_bad(report.num_pictures, _MOST_BAD)
+    if len(report.bad) > most:
         yield (
             f"{len(report.bad):,} of {report.num_pictures:,} pictures cannot be read, and training stops above "
-            f"{_MOST_BAD:.0%}; for example {_first_bad(report)}; mend or remove them"
+            f"{most:.0f}; for example {_first_bad(report)}; mend or remove them"
         )
     if not any(label.positives for label in report.labels):
         yield "no picture has a label; look at the label files and at the names of pictures in them"
@@ -54,7 +56,7 @@ def _problems(report: CheckReport) -> Iterator[str]:
     for split, size in report.splits.items():
         if not size:
             yield f"split {split!r} has no pictures"
-        elif split.startswith("train") and _is_without_labels(report, split):
+        elif split.lower().startswith("train") and _is_without_labels(report, split):
             yield f"no picture of split {split!r} has a label"
     for leak in report.leaks:
         if leak.kind == "exact" and leak.share > _MOST_LEAKED:
@@ -65,7 +67,7 @@ def _problems(report: CheckReport) -> Iterator[str]:
 
 
 def _picture_warnings(report: CheckReport) -> Iterator[str]:
-    if 0 < len(report.bad) <= _MOST_BAD * report.num_pictures:
+    if 0 < len(report.bad) <= most_bad(report.num_pictures, _MOST_BAD):
         yield f"{_count(report.bad, 'picture')} cannot be read and will be left out; for example {_first_bad(report)}"
     exact = [group for group in report.duplicates if group.is_exact]
     near = [group for group in report.duplicates if not group.is_exact]

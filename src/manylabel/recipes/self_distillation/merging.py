@@ -123,7 +123,7 @@ def write_logits(
     Memory holds one teacher at a time; the file is mapped.
 
     Args:
-        path: Where it goes; a file that is there is complete, and left as it is.
+        path: Where it goes; a file of as many pictures that is there is complete, and left as it is.
         teachers: Those of one side.
         batches: Gives all views of all pictures.
         labels: All labels.
@@ -131,10 +131,10 @@ def write_logits(
         num_pictures: How many pictures there are.
         device: Where to compute.
     """
-    if path.is_file():
+    shape = (num_views, num_pictures, len(labels))
+    if path.is_file() and np.load(path, mmap_mode="r").shape == shape:
         return
-    with replacing(path) as temporary:
-        shape = (num_views, num_pictures, len(labels))
+    with replacing(path, overwrite=True) as temporary:
         answers = np.lib.format.open_memmap(temporary, mode="w+", dtype=np.float32, shape=shape)
         for teacher in teachers:
             _write_answers(teacher.eval().to(device), batches(), answers, columns(teacher.labels, labels), device)

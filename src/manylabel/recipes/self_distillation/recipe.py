@@ -30,7 +30,7 @@ from manylabel.recipes.self_distillation.loss import Distillation
 from manylabel.recipes.self_distillation.merging import CachedTeachers, OnlineTeachers, write_logits
 from manylabel.recipes.self_distillation.settings import SelfDistillation
 from manylabel.recipes.self_distillation.summary import summarise
-from manylabel.recipes.sets import TrainAndVal, open_sets
+from manylabel.recipes.sets import TrainAndVal, sets_of_run
 from manylabel.training.cached_features import FeatureLoader
 from manylabel.training.run_folder import RunFolder
 from manylabel.training.trainer import find_device
@@ -76,9 +76,12 @@ def self_distillation(
     if run.is_finished:
         return reporter.finished(run)
 
-    sets = sets or open_sets(settings)
+    sets = sets_of_run(settings, sets, run)
     if is_single_label(settings, sets):
         raise ConfigError("self_distillation divides labels that come together; pictures with one label each have none")
+    num_labels = len(sets.train.labels)
+    if settings.partition != "whole" and settings.k > num_labels:
+        raise ConfigError(f"{num_labels} labels cannot be divided into k={settings.k} subsets; give --k {num_labels}")
     model = build_classifier(settings, sets, frozen=not settings.trains_backbone, head=head)
     reporter.start(model, sets)
     seen: TrainAndVal | CachedSets = sets
