@@ -5,10 +5,10 @@
     python benchmarks/results_zero_shot.py --data scenes:3000,labels=compositions --unseen random:0.2
 
 Each (variant, split, seed) is a run of the recipe zero_shot in its own folder under --runs; what is finished is not run
-again, so the script can be stopped and started at any time. It writes all numbers as JSON and prints tables in
-Markdown: ZSL and GZSL as in Table 6 of the ML-Decoder paper, augmentations as in Table 3, full against groups as in
-Table 4. A cell is the mean over splits and seeds; with more than one of them, plus or minus their standard deviation,
-else with the 95 % interval of the bootstrap over pictures.
+again, so the script can be stopped and started at any time. Other data or settings need other --runs. It writes all
+numbers as JSON and prints tables in Markdown: ZSL and GZSL as in Table 6 of the ML-Decoder paper, augmentations as in
+Table 3, full against groups as in Table 4. A cell is the mean over splits and seeds; with more than one of them, plus
+or minus their standard deviation, else with the 95 % interval of the bootstrap over pictures.
 """
 
 from __future__ import annotations
@@ -71,8 +71,10 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--backbone", default="offline:efficientnet_lite0")
     parser.add_argument("--encoder", default="offline:minilm")
     parser.add_argument("--runs", type=Path, default=Path("runs/results_zero_shot"))
-    parser.add_argument("--out", type=Path, default=Path("zero_shot_results.json"))
-    return parser.parse_args()
+    parser.add_argument("--out", type=Path, help="results.json in --runs when left out")
+    arguments = parser.parse_args()
+    arguments.out = arguments.out or arguments.runs / "results.json"
+    return arguments
 
 
 def _run(arguments: argparse.Namespace, variant: str, split: int, seed: int, sets: TrainAndVal) -> None:

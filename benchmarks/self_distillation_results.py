@@ -1,7 +1,8 @@
 """Table 3 of the CPSD paper on frozen features: python benchmarks/self_distillation_results.py --data SPEC --val SPEC.
 
 Trains base, SD, CGPD, DGPD, CPSD and a random partition for each seed, on the same cached features. A run that is
-finished is not trained again, and one that was killed goes on, so the command can be given again.
+finished is not trained again, and one that was killed goes on, so the command can be given again. Other data or
+settings need another --out.
 
 What is the same for all (`--same`):
 - total: the number of pictures that are seen, counted over all models of a variant. With a budget of E epochs, base

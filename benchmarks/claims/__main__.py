@@ -8,7 +8,6 @@ it takes what is there.
 
 import argparse
 import json
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import Any
 import numpy as np
 from benchmarks.claims import elsewhere
 from benchmarks.claims.arms import arm_named, scores, train
-from benchmarks.claims.judging import STATISTICS, UNTOLD, Difference, compare, scored_pictures, verdict
+from benchmarks.claims.judging import STATISTICS, UNTOLD, compare, scored_pictures, verdict
 from benchmarks.claims.page import page
 from benchmarks.claims.statements import CLAIMS, Claim
 from numpy.typing import NDArray
@@ -28,6 +27,9 @@ from manylabel.storage import write_text
 
 HERE = Path(__file__).parent
 QUICK = {"epochs": 3, "views": 1}
+
+Reached = NDArray[np.float64]
+"""What a model reaches, and in each draw of pictures."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +46,8 @@ class Place:
 def main() -> None:
     """Train what is missing, judge, write the page."""
     options = parse()
+    if options.quick:  # other settings, so other runs
+        options.runs /= "quick"
     places = open_places(options)
     rows, missing = [], []
     for claim in CLAIMS:
@@ -113,34 +117,37 @@ def judge(
         if "small" in claim.measure and places[name].sets.val.areas is None:
             missing.append(f"{untested} The file of these labels gives no sizes of objects.")
             continue
-        difference, num_seeds = measured(claim, places[name], options)
-        if difference is None:
+        pairs = measured(claim, places[name], options)
+        if not pairs:
             missing.append(f"{untested} Not trained yet.")
             continue
-        rows.append(
-            elsewhere.row(
-                claim.number,
-                claim.text,
-                claim.paper,
-                f"{name}: {difference} {claim.measure}, {num_seeds} seed{'s' if num_seeds > 1 else ''}",
-                verdict(difference, claim.kind, claim.margin),
-                f"python -m benchmarks.claims {'$VOC $COCO' if 'COCO' in name else '$VOC'} --only {claim.number}",
-            )
+        difference = compare(*zip(*pairs, strict=True))
+        told = elsewhere.row(
+            claim.number,
+            claim.text,
+            claim.paper,
+            f"{name}: {difference} {claim.measure}, {len(pairs)} seed{'s' if len(pairs) > 1 else ''}",
+            verdict(difference, claim.kind, claim.margin),
+            f"python -m benchmarks.claims {'$VOC $COCO' if 'COCO' in name else '$VOC'} --only {claim.number}",
         )
+        arms = zip((claim.first, claim.second), zip(*pairs, strict=True), strict=True)
+        rows.append({**told, "by_seed": {arm: [round(float(each[0]), 2) for each in values] for arm, values in arms}})
     return rows, missing
 
 
-def measured(claim: Claim, place: Place, options: argparse.Namespace) -> tuple[Difference | None, int]:
-    """Return how far a claim's first arm is ahead, and by how many seeds; more of them where the first cannot tell."""
-    difference, num_seeds = None, 0
+def measured(claim: Claim, place: Place, options: argparse.Namespace) -> list[tuple[Reached, Reached]]:
+    """Return what both arms of a claim reach with each seed; with more seeds where the first cannot tell."""
+    pairs: list[tuple[Reached, Reached]] = []
     for seeds in (place.seeds, place.seeds + place.more_seeds):
         first, second = (models_of(arm, place, seeds, options) for arm in (claim.first, claim.second))
-        pairs = [(first[seed], second[seed]) for seed in seeds if seed in first and seed in second]
-        if len(pairs) > num_seeds:
-            difference, num_seeds = difference_of(claim, pairs, place), len(pairs)
-        if difference is None or verdict(difference, claim.kind, claim.margin) != UNTOLD:
+        pairs = [
+            (reached(claim.measure, first[seed], place), reached(claim.measure, second[seed], place))
+            for seed in seeds
+            if seed in first and seed in second
+        ]
+        if not pairs or verdict(compare(*zip(*pairs, strict=True)), claim.kind, claim.margin) != UNTOLD:
             break
-    return difference, num_seeds
+    return pairs
 
 
 def models_of(arm: str, place: Place, seeds: list[int], options: argparse.Namespace) -> dict[int, Path]:
@@ -152,14 +159,8 @@ def models_of(arm: str, place: Place, seeds: list[int], options: argparse.Namesp
     return {seed: model for seed, model in there.items() if (model / "config.json").is_file()}
 
 
-def difference_of(claim: Claim, pairs: Iterable[tuple[Path, Path]], place: Place) -> Difference:
-    """Return how far the first arm is ahead of the second, which had the same seeds."""
-    first, second = zip(*([reached(claim.measure, model, place) for model in pair] for pair in pairs), strict=True)
-    return compare(first, second)
-
-
 @cache
-def reached(measure: str, model: Path, place: Place) -> NDArray[np.float64]:
+def reached(measure: str, model: Path, place: Place) -> Reached:
     """Return what a model reaches, and in each draw of pictures: once, since several claims share an arm."""
     return STATISTICS[measure](scored_pictures(scores(model, place.sets), place.sets.val))
 

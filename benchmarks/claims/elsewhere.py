@@ -96,7 +96,7 @@ def zero_shot() -> list[dict[str, Any]]:
         for run in results["runs"]:
             found.setdefault(run["variant"], []).append(run["zsl"]["mAP"])
         wanted = ("data", "val", "unseen", "splits", "width", "feedforward")
-        command = command_of("results_zero_shot.py", results["settings"], *wanted)
+        command = f"{command_of('results_zero_shot.py', results['settings'], *wanted)} --runs runs/{file.stem}"
         for number, text, paper, first, second in pairs:
             num_splits = len(found[first])
             if num_splits > 1:
@@ -138,7 +138,7 @@ def self_distillation() -> list[dict[str, Any]]:
         for number, text, paper, first, second in [on_top] if "mixed" in name else pairs:
             difference = from_pairs(found[first], found[second])
             ours = f"{name}: {difference} mAP, {len(found[first])} seeds"
-            rows.append(row(number, text, paper, ours, verdict(difference, "better", 0), distilled(results)))
+            rows.append(row(number, text, paper, ours, verdict(difference, "better", 0), distilled(results, file.stem)))
     return rows
 
 
@@ -157,13 +157,13 @@ def by_subsets() -> list[dict[str, Any]]:
     grown = from_pairs(reached[many], reached[few])
     means = ", ".join(f"{mean(scores):.1f} (k = {k})" for k, scores in reached.items())
     ours = f"VOC, linear: {means}; last to first {grown}, {len(reached[few])} seeds"
-    one = distilled({"options": {**found[0]["options"], "k": "$k"}})
+    one = distilled({"options": {**found[0]["options"], "k": "$k"}}, "subsets_VOC_k$k")
     command = f"for k in {' '.join(map(str, reached))}; do {one}; done"
     return [row(15, "CPSD gains with k", "up to k = 5 (Figure 3)", ours, verdict(grown, "better", 0), command)]
 
 
-def distilled(results: Mapping[str, Any]) -> str:
-    """Return the command of a result of self-distillation."""
+def distilled(results: Mapping[str, Any], out: str) -> str:
+    """Return the command of a result of self-distillation, with a folder of its own."""
     options = results["options"]
     wanted = (
         "data",
@@ -179,7 +179,7 @@ def distilled(results: Mapping[str, Any]) -> str:
         "batch_size",
         "watch",
     )
-    return command_of("self_distillation_results.py", options, *wanted)
+    return f"{command_of('self_distillation_results.py', options, *wanted)} --out runs/{out}"
 
 
 def command_of(script: str, options: Mapping[str, Any], *names: str) -> str:
