@@ -18,7 +18,7 @@ install: $(READY) ## set up .venv with everything, extras included
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "manylabel needs Python 3.11 or newer, this is %d.%d; try: make PYTHON=python3.11" % sys.version_info[:2])'
 	@echo "Setting up $(VENV): about 7 GB, a minute with a fast connection. This is done once."
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv || echo "uv cannot be had; going on with pip"
 	@if $(BIN)/python -m uv --version >/dev/null 2>&1; then \
 	  VIRTUAL_ENV=$(VENV) $(BIN)/python -m uv pip install --quiet --compile-bytecode --constraint constraints.txt --editable '.[dev]'; \

@@ -36,7 +36,8 @@ def main() -> None:
             judged = ScoredPictures.from_arrays(scores(model, sets), values, known=known, labels=whole.val.labels)
             reached.append(100 * measure(judged)["mAP"])
         row = {"pictures": num, "head": head, "steps": steps, "mAP": reached}
-        print(f"{num:5d} pictures, {head}, {steps:3d} steps: {mean(reached):.1f} +- {stdev(reached):.1f}", flush=True)
+        spread = f" +- {stdev(reached):.1f}" if len(reached) > 1 else ""
+        print(f"{num:5d} pictures, {head}, {steps:3d} steps: {mean(reached):.1f}{spread}", flush=True)
         rows.append(row)
     recorded = {name: str(value) if isinstance(value, Path) else value for name, value in vars(options).items()}
     write_text(

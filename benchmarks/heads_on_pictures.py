@@ -44,6 +44,7 @@ RESULTS = Path(__file__).parent / "results"
 STRENGTHS = (0.001, 0.003, 0.01, 0.03)
 DRAWS = 1000
 TEXT_HEADS = {"conse", "text_map"}  # of the recipe zero_shot
+WRAPPERS = {"mixed_features"}  # mixes stages for another head; self_distillation_results.py and the claims measure it
 
 
 def read_all(cached: CachedFeatures, *, head: torch.nn.Module | None = None) -> tuple[Tensor, Tensor, Tensor]:
@@ -93,7 +94,7 @@ def train(arguments: argparse.Namespace, head: str, seed: int) -> None:
         recipe = ["representation_mixup"] if head == "representation_mixup" else ["linear_probe", "--head", head]
         common = ["--data", arguments.data, *extra, "--seed", str(seed), "--out", str(out), "--resume"]
         begun, whole = time.time(), not out.exists()
-        subprocess.run([sys.executable, "-m", "manylabel", "train", *recipe, *common, *arguments.flags], check=True)
+        subprocess.run([sys.executable, "-m", "manylabel", "train", *recipe, *common], check=True)
         minutes = (time.time() - begun) / 60 if whole else None
         write_text(out / "minutes.json", json.dumps(minutes), overwrite=True)
 
@@ -131,11 +132,11 @@ def main() -> None:
     parser.add_argument("name", help="what to call the data: names the folder of the runs and the file of results")
     parser.add_argument("--data", required=True)
     parser.add_argument("--val")
-    parser.add_argument("--heads", nargs="+", default=sorted({*HEADS} - TEXT_HEADS))
+    parser.add_argument("--heads", nargs="+", default=sorted({*HEADS} - TEXT_HEADS - WRAPPERS))
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--runs", type=Path, default=Path("runs/heads_on_pictures"))
     parser.add_argument("--only-collect", action="store_true", help="train nothing: a table of what is finished")
-    arguments, arguments.flags = parser.parse_known_args()
+    arguments = parser.parse_args()
 
     if not arguments.only_collect:
         for head, seed in product(arguments.heads, arguments.seeds):

@@ -1,7 +1,8 @@
-"""What several test files share: settings of property tests, and a browser, where there is one."""
+"""What several test files share: settings of property tests, a cache, a port, and a browser, where there is one."""
 
 import os
 import shutil
+import socket
 
 import pytest
 from hypothesis import settings
@@ -9,6 +10,21 @@ from hypothesis import settings
 # Machines differ and CI is busy: no test fails because it was slow, and every run tries the same examples.
 settings.register_profile("manylabel", deadline=None, derandomize=True)
 settings.load_profile("manylabel")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def own_cache(tmp_path_factory):
+    """A cache for the tests and the processes that they start, so that they leave the user's alone."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MANYLABEL_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="session")
+def free_port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
 
 
 @pytest.fixture(scope="session")

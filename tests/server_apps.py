@@ -13,15 +13,17 @@ from manylabel.deploy.server.running import make_server
 
 
 class SlowEngine:
-    """The colours' shares, slowly; remembers its batches."""
+    """The colours' shares, slowly, and not before its gate is open; remembers its batches."""
 
     spec = SPEC
 
     def __init__(self, seconds=0.0):
-        self.seconds, self.batches = seconds, []
+        self.seconds, self.batches, self.gate = seconds, [], threading.Event()
+        self.gate.set()
 
     def scores(self, pixels):
         self.batches.append(len(pixels))
+        assert self.gate.wait(60)
         time.sleep(self.seconds)
         return (pixels.mean(axis=(1, 2)) / 255).astype(np.float32)
 

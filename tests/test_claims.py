@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from benchmarks.claims.__main__ import Place, judge
 from benchmarks.claims.arms import arm_named
-from benchmarks.claims.judging import Difference, compare, from_pairs, verdict
+from benchmarks.claims.judging import STATISTICS, Difference, compare, from_pairs, verdict
 from benchmarks.claims.page import page
 from benchmarks.claims.statements import CLAIMS, Claim
 from scipy.special import expit
@@ -59,6 +59,12 @@ def test_differences_are_between_the_same_seeds_and_pictures():
     assert str(from_pairs([3.0, 5.0], [1.0, 2.0])) == "+2.50 (-3.85 to +8.85)"
 
 
+def test_a_single_pair_tells_nothing():
+    difference = from_pairs([3.0], [1.0])
+    assert str(difference) == "+2.00 (-inf to +inf)"
+    assert verdict(difference, "better", margin=0) == "cannot be told here"
+
+
 def test_a_clear_claim_is_told_by_the_first_seeds(place):
     keep_scores(place, "decoder", noise=0.2)
     keep_scores(place, "linear", noise=2.0)
@@ -89,6 +95,7 @@ def test_what_was_not_tested_is_listed_with_the_reason(place):
 
 @pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: f"{claim.number}-{claim.first}")
 def test_every_claim_names_arms_and_measures_that_there_are(claim):
+    assert claim.measure in STATISTICS
     for name in (claim.first, claim.second):
         arm = arm_named(name, num_labels=20)
         arm.recipe(data="scenes:10", **arm.settings)

@@ -85,7 +85,7 @@ def run_command(words):
             assert words[pipe + 1] == "manylabel"
             run_manylabel(words[pipe + 2 :], stdin=found.stdout)
         case ["pip", "install", what]:
-            extras = re.fullmatch(r"manylabel\[(.+)\]", what)[1]
+            extras = re.fullmatch(r"\.\[(.+)\]", what)[1]
             assert set(extras.split(",")) <= set(metadata("manylabel").get_all("Provides-Extra"))
         case ["python", script, *rest]:  # long; the examples run elsewhere
             text = (ROOT / script).read_text(encoding="utf-8")

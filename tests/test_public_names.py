@@ -1,4 +1,4 @@
-"""Each `__init__.py` is a table of contents: its names exist, are sorted, and are all that is offered."""
+"""Each `__init__.py` is a table of contents: its names exist, and what it imports is offered."""
 
 import importlib
 import pkgutil

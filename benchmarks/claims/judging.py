@@ -2,9 +2,10 @@
 
 An interval of 95 % covers other pictures and other trainings at once: each draw takes pictures with replacement, the
 same ones for both arms, and then seeds with replacement, the same ones again. With one seed it covers other pictures
-only; with numbers instead of scores (`from_pairs`) it is Student's t over the pairs.
+only; with numbers instead of scores (`from_pairs`) it is Student's t over the pairs, and one pair tells nothing.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from statistics import mean, stdev
@@ -103,5 +104,7 @@ def compare(first: Sequence[NDArray[np.float64]], second: Sequence[NDArray[np.fl
 def from_pairs(first: Sequence[float], second: Sequence[float]) -> Difference:
     """Return the mean difference of numbers that belong together, such as those of the same seed."""
     differences = [one - other for one, other in zip(first, second, strict=True)]
+    if len(differences) == 1:
+        return Difference(differences[0], -math.inf, math.inf)
     half = float(stats.t.ppf(0.975, len(differences) - 1)) * stdev(differences) / len(differences) ** 0.5
     return Difference(mean(differences), mean(differences) - half, mean(differences) + half)

@@ -80,7 +80,7 @@ def test_the_recipes_are_listed_without_torch():
 def test_sigterm_ends_with_143_and_resume_goes_on(tmp_path):
     environment = os.environ | {"PYTHONPATH": str(Path(manylabel.__file__).parents[1]), "COLUMNS": "300"}
     command = [sys.executable, "-m", "manylabel", "train", "linear_probe", *QUICK, "--out", tmp_path / "run"]
-    command += ["--epochs", "4000"]
+    command += ["--epochs", "60"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
     for line in process.stderr:
         if line.startswith("epoch 2/"):
@@ -91,5 +91,10 @@ def test_sigterm_ends_with_143_and_resume_goes_on(tmp_path):
     assert "stopped by SIGTERM in epoch" in errors
     assert "Traceback" not in errors
     wrong = call("linear_probe", *QUICK, "--out", tmp_path / "run", "--epochs", "3", "--resume")
-    assert "epochs was 4000, is 3" in str(wrong.exception)
+    assert "epochs was 60, is 3" in str(wrong.exception)
+    again = call("linear_probe", *QUICK, "--out", tmp_path / "run", "--epochs", "60", "--resume")
+    assert again.exit_code == 0, again.output
+    assert "epoch 60/60" in again.stderr
+    assert "epoch 1/60" not in again.stderr
+    assert len((tmp_path / "run/metrics.csv").read_text().splitlines()) == 1 + 60
     assert json.loads((tmp_path / "run/environment.json").read_text())["python"]

@@ -1,4 +1,4 @@
-"""What the tests of recipes share: few small pictures, a small backbone, features in a folder of their own."""
+"""What the tests of recipes share: few small pictures and a small backbone."""
 
 from dataclasses import replace
 
@@ -16,13 +16,6 @@ def sets():
     names = [drawn.pictures.name(index) for index in range(len(drawn))]
     once = replace(drawn, pictures=LazyBytes(names, load=encoded.__getitem__))
     return TrainAndVal(once.split("train"), once.split("val"))
-
-
-@pytest.fixture(autouse=True, scope="session")
-def own_cache(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("MANYLABEL_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
 
 
 @pytest.fixture

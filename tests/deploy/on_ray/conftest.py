@@ -1,7 +1,5 @@
 """Ray on this machine, started once for all tests of this folder, with two CPUs and a cache of its own."""
 
-import socket
-
 import pytest
 
 from manylabel.cluster import connected_to_ray
@@ -15,10 +13,3 @@ def local_ray(tmp_path_factory):
         patch.setenv("RAY_worker_niceness", "0")  # they give way to all others, and would never start on a busy machine
         with connected_to_ray(num_cpus=2) as ray:
             yield ray
-
-
-@pytest.fixture(scope="session")
-def free_port():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]

@@ -37,9 +37,9 @@ def test_items_that_wait_go_together_and_get_their_own_answers():
 
 
 def test_a_lone_item_does_not_wait_for_others():
-    _, batches, seconds = run([1], seconds=0)
-    assert batches == [[1]]
-    assert seconds < 1
+    tries = [run([1], seconds=0) for _ in range(5)]
+    assert all(batches == [[1]] for _, batches, _ in tries)
+    assert min(seconds for _, _, seconds in tries) < 1  # the quickest: a busy machine may hold up any one
 
 
 def test_several_workers_share_what_waits():
@@ -109,15 +109,17 @@ def test_closing_finishes_what_was_submitted():
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_never_more_batches_at_once_than_workers(workers):
+def test_as_many_batches_at_once_as_workers_and_never_more(workers):
     running, most, lock = 0, 0, threading.Lock()
+    all_at_work = threading.Barrier(workers)
 
     def work(numbers):
         nonlocal running, most
         with lock:
             running += 1
             most = max(most, running)
-        time.sleep(0.02)
+        all_at_work.wait(20)
+        time.sleep(0.02)  # one more would show now
         with lock:
             running -= 1
         return numbers
