@@ -42,6 +42,16 @@ def test_ls_shows_what_there_is(root):
     assert lines[-1] == f"3 sets of features, 0.00 GB, in {root}"
 
 
+def test_ls_shows_names_in_brackets(tmp_path, monkeypatch):
+    monkeypatch.setenv("MANYLABEL_CACHE", str(tmp_path))
+    kind = FeatureKind("pets[a]", "my[/b]net", "w", "Resize", (3,), ((8, 7, 7),), "none", 0, seed=0)
+    with StoreWriter(tmp_path / "features" / kind.key, kind) as writer:
+        writer.append([np.zeros((5, 8, 7, 7), np.float16)], ids=np.arange(5, dtype=np.uint64))
+    shown = run("ls").stdout
+    assert "pets[a]" in shown
+    assert "my[/b]net" in shown
+
+
 def test_ls_of_nothing_says_where_it_looked(tmp_path, monkeypatch):
     monkeypatch.setenv("MANYLABEL_CACHE", str(tmp_path))
     assert run("ls").stdout == f"0 sets of features, 0.00 GB, in {tmp_path / 'features'}\n"

@@ -2,6 +2,7 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
+from manylabel.backbone import Backbone
 from manylabel.cli.main import app
 from manylabel.errors import ConfigError, OutputExistsError
 from tiny_runs import make_model
@@ -37,6 +38,16 @@ def test_models_methods_and_blocks_multiply(folder, tmp_path):
     lines = run(folder / "photo.jpg", *models, *methods, "--out", tmp_path / "a.png").stdout.splitlines()
     assert [line.split(" ")[0] for line in lines[:-1]] == ["first:"] * 3 + ["second:"] * 3
     assert sum("grad_cam, block 0" in line for line in lines) == 2
+
+
+def test_all_blocks_are_those_of_each_model(folder, tmp_path):
+    make_model("linear", labels=["cat"], backbone="test_vit", image_size=160).save(tmp_path / "other")
+    models = ("--model", folder / "second", "--model", tmp_path / "other")
+    arguments = ("--label", "cat", "--blocks", "all", "--out", tmp_path / "a.png")
+    lines = run(folder / "photo.jpg", *models, *arguments).stdout.splitlines()[:-1]
+    counts = [sum(line.startswith(f"{name}: ") for line in lines) for name in ("second", "other")]
+    assert counts == [4, Backbone("test_vit", pretrained=False).num_stages]
+    assert counts[1] != 4
 
 
 def test_models_of_the_same_name_are_all_shown(folder, tmp_path):

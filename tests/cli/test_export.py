@@ -7,6 +7,7 @@ from manylabel.classifier import Classifier
 from manylabel.cli.main import app
 from manylabel.data import scenes
 from manylabel.deploy import Predictor
+from manylabel.deploy.quantisation import Quantised
 from manylabel.errors import ConfigError, OutputExistsError
 
 
@@ -30,6 +31,54 @@ def test_a_model_is_exported_and_made_smaller(tmp_path):
     assert "times smaller" in result.output
     assert "mAP on 22 other pictures: " in result.output
     assert Predictor.load(tmp_path / "model.int8.onnx").labels == model.labels
+
+
+@pytest.fixture
+def quantised(monkeypatch):
+    """Make it small without the work, and tell what the calibration saw."""
+    seen = []
+
+    def quantise(path, small, batches, **_):
+        seen.extend(map(len, batches))
+        small.write_bytes(path.read_bytes())
+        return Quantised(small, num_bytes=1, size_ratio=1.0, speed_ratio=1.0, difference=0.0)
+
+    monkeypatch.setattr("manylabel.deploy.quantisation.quantise", quantise)
+    return seen
+
+
+def write_photos(folder, *, bad=()):
+    folder.mkdir()
+    for index in range(8):
+        (folder / f"{index}.png").write_bytes(b"bad" if index in bad else scenes(8).pictures[index])
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("table", "reason"),
+    [
+        (None, "no other picture of the data has a label"),
+        ("cow", "the data have 1 labels that the model lacks, such as cow"),
+    ],
+)
+def test_what_cannot_be_compared_is_told(tmp_path, quantised, table, reason):
+    photos = write_photos(tmp_path / "photos")
+    rows = "".join(f"{index}.png,{table}\n" for index in range(8))
+    (tmp_path / "labels.csv").write_text(f"image,labels\n{rows}")
+    data = f"files:{photos}" if table is None else f"csv:{tmp_path / 'labels.csv'},images={photos}"
+    model, out = make().save(tmp_path / "model"), tmp_path / "model.onnx"
+    result = run(model, "--out", out, "--data", data, "--int8", "--fixed-size")
+    assert result.output.endswith(f"mAP was not compared: {reason}\n")
+
+
+def test_mAP_is_compared_on_pictures_behind_those_for_calibration(tmp_path, quantised):  # noqa: N802
+    photos, label = write_photos(tmp_path / "photos", bad=(0, 2)), scenes(1).labels[0]
+    (tmp_path / "labels.csv").write_text("image,labels\n" + "".join(f"{index}.png,{label}\n" for index in range(8)))
+    data = f"csv:{tmp_path / 'labels.csv'},images={photos}"
+    arguments = ("--int8", "--calibration-pictures", "3", "--fixed-size")
+    result = run(make().save(tmp_path / "model"), "--out", tmp_path / "model.onnx", "--data", data, *arguments)
+    assert quantised == [3]  # 1, 3 and 4
+    assert "mAP on 3 other pictures: " in result.output
 
 
 def test_whole_numbers_want_pictures(tmp_path):

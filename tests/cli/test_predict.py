@@ -1,3 +1,4 @@
+import errno
 import json
 import os
 import shutil
@@ -88,6 +89,29 @@ def test_copies_and_sidecars_are_made(model, photos, tmp_path):
     assert copies == ["blue/c.png", "no tags/b.png", "red/a.png"]
     assert (photos / "inner" / "c.txt").read_text() == "blue\n"
     assert "3 sidecar files were there" in run(photos, "--model", model, "--sidecar", "txt").stderr
+
+
+def test_a_folder_that_cannot_be_written_to_does_not_end_the_run(model, photos, tmp_path):
+    (photos / "a.txt").mkdir()
+    (tmp_path / "sorted").mkdir()
+    (tmp_path / "sorted" / "blue").write_text("no folder")
+    out = tmp_path / "tags.jsonl"
+    beside = ("--copy-to", tmp_path / "sorted", "--sidecar", "txt", "--overwrite")
+    result = run(photos, "--model", model, "--out", out, *beside)
+    assert result.exit_code == 0
+    assert f"cannot write the sidecar of '{photos}/a.png': " in result.stderr
+    assert f"cannot copy '{photos}/inner/c.png': " in result.stderr
+    assert (photos / "inner" / "c.txt").read_text() == "blue\n"
+    assert [[tag["label"] for tag in row["tags"]] for row in rows(out)[:3]] == [["red"], [], ["blue"]]
+
+
+def test_a_full_disk_ends_the_run(model, photos, tmp_path, monkeypatch):
+    def fail(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("manylabel.deploy.beside.copy_by_tag", fail)
+    with pytest.raises(OSError, match="No space left"):
+        run(photos, "--model", model, "--copy-to", tmp_path / "sorted")
 
 
 def test_nothing_but_bad_pictures_is_a_failure(model, photos):

@@ -14,6 +14,6 @@ def test_a_log_gets_a_line_now_and_then(monkeypatch, capsys):
 
 def test_a_terminal_gets_a_bar(monkeypatch, capsys):
     monkeypatch.setenv("FORCE_COLOR", "1")
-    with progress_bar("reading pictures") as progress:
+    with progress_bar("reading pictures of [run]") as progress:
         progress(1, 2)
-    assert "reading pictures" in capsys.readouterr().err
+    assert "reading pictures of [run]" in capsys.readouterr().err

@@ -3,6 +3,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ from typer.testing import CliRunner
 
 import manylabel
 from manylabel.cli.main import app
+from manylabel.errors import RunInterruptedError
+from manylabel.recipes import RECIPES
 
 QUICK = ["--data", "scenes:30,size=64", "--backbone", "resnet10t", "--no-pretrained", "--image-size", "64"]
 QUICK += ["--head", "linear", "--epochs", "2", "--batch-size", "8", "--workers", "0"]
@@ -36,6 +39,16 @@ def test_one_command_trains_and_config_yaml_repeats_it(tmp_path):
     assert again.exit_code == 0, again.output
     weights = [(tmp_path / name / "model/model.safetensors").read_bytes() for name in ("run", "again")]
     assert weights[0] == weights[1]
+
+
+def test_what_a_signal_ended_is_named_with_its_brackets(monkeypatch):
+    def stop(*_, **__):
+        raise RunInterruptedError("the run in runs/[a] was saved", 143)
+
+    monkeypatch.setitem(RECIPES, "linear_probe", replace(RECIPES["linear_probe"], run=stop))
+    result = call("linear_probe", *QUICK)
+    assert result.exit_code == 143
+    assert "runs/[a] was saved" in result.stderr
 
 
 def test_dry_run_prints_the_plan_and_leaves_nothing(tmp_path):

@@ -91,3 +91,10 @@ def test_says_which_recipe_to_use_where_labels_are_fixed(tmp_path):
     assert "was not trained with the recipe zero_shot" in run(folder, "ls").stdout
     with pytest.raises(ConfigError, match="use the recipe zero_shot"):
         run(folder, "add", "tram")
+
+
+def test_labels_in_brackets_are_shown(tmp_path):
+    labels = ["cat [pet]", "dog[/]"]
+    made = Classifier.create("test_resnet", head=heads.LinearHead, labels=labels, pretrained=False)
+    shown = run(made.save(tmp_path / "model"), "ls").stdout
+    assert all(label in shown for label in labels)

@@ -9,7 +9,7 @@ from manylabel.data import Files, PictureDataset
 from manylabel.errors import ConfigError, DataError, LabelError, OutputExistsError
 from manylabel.evaluation import ScoredPictures, read_scores, save_scores
 from manylabel.targets import Targets
-from manylabel.types import LabelSpace
+from manylabel.types import BadPicture, LabelSpace
 
 NAMES = ("in/a.jpg", "in/b.jpg", "in/c.jpg")
 
@@ -49,6 +49,17 @@ def test_the_truth_comes_from_the_data_set(tmp_path, dataset, scored):
 def test_npz_keeps_thresholds(tmp_path, dataset, scored):
     save_scores(replace(scored, thresholds=(0.25, 0.75)), tmp_path / "scores.npz")
     assert read_scores(tmp_path / "scores.npz", dataset).thresholds == (0.25, 0.75)
+
+
+def test_npz_keeps_why_pictures_are_bad(tmp_path, dataset, scored):
+    some = ScoredPictures.from_arrays(scored.scores[:2], torch.zeros(2, 2), labels=["cat", "dog"], names=NAMES[:2])
+    for bad, reason in (
+        ((BadPicture(2, NAMES[2], "it is empty (0 bytes)"),), "it is empty (0 bytes)"),
+        ((), "it has no scores in scores.npz"),
+    ):
+        save_scores(replace(some, bad=bad), tmp_path / "scores.npz", overwrite=True)
+        found = read_scores(tmp_path / "scores.npz", dataset, max_missing_share=0.5)
+        assert found.bad == (BadPicture(2, NAMES[2], reason),)
 
 
 def test_of_data_with_one_label_each_the_surest_counts_unless_the_file_has_thresholds(tmp_path, dataset, scored):

@@ -181,6 +181,15 @@ def test_what_cannot_be_explained_is_refused_with_a_reason(picture, changes, mes
         explain(tiny("linear"), picture, labels="cat", **changes)
 
 
+@pytest.mark.parametrize(("head", "best"), [("linear", "cam"), ("ml_decoder", "attention")])
+def test_auto_is_grad_cam_before_the_final_block(picture, head, best):
+    model = tiny(head)
+    found = explain(model, picture, labels="cat", blocks="all")
+    assert [(each.method, each.block) for each in found] == [*(("grad_cam", block) for block in range(3)), (best, 3)]
+    [first] = explain(model, picture, labels="cat", blocks=[0])
+    assert (first.method, first.block) == ("grad_cam", 0)
+
+
 def test_cam_needs_a_linear_head(picture):
     with pytest.raises(ConfigError, match="which MLDecoder is not; use attention or grad_cam"):
         explain(tiny("ml_decoder"), picture, labels="cat", method="cam")

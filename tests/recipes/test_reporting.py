@@ -28,3 +28,9 @@ def test_a_terminal_gets_a_bar_that_ends():
     tell(Reporter(Console(file=text, width=200, force_terminal=True)), 100, 1000)
     assert "1000/1000" in text.getvalue()
     assert "50 pictures/s" in text.getvalue()
+
+
+def test_names_in_brackets_are_shown():
+    text = io.StringIO()
+    Reporter(Console(file=text, width=200)).say("the model is in runs/[a]/[/b]")
+    assert text.getvalue() == "the model is in runs/[a]/[/b]\n"

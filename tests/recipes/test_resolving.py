@@ -1,7 +1,8 @@
 import pytest
 
 from manylabel.errors import ConfigError
-from manylabel.recipes import RECIPES
+from manylabel.recipes import RECIPES, open_sets
+from manylabel.recipes.building import build_classifier, build_loss
 from manylabel.recipes.resolving import read_extra_flags, resolve
 
 PROBE, TUNE = RECIPES["linear_probe"], RECIPES["finetune"]
@@ -45,6 +46,41 @@ def test_a_default_of_a_recipe_is_kept_beside_a_flag():
 def test_a_preset_that_is_not_there_is_told():
     with pytest.raises(ConfigError, match="no preset 'mldecoder'; did you mean 'ml_decoder'"):
         resolve(TUNE, {"data": "x"}, preset="mldecoder")
+
+
+@pytest.mark.parametrize("text", ["1e-3", "1E-3", "+1.e-3", ".1e-2", "0.001"])
+def test_numbers_are_numbers_in_every_form(text, tmp_path):
+    assert resolve(TUNE, {"data": "x", "loss.clip": text}).loss_settings["clip"] == 0.001
+    file = tmp_path / "config.yaml"
+    file.write_text(f"data: x\nloss_settings: {{clip: {text}}}\n")
+    assert resolve(TUNE, {}, file=file).loss_settings["clip"] == 0.001
+
+
+@pytest.mark.parametrize(
+    ("flag", "text", "message"),
+    [
+        ("head.stages", "[1,", r"value of --head\.stages, got '\[1,'; write a number"),
+        ("head.dropout", "", r"--head\.dropout has no value; write one behind it"),
+    ],
+)
+def test_values_that_are_none_are_told(flag, text, message):
+    with pytest.raises(ConfigError, match=message):
+        resolve(TUNE, {"data": "x", flag: text})
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"loss.clip": "low"}, r"AsymmetricLoss cannot be made with clip='low' \(.*\); change the value"),
+        ({"head": "ml_decoder", "head.dropout": "null"}, "MLDecoder cannot be made with .*dropout=None"),
+        ({"head": "representation_mixup", "head.stages": "1"}, r"list of whole numbers such as \[0, -1\], got 1"),
+    ],
+)
+def test_values_that_do_not_fit_are_told(flags, message):
+    settings = resolve(TUNE, {"data": "scenes:10", "backbone": "test_resnet", "pretrained": "false", **flags})
+    sets = open_sets(settings)
+    with pytest.raises(ConfigError, match=message):
+        (build_loss(settings, single_label=False), build_classifier(settings, sets, frozen=True))
 
 
 def test_flags_are_read_in_every_form():

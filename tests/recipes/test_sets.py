@@ -97,8 +97,19 @@ def test_labels_of_another_order_are_put_in_order():
 
 def test_labels_that_validation_does_not_know_are_told():
     train = scenes(10, split="train")
-    with pytest.raises(DataError, match="do not know 1 of the training labels: "):
+    with pytest.raises(DataError, match=r"do not know 1 of the training labels: .* add labels=FILE to both specs"):
         TrainAndVal(train, scenes(10, split="val").select_labels(train.labels.names[1:]))
+
+
+def test_a_file_of_labels_makes_two_tables_fit(tmp_path):
+    (tmp_path / "train.csv").write_text("image,labels\na.jpg,cat|dog\nb.jpg,cow\n")
+    (tmp_path / "val.csv").write_text("image,labels\nc.jpg,dog|horse\nd.jpg,dog\n")
+    (tmp_path / "labels.txt").write_text("cow\ncat\ndog\n")
+    data, val = (f"csv:{tmp_path / name}.csv" for name in ("train", "val"))
+    with pytest.raises(DataError, match="add labels=FILE"):
+        open_sets(LinearProbe(data=data, val=val))
+    sets = open_sets(LinearProbe(data=f"{data},labels=labels.txt", val=f"{val},labels=labels.txt"))
+    assert sets.train.labels.names == sets.val.labels.names == ("cow", "cat", "dog")
 
 
 def test_a_part_without_pictures_is_told():

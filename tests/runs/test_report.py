@@ -2,6 +2,7 @@
 
 import io
 import json
+from dataclasses import replace
 
 import pytest
 from PIL import Image
@@ -9,8 +10,9 @@ from selenium.webdriver.common.by import By
 from typer.testing import CliRunner
 
 from manylabel.cli.main import app
+from manylabel.cli.report import _pair, _unused
 from manylabel.data import load
-from manylabel.errors import ConfigError, OutputExistsError
+from manylabel.errors import ConfigError, LabelError, OutputExistsError
 from manylabel.evaluation import evaluate, score
 from manylabel.page import Columns, Heading, Note
 from manylabel.recipes import ZeroShot
@@ -174,6 +176,28 @@ def test_labels_are_put_against_each_other(tmp_path, folders):
     assert columns[0].parts[1].caption == f"How far {first} and {second} are apart, in each run; less is better."
     with pytest.raises(ConfigError, match="such as cow,horse, got 'cow'"):
         report(*folders, "--out", tmp_path / "other.html", "--pair", "cow")
+
+
+def test_a_pair_that_is_not_used_is_told(tmp_path, folders):
+    labels = load("scenes:30").labels
+    alone = report(folders[0], "--out", tmp_path / "alone.html", "--no-heat-maps", "--pair", f"{labels[0]}|{labels[1]}")
+    assert "--pair was not used: it puts labels of several runs against each other" in alone.stderr
+    with pytest.raises(LabelError, match="no label 'nothing such'"):
+        report(folders[0], "--out", tmp_path / "typo.html", "--pair", f"{labels[0]},nothing such")
+
+
+def test_a_pair_of_runs_on_other_pictures_is_not_used(tmp_path, folders):
+    judged = [judge_run(Run.read(folder), draws=0) for folder in folders]
+    pair = (judged[0].scored.labels[0], judged[0].scored.labels[1])
+    assert _unused(judged, [pair]) == ""
+    other = replace(judged[1], scored=replace(judged[1].scored, names=judged[1].scored.names[::-1]))
+    assert "on different pictures" in _unused([judged[0], other], [pair])
+
+
+def test_a_pair_may_have_commas_in_its_labels():
+    assert _pair("cat, big | dog") == ("cat, big", "dog")
+    with pytest.raises(ConfigError, match="a bar where a label has a comma"):
+        _pair("cat, big,dog")
 
 
 def test_heat_maps_stand_beside_the_pictures(folders):

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from manylabel.errors import ConfigError
-from manylabel.recipes import RECIPES
+from manylabel.recipes import RECIPES, LinearProbe
 from manylabel.training.config import build, check, field_docs, read_yaml, to_dict, to_yaml
 from manylabel.training.fields import OneOf, Rule, describe
 
@@ -88,6 +88,13 @@ def test_the_defaults_of_every_recipe_survive_yaml(name, tmp_path):
 def test_every_setting_of_every_recipe_is_explained(name):
     docs = field_docs(RECIPES[name].settings)
     assert [field.name for field in fields(RECIPES[name].settings) if not docs.get(field.name)] == []
+
+
+def test_a_text_that_looks_like_a_number_stays_a_text(tmp_path):
+    settings = LinearProbe(data="x", head_settings={"clip": 1e-7, "name": "1e5"}, out=Path("1e3"))
+    (tmp_path / "config.yaml").write_text(to_yaml(settings))
+    again = build(LinearProbe, read_yaml(tmp_path / "config.yaml"))
+    assert (again.head_settings, again.out) == (settings.head_settings, settings.out)
 
 
 def test_all_mistakes_are_listed_at_once():

@@ -4,16 +4,17 @@ Every module keeps each argument of its constructor under the argument's own nam
 """
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from torch import Tensor, nn
 
 from manylabel.backbone import Backbone
-from manylabel.errors import ConfigError, ModelFormatError, list_choices
+from manylabel.errors import ConfigError, ManyLabelError, ModelFormatError, list_choices
 from manylabel.heads import HEADS
 
-__all__ = ["build_head", "describe_head", "head_class", "settings_of", "stages_of"]
+__all__ = ["build_head", "describe_head", "head_class", "naming_settings", "settings_of", "stages_of"]
 
 
 def settings_of(module: nn.Module) -> dict[str, Any]:
@@ -41,6 +42,9 @@ def settings_of(module: nn.Module) -> dict[str, Any]:
 def stages_of(head: Callable[..., nn.Module], settings: Mapping[str, Any]) -> tuple[int, ...]:
     """Return the backbone stages that a head will want: its setting ``stages``, or the final one alone.
 
+    Raises:
+        ConfigError: The setting is no list of numbers.
+
     Examples:
         >>> from manylabel.heads import LinearHead
         >>> stages_of(LinearHead, {}), stages_of(LinearHead, {"stages": [0, -1]})
@@ -48,8 +52,39 @@ def stages_of(head: Callable[..., nn.Module], settings: Mapping[str, Any]) -> tu
     """
     parameter = inspect.signature(head).parameters.get("stages")
     default = (-1,) if parameter is None or parameter.default is parameter.empty else parameter.default
-    stages: Sequence[int] = settings.get("stages", default)
+    stages = settings.get("stages", default)
+    is_list = isinstance(stages, Sequence) and not isinstance(stages, str)
+    if not is_list or not all(isinstance(stage, int) for stage in stages):
+        raise ConfigError(f"stages must be a list of whole numbers such as [0, -1], got {stages!r}")
     return tuple(stages)
+
+
+@contextmanager
+def naming_settings(title: str, settings: Mapping[str, Any]) -> Iterator[None]:
+    """Make what a constructor says of a value of the wrong type an error that names the settings.
+
+    Args:
+        title: What is built.
+        settings: What the user gave; if nothing, errors are left as they are.
+
+    Raises:
+        ConfigError: A value does not fit.
+
+    Examples:
+        >>> with naming_settings("AsymmetricLoss", {"clip": "low"}):
+        ...     0 <= "low"
+        Traceback (most recent call last):
+        manylabel.errors.ConfigError: AsymmetricLoss cannot be made with clip='low' ('<=' not supported ...); ...
+    """
+    try:
+        yield
+    except ManyLabelError:
+        raise
+    except (TypeError, ValueError) as error:
+        if not settings:
+            raise
+        given = ", ".join(f"{name}={value!r}" for name, value in settings.items())
+        raise ConfigError(f"{title} cannot be made with {given} ({error}); change the value or leave it out") from error
 
 
 def build_head(
@@ -67,15 +102,16 @@ def build_head(
         The head.
 
     Raises:
-        ConfigError: The head has no such setting.
+        ConfigError: The head has no such setting, or a value does not fit.
     """
     known = inspect.signature(head).parameters
+    title = getattr(head, "__name__", repr(head))
     for name in settings:
         if name not in known:
-            title = getattr(head, "__name__", repr(head))
             raise ConfigError(f"{title} has no setting {name!r}; {list_choices(name, known)}")
     channels = backbone.channels[0] if len(backbone.channels) == 1 else backbone.channels
-    return head(channels, num_labels, **settings)
+    with naming_settings(title, settings):
+        return head(channels, num_labels, **settings)
 
 
 def describe_head(head: nn.Module) -> dict[str, Any]:

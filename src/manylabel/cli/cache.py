@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from manylabel.errors import ConfigError
@@ -109,7 +110,8 @@ def _to_table(stores: list[StoreInfo]) -> Table:
         features = ", ".join("x".join(map(str, shape)) for shape in kind.shapes)
         numbers = (f"{store.num_pictures:,}", f"{store.num_bytes / 1e6:,.0f}", "now" if store.writer else _age(store))
         # half of the key fits a narrow terminal, and is enough to name it
-        table.add_row(store.key[:8], kind.dataset, kind.backbone, features, str(kind.view), *numbers)
+        words = map(escape, (kind.dataset, kind.backbone))
+        table.add_row(store.key[:8], *words, features, str(kind.view), *numbers)
     return table
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -53,9 +53,7 @@ def explain(
     sources = list(dict.fromkeys(model or ["builtin:coco80"]))
     students = {name: _load(each) for name, each in zip(model_names(sources), sources, strict=True)}
     models: dict[str, Classifier | list[Classifier]] = {**(_teachers(model or []) if teachers else {}), **students}
-    explanations = explain_models(
-        models, picture, labels=label, method=method or ["auto"], blocks=_blocks(blocks, next(iter(students.values())))
-    )
+    explanations = explain_models(models, picture, labels=label, method=method or ["auto"], blocks=_read_blocks(blocks))
     write_drawing(draw_grid(explanations), target, overwrite=overwrite)
     for each in explanations:
         x, y = each.hottest()
@@ -86,11 +84,11 @@ def _teachers(sources: list[str]) -> dict[str, list[Classifier]]:
     return sides
 
 
-def _blocks(text: str, model: Classifier) -> list[int]:
+def _read_blocks(text: str) -> list[int] | Literal["all"]:
     from manylabel.errors import ConfigError
 
     if text == "all":
-        return list(range(model.backbone.num_stages))
+        return "all"
     try:
         return [int(number) for number in text.split(",")]
     except ValueError:

@@ -13,6 +13,7 @@ from manylabel.storage import refuse_existing
 
 if TYPE_CHECKING:  # these need torch, for which --help must not wait
     from manylabel.data import PictureDataset
+    from manylabel.types import LabelSpace
 
 __all__ = ["export"]
 
@@ -54,7 +55,7 @@ def export(
     from manylabel.deploy.export import export_onnx, export_torch
 
     dataset = None if data is None else load(data)
-    checked = None if dataset is None else _readable(dataset, _CHECKED)
+    checked = None if dataset is None else [dataset.pictures[index] for index in _readable(dataset, _CHECKED)]
     write = export_onnx if to is Format.ONNX else export_torch
     classifier = Classifier.from_pretrained(model)
     result = write(classifier, path, pictures=checked, any_size=not fixed_size, overwrite=overwrite)
@@ -76,21 +77,32 @@ def _quantise(path: Path, dataset: PictureDataset, count: int, *, overwrite: boo
     from manylabel.deploy.quantisation import quantise
 
     before = Predictor.load(path)
-    used = min(count, max(1, len(dataset) // 2))
-    pictures = [before.prepare(picture) for picture in _readable(dataset, used)]
+    used = _readable(dataset, min(count, max(1, len(dataset) // 2)))
+    pictures = [before.prepare(dataset.pictures[index]) for index in used]
     batches = [np.stack(pictures[start : start + 16]) for start in range(0, len(pictures), 16)]
     small = _small(path)
     result = quantise(path, small, batches, overwrite=overwrite)
     typer.echo(f"Wrote {small}: {result.num_bytes / 1e6:.1f} MB, {result.size_ratio:.1f} times smaller")
     typer.echo(f"Speed: {result.speed_ratio:.2f} times that of {path.name}, on this machine")
     typer.echo(f"Mean difference of scores: {result.difference:.1e}")
-    rest = dataset.subset(np.arange(used, len(dataset)))
-    if not len(rest) or set(rest.labels) - set(before.labels):
-        typer.echo("mAP was not compared: the data lack labels of the model, or pictures beside those for calibration")
+    rest = dataset.subset(np.arange(used[-1] + 1, len(dataset)))
+    if reason := _incomparable(rest, before.labels):
+        typer.echo(f"mAP was not compared: {reason}")
         return
     old, new = (mean_average_precision(Predictor.load(each), rest) for each in (path, small))
     change = f"{100 * (new - old):+.2f} points"
     typer.echo(f"mAP on {len(rest):,} other pictures: {100 * old:.2f} before, {100 * new:.2f} as int8 ({change})")
+
+
+def _incomparable(rest: PictureDataset, labels: LabelSpace) -> str:
+    """Say why mAP cannot be measured on pictures; nothing if it can."""
+    if not len(rest):
+        return "the data have no pictures beside those for calibration"
+    if not rest.targets.positives.sum():
+        return "no other picture of the data has a label"
+    if missing := [name for name in rest.labels if name not in labels]:
+        return f"the data have {len(missing):,} labels that the model lacks, such as {missing[0]}"
+    return ""
 
 
 def _small(path: Path) -> Path:
@@ -98,16 +110,16 @@ def _small(path: Path) -> Path:
     return path.with_suffix(".int8.onnx")
 
 
-def _readable(dataset: PictureDataset, count: int) -> list[Path | bytes]:
-    """Return the first pictures that can be read to their end."""
+def _readable(dataset: PictureDataset, count: int) -> list[int]:
+    """Return where the first pictures are that can be read to their end."""
     from manylabel.decode import decode
     from manylabel.errors import PictureError
 
-    found: list[Path | bytes] = []
+    found: list[int] = []
     for index in range(len(dataset)):
         try:
             decode(dataset.pictures[index])
-            found.append(dataset.pictures[index])
+            found.append(index)
         except PictureError:
             continue
         if len(found) == count:

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from manylabel.cli.recipe_names import RECIPE_NAMES
@@ -39,7 +40,7 @@ def show(
     table.add_column(kind.value, no_wrap=True)
     table.add_column("what it is")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(escape, row))
     Console().print(table)
 
 

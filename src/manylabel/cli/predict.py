@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import threading
@@ -91,7 +92,8 @@ def predict(
 ) -> None:
     """Name what is in pictures.
 
-    Bad pictures never stop it: they are named at the end, and in FILE. After a kill FILE is whole; --resume goes on.
+    Bad pictures never stop it: they are named at the end, and in FILE. Nor does a folder that cannot be written to.
+    After a kill FILE is whole; --resume goes on.
     """
     from manylabel.deploy.choosing import TagChoice
     from manylabel.deploy.listing import list_pictures
@@ -170,7 +172,7 @@ class _Results:
     count: int = 0
     kept: int = 0
     bad: int = 0
-    reasons: list[tuple[str, str]] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
 
     def __enter__(self) -> None:
         self.console = Console(highlight=False, soft_wrap=True)
@@ -181,22 +183,44 @@ class _Results:
 
     def take(self, pictures: Sequence[TaggedPicture]) -> None:
         """Pass the tags of a batch on."""
-        from manylabel.deploy.beside import copy_by_tag, write_sidecar
-
         for picture in pictures:
-            if self.copy_to is not None:
-                copy_by_tag(picture, self.copy_to)
-            if self.sidecar is not None and not write_sidecar(picture, self.sidecar, overwrite=self.overwrite):
-                self.kept += 1
-            if picture.error is not None:
+            failure = (
+                self._leave(picture) if picture.error is None else f"cannot read {picture.name!r}: {picture.error}"
+            )
+            if failure:
                 self.bad += 1
-                self.reasons += [(picture.name, picture.error)][: _MOST_NAMED - len(self.reasons)]
+                self.failures += [failure][: _MOST_NAMED - len(self.failures)]
         if self.writer is not None:
             self.writer.write(pictures)  # last: what is in the file is done with, also when a run goes on
         elif self.copy_to is None and self.sidecar is None:
             for picture in pictures:
                 self._show(picture)
         self.count += len(pictures)
+
+    def _leave(self, picture: TaggedPicture) -> str:
+        """Copy a picture and write its sidecar; return what went wrong, empty if nothing did."""
+        steps = {"copy": self._copy, "write the sidecar of": self._write_sidecar}
+        failures = []
+        for what, step in steps.items():
+            try:
+                step(picture)
+            except OSError as error:
+                if error.errno == errno.ENOSPC:
+                    raise  # all that follow would fail, too
+                failures.append(f"cannot {what} {picture.name!r}: {error}")
+        return "; ".join(failures)
+
+    def _copy(self, picture: TaggedPicture) -> None:
+        from manylabel.deploy.beside import copy_by_tag
+
+        if self.copy_to is not None:
+            copy_by_tag(picture, self.copy_to)
+
+    def _write_sidecar(self, picture: TaggedPicture) -> None:
+        from manylabel.deploy.beside import write_sidecar
+
+        if self.sidecar is not None and not write_sidecar(picture, self.sidecar, overwrite=self.overwrite):
+            self.kept += 1
 
     def _show(self, picture: TaggedPicture) -> None:
         """Print tags: as bars on a terminal, else as a line."""
@@ -215,17 +239,17 @@ class _Results:
             self.console.print("  [dim]no tag is sure enough; --top 3 shows the best ones[/]")
 
     def report(self, *, skipped: int) -> None:
-        """Say what was done, and name the bad pictures; nothing but bad ones is an error."""
+        """Say what was done, and name the pictures that failed; nothing but those is an error."""
         errors = Console(stderr=True, highlight=False, soft_wrap=True)
         if self.out is not None:
             rest = f", {skipped:,} were there already" if skipped else ""
             errors.print(f"{self.count:,} pictures to {self.out}{rest}", markup=False)
         if self.kept:
             errors.print(f"{self.kept:,} sidecar files were there and are left as they are; --overwrite replaces them")
-        for name, reason in self.reasons:
-            errors.print(f"cannot read {name!r}: {reason}", style="yellow", markup=False)
-        if self.bad > len(self.reasons):
-            errors.print(f"and {self.bad - len(self.reasons):,} more that cannot be read", style="yellow")
+        for failure in self.failures:
+            errors.print(failure, style="yellow", markup=False)
+        if self.bad > len(self.failures):
+            errors.print(f"and {self.bad - len(self.failures):,} more that failed", style="yellow")
         if self.bad and self.bad == self.count:
             raise typer.Exit(1)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,7 +14,7 @@ from manylabel.errors import ConfigError, ManyLabelError
 from manylabel.storage import refuse_existing
 
 if TYPE_CHECKING:  # these need torch, for which --help must not wait
-    from manylabel.runs import Run
+    from manylabel.runs import JudgedRun, Run
 
 __all__ = ["report"]
 
@@ -22,7 +23,10 @@ def report(
     folders: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of runs, as 'train --out' made.")],
     out: Annotated[Path, typer.Option(metavar="FILE", help="Where the page goes.")] = Path("report.html"),
     pair: Annotated[
-        list[str] | None, typer.Option(metavar="A,B", help="Two labels to put against each other; again for more.")
+        list[str] | None,
+        typer.Option(
+            metavar="A,B", help="Two labels to put against each other, A|B if one has a comma; again for more."
+        ),
     ] = None,
     draws: Annotated[int, typer.Option(min=0, help="Draws of the bootstrap; 0 for no intervals.")] = 1000,
     seed: Annotated[int, typer.Option(help="Fixes the draws.")] = 0,
@@ -61,16 +65,34 @@ def report(
         except ManyLabelError as error:
             typer.echo(f"{run.name} could not be judged: {error}", err=True)
             unjudged[run.name] = (run, str(error))
+    if pairs and (reason := _unused(judged, pairs)):
+        typer.echo(f"--pair was not used: {reason}", err=True)
     draw = heat_thumbnails if heat_maps else None
     report_page(judged, unjudged=unjudged, draw=draw, pairs=pairs).write(out, overwrite=overwrite)
     typer.echo(f"Wrote {out}")
 
 
 def _pair(text: str) -> tuple[str, str]:
-    first, comma, second = (part.strip() for part in text.partition(","))
-    if not (first and comma and second):
-        raise ConfigError(f"a pair is two labels with a comma between them, such as cow,horse, got {text!r}")
-    return first, second
+    parts = [part.strip() for part in text.split("|" if "|" in text else ",")]
+    if len(parts) != 2 or not all(parts):
+        raise ConfigError(
+            "a pair is two labels with a comma between them, or a bar where a label has a comma (A|B), "
+            f"such as cow,horse, got {text!r}"
+        )
+    return parts[0], parts[1]
+
+
+def _unused(runs: Sequence[JudgedRun], pairs: Sequence[tuple[str, str]]) -> str:
+    """Say why pairs of labels are not shown, nothing if they are; refuse labels that no run has."""
+    from manylabel.runs.side_by_side import are_comparable
+    from manylabel.types import LabelSpace
+
+    known = LabelSpace(list(dict.fromkeys(name for judged in runs for name in judged.scored.labels)))
+    for label in (label for pair in pairs for label in pair if runs):
+        known.index(label)
+    if len(runs) < 2:
+        return "it puts labels of several runs against each other; give two or more that can be judged"
+    return "" if are_comparable(runs) else "the runs were judged on different pictures or labels"
 
 
 def _read(folders: list[Path]) -> list[Run]:

@@ -78,7 +78,9 @@ def serve(
         )
     if not _is_loopback(host) and api_key is None:
         console.print(
-            f"Anybody who reaches {host} may ask; --api-key or MANYLABEL_API_KEY asks for a key", style="yellow"
+            f"Anybody who reaches {host} may ask; --api-key or MANYLABEL_API_KEY asks for a key",
+            style="yellow",
+            markup=False,
         )
     shown = f"[{host}]" if ":" in host else host
     console.print(f"{served.name}: {len(served.predictor.labels):,} labels at http://{shown}:{port}", markup=False)

@@ -85,7 +85,7 @@ def _run(recipe: Recipe, extra: list[str], values: dict[str, Any]) -> None:
     try:
         recipe.run(settings, resume=chosen["resume"], overwrite=chosen["overwrite"], reporter=Reporter(console))
     except RunInterruptedError as stop:
-        console.print(str(stop), style="bold yellow", highlight=False, soft_wrap=True)
+        console.print(str(stop), style="bold yellow", highlight=False, markup=False, soft_wrap=True)
         raise typer.Exit(stop.exit_code) from stop
 
 

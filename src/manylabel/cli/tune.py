@@ -117,7 +117,8 @@ def _with_labels(dataset: PictureDataset, labels: LabelSpace, spec: str) -> Pict
         odd = sorted(set(dataset.labels) ^ set(labels))
         raise ConfigError(
             f"{spec} must have all labels of the model and no others; it has {len(dataset.labels)}, the model "
-            f"{len(labels)}, and they differ in {', '.join(odd[:5])}"
+            f"{len(labels)}, and they differ in {', '.join(odd[:5])}; for a table or Open Images, list the "
+            "model's labels in a file, one in each line, and add labels=FILE to the spec"
         )
     return dataset if dataset.labels.names == labels.names else dataset.select_labels(labels.names)
 

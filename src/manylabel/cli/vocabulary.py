@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from manylabel.cli.model_names import refuse_shared
@@ -96,7 +97,7 @@ def _show(model: Classifier, *, as_json: bool) -> None:
     table.add_column("label")
     table.add_column("trained on")
     for row in rows:
-        table.add_row(str(row["label"]), "yes" if row["trained"] else "no, by its text")
+        table.add_row(escape(str(row["label"])), "yes" if row["trained"] else "no, by its text")
     Console().print(table)
     if model.text is None:
         typer.echo("The model takes no other labels: it was not trained with the recipe zero_shot.")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import polars as pl
 
+from manylabel.data.parsing import parser_advice
 from manylabel.errors import DataError
 
 __all__ = ["read_label_list"]
@@ -23,7 +24,7 @@ def read_label_list(labels: Sequence[str] | str | Path, *, folder: str | Path = 
         The names in the order given, without surrounding spaces and without blank ones.
 
     Raises:
-        DataError: No label is in the list, or the text looks like a file that is not there.
+        DataError: No label is in the list, the file cannot be read, or the text looks like one that is not there.
 
     Examples:
         >>> read_label_list("cat|traffic light")
@@ -46,6 +47,15 @@ def read_label_list(labels: Sequence[str] | str | Path, *, folder: str | Path = 
 
 
 def _names_in(file: Path) -> list[str]:
+    try:
+        return _read(file)
+    except pl.exceptions.NoDataError:
+        return []
+    except (pl.exceptions.PolarsError, UnicodeDecodeError) as error:
+        raise DataError(f"cannot read the labels in {file}: {parser_advice(error)}") from error
+
+
+def _read(file: Path) -> list[str]:
     if file.suffix != ".csv":
         return file.read_text(encoding="utf-8-sig").splitlines()
     table = pl.read_csv(file, has_header=False, infer_schema=False, truncate_ragged_lines=True)

@@ -1,16 +1,17 @@
 """Files of scores: CSV, Parquet and npz, so that models of other libraries can be judged and runs compared later.
 
 A table is long, with the columns picture, label and score, or wide, with a column of pictures and one for each label.
-An npz file holds the arrays ``scores`` ``[N, L]``, ``pictures`` and ``labels``, and if need be ``thresholds`` and
-``single_label``: whether the model names exactly one label of each picture.
+An npz file holds the arrays ``scores`` ``[N, L]``, ``pictures`` and ``labels``, and if need be ``thresholds``,
+``single_label``: whether the model names exactly one label of each picture, and ``bad_pictures`` with ``bad_reasons``:
+those that have no scores, and why.
 """
 
 from __future__ import annotations
 
 import zipfile
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,7 @@ class _ScoreTable:
     scores: NDArray[np.float32]
     thresholds: tuple[float, ...] | None = None
     single_label: bool | None = None
+    reasons: Mapping[str, str] = field(default_factory=dict)  # why pictures have no scores
 
 
 def read_scores(
@@ -91,7 +93,8 @@ def read_scores(
         dataset = dataset.select_labels(match.names)
     wanted = [dataset.pictures.name(index) for index in range(len(dataset))]
     rows = _match_pictures(found.pictures, wanted)
-    bad = tuple(BadPicture(int(i), wanted[i], f"it has no scores in {path.name}") for i in np.flatnonzero(rows < 0))
+    missing, unsaid = np.flatnonzero(rows < 0), f"it has no scores in {path.name}"
+    bad = tuple(BadPicture(int(i), wanted[i], found.reasons.get(wanted[i], unsaid)) for i in missing)
     if len(bad) > max_missing_share * len(wanted):
         raise DataError(
             f"{path} has no scores for {len(bad)} of the {len(wanted)} pictures of {dataset.name}, such as "
@@ -120,7 +123,9 @@ def _names_one(found: _ScoreTable, dataset: PictureDataset) -> bool:
 
 
 def save_scores(scored: ScoredPictures, path: str | Path, *, overwrite: bool = False) -> Path:
-    """Write scores to a file that `read_scores` reads; tables are wide, only npz keeps what chooses tags.
+    """Write scores to a file that `read_scores` reads.
+
+    Tables are wide; only npz keeps what chooses tags, and why pictures are bad.
 
     Args:
         scored: The scores.
@@ -165,6 +170,9 @@ def _write_npz(scored: ScoredPictures, path: Path) -> None:
     }
     if scored.thresholds is not None:
         arrays["thresholds"] = np.array(scored.thresholds)
+    if scored.bad:
+        arrays["bad_pictures"] = np.array([picture.name for picture in scored.bad], dtype=str)
+        arrays["bad_reasons"] = np.array([picture.reason for picture in scored.bad], dtype=str)
     np.savez_compressed(path, **arrays)
 
 
@@ -184,8 +192,14 @@ def _read_npz(path: Path) -> _ScoreTable:
         raise DataError(f"scores in {path} must be [pictures, labels] = {expected}, got {list(scores.shape)}")
     thresholds = tuple(map(float, content["thresholds"])) if "thresholds" in content else None
     single_label = bool(content["single_label"]) if "single_label" in content else None
+    bad = zip(content.get("bad_pictures", ()), content.get("bad_reasons", ()), strict=False)
     return _ScoreTable(
-        list(map(str, pictures)), list(map(str, labels)), scores.astype(np.float32), thresholds, single_label
+        list(map(str, pictures)),
+        list(map(str, labels)),
+        scores.astype(np.float32),
+        thresholds,
+        single_label,
+        {str(name): str(reason) for name, reason in bad},
     )
 
 

@@ -43,7 +43,7 @@ def explain(
     *,
     labels: str | Sequence[str] | None = None,
     method: str | Sequence[str] = "auto",
-    blocks: Sequence[int] = (-1,),
+    blocks: Sequence[int] | Literal["all"] = (-1,),
     name: str = "",
 ) -> list[Explanation]:
     """Show where a model looks for labels in a picture.
@@ -56,12 +56,12 @@ def explain(
         picture: A path, encoded bytes, a PIL image or an array ``[H, W, 3]`` of bytes.
         labels: One label or several; those that are predicted, at most five, or else the likeliest, when left out.
         method: One of `METHODS`, or several. EigenCAM shows what stands out at all, the same for every label.
-        blocks: Which stages of the backbone to read maps from, as `Backbone` numbers them. Attention and CAM know the
-            final one only.
+        blocks: Which stages of the backbone to read maps from, as `Backbone` numbers them, or all. Attention and CAM
+            know the final one only; where auto stands for them, it is Grad-CAM for those before.
         name: What to call the model where several are shown.
 
     Returns:
-        One explanation for each label, method and block, in this order.
+        One explanation for each label, method and block, in this order, where the method knows the block.
 
     Raises:
         ConfigError: There is no such method or block, the model does not offer it, or an array is of another kind.
@@ -78,22 +78,15 @@ def explain(
         >>> cat.label, cat.heat.shape
         ('cat', torch.Size([2, 2]))
     """
-    methods = _resolve(model, [method] if isinstance(method, str) else list(method))
-    numbers = absolute_blocks(model.backbone, blocks)
+    numbers = absolute_blocks(model.backbone, range(model.backbone.num_stages) if blocks == "all" else blocks)
+    columns = _plan(model, [method] if isinstance(method, str) else list(method), numbers)
     source = str(picture) if isinstance(picture, str | Path) else ""
     image = to_image(picture, name=source or "picture")
     device = next(model.parameters()).device
     prepared = eval_transform(model.input_spec)(image)[None].to(device)
     model.eval()
-    look = _Look(model, prepared, labels, blocks=numbers if set(methods) - set(_FINAL_ONLY) else numbers[-1:])
-    heat = {
-        (kind, block): scale_heat(look.maps(kind, block)).cpu()
-        for kind in methods
-        for block in numbers
-        if block == look.final or kind not in _FINAL_ONLY
-    }
-    if not all(any(kind == shown for shown, _ in heat) for kind in methods):
-        raise ConfigError(f"attention and CAM are read from the final block; add -1 to the blocks {list(blocks)}")
+    look = _Look(model, prepared, labels, blocks=sorted({block for kind, block in columns if kind not in _FINAL_ONLY}))
+    heat = {(kind, block): scale_heat(look.maps(kind, block)).cpu() for kind, block in columns}
     seen = seen_part(image, model.input_spec)
     return [
         Explanation(seen, model.labels[column], look.scores[column].item(), maps[row], kind, block, name, source)
@@ -103,7 +96,7 @@ def explain(
 
 
 def best_method(model: Classifier) -> str:
-    """Return what ``"auto"`` stands for; docs/how-to/explain.md has the measurements.
+    """Return what ``"auto"`` stands for in the final block; docs/how-to/explain.md has the measurements.
 
     Examples:
         >>> from manylabel import heads
@@ -115,17 +108,29 @@ def best_method(model: Classifier) -> str:
     return "attention" if hasattr(model.head, "attention") else "grad_cam"
 
 
-def _resolve(model: Classifier, methods: Sequence[str]) -> list[str]:
-    """Check the methods, and say what auto stands for."""
+def _plan(model: Classifier, methods: Sequence[str], blocks: Sequence[int]) -> list[tuple[str, int]]:
+    """Return each method with each block that it knows, once; auto stands for what is best there."""
+    _check(model, methods)
+    final = model.backbone.num_stages - 1
+    columns: dict[tuple[str, int], None] = {}
+    for method in methods:
+        known = [block for block in blocks if block == final or method not in _FINAL_ONLY]
+        if not known:
+            raise ConfigError(f"attention and CAM are read from the final block; add -1 to the blocks {list(blocks)}")
+        for block in known:
+            best = best_method(model) if block == final else "grad_cam"
+            columns[best if method == "auto" else method, block] = None
+    return list(columns)
+
+
+def _check(model: Classifier, methods: Sequence[str]) -> None:
     for method in methods:
         if method not in METHODS:
             raise ConfigError(f"no method {method!r}; {list_choices(method, METHODS)}")
-    resolved = list(dict.fromkeys(best_method(model) if method == "auto" else method for method in methods))
-    if "attention" in resolved and not hasattr(model.head, "attention"):
+    if "attention" in methods and not hasattr(model.head, "attention"):
         raise ConfigError(f"{type(model.head).__name__} has no attention to show; use {best_method(model)} or grad_cam")
-    if not resolved:
+    if not methods:
         raise ConfigError(f"name a method; {list_choices('', METHODS)}")
-    return resolved
 
 
 class _Look:

@@ -1,6 +1,7 @@
 """The same picture under several models: the teachers and the student of CPSD (its Figure 4), or any others."""
 
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 from manylabel.classifier import Classifier
 from manylabel.classifier.classifier import Picture
@@ -18,7 +19,7 @@ def explain_models(
     *,
     labels: str | Sequence[str] | None = None,
     method: str | Sequence[str] = "auto",
-    blocks: Sequence[int] = (-1,),
+    blocks: Sequence[int] | Literal["all"] = (-1,),
 ) -> list[Explanation]:
     """Explain a picture with several models, label by label.
 
@@ -30,7 +31,7 @@ def explain_models(
         picture: What `explain` takes.
         labels: As for `explain`; those that the last model predicts when left out.
         method: As for `explain`.
-        blocks: As for `explain`.
+        blocks: As for `explain`; all are those of each model.
 
     Returns:
         Explanations, all models of a label beside each other; `draw_grid` shows them.

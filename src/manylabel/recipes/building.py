@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from manylabel.classifier import Classifier
-from manylabel.classifier.settings import build_head
+from manylabel.classifier.settings import build_head, naming_settings
 from manylabel.errors import ConfigError, list_choices
 from manylabel.heads import HEADS
 from manylabel.losses import LOSSES
@@ -83,7 +83,7 @@ def build_loss(settings: RecipeSettings, *, single_label: bool) -> nn.Module:
         single_label: Whether every picture has exactly one label.
 
     Raises:
-        ConfigError: The loss has no such setting, or does not fit single labels.
+        ConfigError: The loss has no such setting, a value does not fit, or the loss does not fit single labels.
     """
     name = settings.loss
     if name == "auto":
@@ -93,7 +93,8 @@ def build_loss(settings: RecipeSettings, *, single_label: bool) -> nn.Module:
         kind = "exactly one label" if single_label else "any number of labels"
         raise ConfigError(f"the loss {name} does not fit pictures with {kind}; use {fits}, or leave it out")
     _check_settings(LOSSES[name], settings.loss_settings)
-    return LOSSES[name](**settings.loss_settings)
+    with naming_settings(LOSSES[name].__name__, settings.loss_settings):
+        return LOSSES[name](**settings.loss_settings)
 
 
 def is_single_label(settings: RecipeSettings, sets: TrainAndVal) -> bool:

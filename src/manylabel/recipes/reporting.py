@@ -103,4 +103,4 @@ class Reporter:
     def say(self, sentence: str) -> None:
         """Show a sentence on the console, if there is one."""
         if self.console is not None:
-            self.console.print(sentence, highlight=False, soft_wrap=True)
+            self.console.print(sentence, highlight=False, markup=False, soft_wrap=True)

@@ -10,7 +10,7 @@ import yaml
 from manylabel.errors import ConfigError, list_choices
 from manylabel.recipes.names import Recipe
 from manylabel.recipes.settings import RecipeSettings
-from manylabel.training.config import build, read_yaml
+from manylabel.training.config import build, parse_yaml, read_yaml
 
 __all__ = ["read_extra_flags", "resolve"]
 
@@ -52,7 +52,7 @@ def resolve(
         if part := _part(name):
             field = f"{part}_settings"
             before = values[field] if field in values else _default(recipe.settings, field)
-            values[field] = {**before, name.partition(".")[2]: yaml.safe_load(str(text))}
+            values[field] = {**before, name.partition(".")[2]: _read_part(name, str(text))}
     return build(recipe.settings, values)
 
 
@@ -89,6 +89,18 @@ def _part(name: str) -> str | None:
     """Return the part, head or loss, that a flag is a setting of, if it is of one."""
     part, dot, _ = name.partition(".")
     return part if dot and part in PARTS else None
+
+
+def _read_part(flag: str, text: str) -> object:
+    """Read a setting of the head or the loss as YAML."""
+    if not text.strip():
+        raise ConfigError(f"--{flag} has no value; write one behind it, such as 0.1, true or null, or leave it out")
+    try:
+        return parse_yaml(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(
+            f"cannot read the value of --{flag}, got {text!r}; write a number, a word, or a list such as '[0, -1]'"
+        ) from error
 
 
 def _overlay(below: Mapping[str, Any], above: Mapping[str, Any], kind: type[RecipeSettings]) -> dict[str, Any]:

@@ -43,7 +43,8 @@ class TrainAndVal:
         if missing:
             raise DataError(
                 f"the validation pictures ({self.val.name}) do not know {len(missing)} of the training labels: "
-                f"{', '.join(missing[:5])}; both need the same labels"
+                f"{', '.join(missing[:5])}; both need the same labels; for tables or Open Images, list them "
+                "in a file, one in each line, and add labels=FILE to both specs"
             )
         if self.val.labels.names != self.train.labels.names:
             object.__setattr__(self, "val", self.val.select_labels(self.train.labels.names))

@@ -12,7 +12,7 @@ from manylabel.runs.judging import JudgedRun
 from manylabel.runs.plots import draw_label_dots, draw_label_pair
 from manylabel.runs.tradeoff import TradeoffPoint, draw_tradeoff
 
-__all__ = ["side_by_side"]
+__all__ = ["are_comparable", "side_by_side"]
 
 _MOST_TILES = 6
 _MOST_PAIRS = 2
@@ -26,7 +26,7 @@ def side_by_side(runs: Sequence[JudgedRun], *, pairs: Sequence[tuple[str, str]] 
         pairs: Labels to put against each other; the two pairs that are most often confused when left out.
     """
     ranked = sorted(runs, key=lambda judged: -judged.evaluation.measures["mAP"].value)
-    is_same = len({(judged.scored.names, judged.scored.labels.names) for judged in runs}) == 1
+    is_same = are_comparable(runs)
     return [
         _key_figures(ranked),
         *(_verdicts(ranked) if is_same else _other_pictures()),
@@ -35,6 +35,11 @@ def side_by_side(runs: Sequence[JudgedRun], *, pairs: Sequence[tuple[str, str]] 
         *(_pairs(ranked, pairs or _confused(ranked)) if is_same else ()),
         *(_tradeoff(ranked) if is_same else ()),
     ]
+
+
+def are_comparable(runs: Sequence[JudgedRun]) -> bool:
+    """Say whether all runs were judged on the same pictures and labels."""
+    return len({(judged.scored.names, judged.scored.labels.names) for judged in runs}) == 1
 
 
 def _key_figures(runs: Sequence[JudgedRun]) -> Tiles:

@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import re
 import textwrap
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
@@ -14,9 +15,25 @@ import yaml
 from manylabel.errors import ConfigError, list_choices
 from manylabel.training.fields import Annotation, complaint, fits, read, rule_complaints
 
-__all__ = ["annotations", "build", "check", "field_docs", "read_yaml", "to_dict", "to_yaml"]
+__all__ = ["annotations", "build", "check", "field_docs", "parse_yaml", "read_yaml", "to_dict", "to_yaml"]
 
 Settings = TypeVar("Settings")
+
+
+class _Loader(yaml.SafeLoader):
+    """Reads 1e-3 as a number, as everybody but YAML 1.1 does."""
+
+
+class _Dumper(yaml.SafeDumper):
+    """Puts quotes around texts that `_Loader` would read as numbers."""
+
+
+for _kind in (_Loader, _Dumper):
+    _kind.add_implicit_resolver(
+        "tag:yaml.org,2002:float",
+        re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+$"),
+        list("-+.0123456789"),
+    )
 
 
 def build(kind: type[Settings], values: Mapping[str, object]) -> Settings:
@@ -93,9 +110,22 @@ def to_yaml(settings: object) -> str:
     lines = []
     for name, value in to_dict(settings).items():
         lines += textwrap.wrap(docs[name], width=118, initial_indent="# ", subsequent_indent="# ")
-        text = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=10_000)
+        text = yaml.dump(value, Dumper=_Dumper, default_flow_style=True, sort_keys=False, width=10_000)
         lines.append(f"{name}: " + text.removesuffix("...\n").rstrip())  # dots end a document of one plain value
     return "\n".join(lines) + "\n"
+
+
+def parse_yaml(text: str) -> object:
+    """Read a value written as YAML.
+
+    Raises:
+        yaml.YAMLError: The text is no YAML.
+
+    Examples:
+        >>> parse_yaml("[1e-3, 2, text, null]")
+        [0.001, 2, 'text', None]
+    """
+    return yaml.load(text, Loader=_Loader)  # noqa: S506 - it is a SafeLoader
 
 
 def read_yaml(path: str | Path) -> dict[str, object]:
@@ -105,7 +135,7 @@ def read_yaml(path: str | Path) -> dict[str, object]:
         ConfigError: The file cannot be read, or is no mapping.
     """
     try:
-        values = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        values = parse_yaml(Path(path).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ConfigError(f"cannot read the settings in {path}: {error}") from error
     if not isinstance(values, dict):

@@ -8,6 +8,7 @@ from pathlib import Path
 import polars as pl
 
 from manylabel.data.layout import PICTURE_ENDINGS, existing
+from manylabel.data.parsing import parser_advice
 from manylabel.errors import DataError
 
 __all__ = ["read_table"]
@@ -49,7 +50,7 @@ def read_table(path: str | Path) -> pl.DataFrame:
     try:
         frame = _read(path)
     except (pl.exceptions.PolarsError, UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"cannot read {path}: {_advice(error)}") from error
+        raise DataError(f"cannot read {path}: {parser_advice(error)}") from error
     if frame.width == 0 or frame.height == 0:
         raise DataError(f"{path} has no rows below its header; it needs one for each picture")
     return frame
@@ -94,13 +95,3 @@ def _header(path: Path) -> tuple[str, list[str]]:
     if doubled:
         raise DataError(f"{path} has two columns called {doubled[0]!r}; rename or drop one")
     return delimiter, header
-
-
-def _advice(error: Exception) -> str:
-    """Say what to do about an error of the parser."""
-    words = str(error).splitlines()[0] if str(error) else type(error).__name__
-    if "utf-8" in words.lower():
-        return "it is not UTF-8 text; save it again as UTF-8 (in Excel: CSV UTF-8)"
-    if "more fields" in words:
-        return "a row has more fields than the header; put quotes around fields with a delimiter inside"
-    return f"{words}; check the quotes and delimiters of that row"
