@@ -239,9 +239,9 @@ def test_a_negative_number_of_workers_is_refused(tmp_path):
 
 def test_the_page_shows_what_was_found(tmp_path):
     rows = [[0, 1]] * 6 + [[0]] * 6 + [[], [2]]
-    made = dataset(rows, ["$a$", "<b>", "c"], folder=tmp_path, pictures={1: noise(0), 5: b""})
+    made = dataset(rows, ["$a$", "<b>", "c"], folder=tmp_path, pictures={1: noise(0), 5: b"", 6: b""})
     html = check_page(check(made), made).html()
-    for words in ("Problem</b> 1 of 14 pictures", "5.png", "The same file", "$a$", "&lt;b&gt;", "without a label"):
+    for words in ("Problem</b> 2 of 14 pictures", "5.png", "The same file", "$a$", "&lt;b&gt;", "without a label"):
         assert words in html
 
 
