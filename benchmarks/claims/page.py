@@ -28,9 +28,9 @@ trained but for Representation Mixup) and ours: a frozen EfficientNet-Lite0 at 2
 on its features. So a claim that *does not hold* here may hold where its authors made it; what a reader learns is
 whether it carries over to a small frozen backbone. Differences are in points with intervals of 95 %: over pictures and
 seeds together, where scores were kept; over seeds or splits (Student's t) for self-distillation and zero-shot. "Cannot
-be told" means that the interval holds both answers. Where three seeds could not tell, two more were taken; what is then
-left of an interval comes mostly from the few pictures to judge by. What each arm reached with each seed is in
-`benchmarks/claims/results.json`. The letters in brackets are commands, listed below each table.
+be told" means that the interval holds both answers. Where three seeds could not tell, two more were taken, which
+settled few: differences that are left open are small beside what pictures and seeds change. What each arm reached with
+each seed is in `benchmarks/claims/results.json`. The letters in brackets are commands, listed below each table.
 
 {counts}
 
