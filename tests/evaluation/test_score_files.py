@@ -77,6 +77,15 @@ def test_npz_says_whether_the_model_names_one_label_whatever_the_data_have(tmp_p
         assert read_scores(tmp_path / "scores.npz", data).single_label is names_one
 
 
+def test_of_few_pictures_those_that_a_run_left_out_may_lack_scores(tmp_path):
+    names = [f"{number}.jpg" for number in range(20)]
+    pets = PictureDataset(Files("in", names), Targets.from_lists([[0]] * 20, num_labels=1), LabelSpace(["cat"]))
+    text = "\n".join(["picture,cat", *(f"{name},0.5" for name in names[2:])])
+    assert len(read_scores(write(tmp_path / "scores.csv", text), pets).bad) == 2
+    with pytest.raises(DataError, match="no scores for 3 of the 20"):
+        read_scores(write(tmp_path / "fewer.csv", text.rpartition("\n")[0]), pets)
+
+
 def test_a_long_table_in_any_order_is_read(tmp_path, dataset):
     rows = [f"{name},{label},{score}" for name, label, score in reversed([
         ("in/a.jpg", "cat", 0.1), ("in/a.jpg", "dog", 0.2), ("in/b.jpg", "cat", 0.3),

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from manylabel.data import PictureDataset
 from manylabel.data.layout import existing
+from manylabel.data.loading import most_bad
 from manylabel.data.table.columns import find_image_column
 from manylabel.data.table.file import read_table
 from manylabel.errors import DataError, list_choices
@@ -64,7 +65,8 @@ def read_scores(
         dataset: The pictures, and what is true of them.
         name: What to call the model in reports; the file's name when left out.
         common_labels: Whether to judge only the labels that both have; otherwise all of the data set are needed.
-        max_missing_share: The share of the data set's pictures that may lack scores; they are left out and listed.
+        max_missing_share: The share of the data set's pictures that may lack scores, as `most_bad` counts; they are
+            left out and listed.
 
     Returns:
         The scores beside the truth, in the data set's order of pictures and labels.
@@ -95,7 +97,7 @@ def read_scores(
     rows = _match_pictures(found.pictures, wanted)
     missing, unsaid = np.flatnonzero(rows < 0), f"it has no scores in {path.name}"
     bad = tuple(BadPicture(int(i), wanted[i], found.reasons.get(wanted[i], unsaid)) for i in missing)
-    if len(bad) > max_missing_share * len(wanted):
+    if len(bad) > most_bad(len(wanted), max_missing_share):
         raise DataError(
             f"{path} has no scores for {len(bad)} of the {len(wanted)} pictures of {dataset.name}, such as "
             f"{bad[0].name!r}; it names its pictures like {found.pictures[0]!r}. Write the names that the data set uses"
