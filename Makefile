@@ -7,7 +7,7 @@ READY  := $(VENV)/.ready
 export PYTHONHASHSEED ?= 0
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check docs package clean
+.PHONY: help install demo test quick storm check docs package clean
 
 help: ## show the commands
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 12
@@ -33,6 +33,12 @@ demo: $(READY) ## draw pictures, train on them and write a report to look at
 # One thread each: two processes with two threads each wait for one another on two cores.
 test: check ## the static gates, then every test, doctest and the docs
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
+
+quick: $(READY) ## the fast tests, in under a minute
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 -m 'not slow and not storm' tests
+
+storm: $(READY) ## minutes of hostile requests, kills and full disks
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m storm --timeout 1800 tests/faults
 
 check: $(READY) ## lint, format, types, layers, docs
 	$(BIN)/ruff check .

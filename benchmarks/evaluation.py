@@ -16,22 +16,22 @@ import torch
 from numpy.typing import NDArray
 from sklearn.metrics import average_precision_score
 
-from manylabel.evaluation import ScoredPictures, bootstrap, compare, evaluate
+from manylabel.evaluation import ScoredImages, bootstrap, compare, evaluate
 from manylabel.evaluation.bootstrap import draw_counts
 from manylabel.storage import write_text
 
 RESULTS = Path(__file__).parent / "results" / "evaluation.json"
 
 
-def random_scores(num_pictures: int, num_labels: int, *, seed: int) -> ScoredPictures:
+def random_scores(num_pictures: int, num_labels: int, *, seed: int) -> ScoredImages:
     """Return scores that know nothing, of labels as frequent as COCO's on average."""
     generator = torch.Generator().manual_seed(seed)
     targets = torch.rand(num_pictures, num_labels, generator=torch.Generator().manual_seed(0)) < 2.9 / num_labels
     scores = torch.rand(num_pictures, num_labels, generator=generator)
-    return ScoredPictures.from_arrays(scores, targets, labels=[f"label {number}" for number in range(num_labels)])
+    return ScoredImages.from_arrays(scores, targets, labels=[f"label {number}" for number in range(num_labels)])
 
 
-def loop(scored: ScoredPictures, *, draws: int) -> NDArray[np.float64]:
+def loop(scored: ScoredImages, *, draws: int) -> NDArray[np.float64]:
     """Return mAP of each draw, one label of one draw at a time."""
     weights = draw_counts(len(scored), draws=draws, seed=(0, 0)).numpy()
     targets, scores = scored.targets.numpy(), scored.scores.numpy()

@@ -84,7 +84,7 @@ def compare_epochs(backbone: Backbone, root: Path, pictures: int, rounds: int) -
     spec = InputSpec(mean=backbone.input_spec.mean, std=backbone.input_spec.std)
     head = LinearHead(backbone.channels[-1], len(dataset.labels))
     eager = backbone.to(memory_format=torch.channels_last)
-    loader = data.PictureLoader(
+    loader = data.ImageLoader(
         dataset, transform=eval_transform(spec), batch_size=BATCH_SIZE, shuffle=True, num_workers=1
     )
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from benchmarks.claims.arms import WATCHED, scores
 
-from manylabel.evaluation import ScoredPictures, measure
+from manylabel.evaluation import ScoredImages, measure
 from manylabel.recipes import LinearProbe, TrainAndVal, linear_probe, open_sets
 from manylabel.storage import write_text
 
@@ -33,7 +33,7 @@ def main() -> None:
             chosen = np.random.default_rng(seed).permutation(len(whole.train))[:num]
             sets = TrainAndVal(whole.train.subset(np.sort(chosen)), whole.val)
             model = train(options, sets, head, steps, seed)
-            judged = ScoredPictures.from_arrays(scores(model, sets), values, known=known, labels=whole.val.labels)
+            judged = ScoredImages.from_arrays(scores(model, sets), values, known=known, labels=whole.val.labels)
             reached.append(100 * measure(judged)["mAP"])
         row = {"pictures": num, "head": head, "steps": steps, "mAP": reached}
         spread = f" +- {stdev(reached):.1f}" if len(reached) > 1 else ""

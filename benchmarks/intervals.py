@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from manylabel.evaluation import ScoredPictures, bootstrap
+from manylabel.evaluation import ScoredImages, bootstrap
 from manylabel.evaluation.estimate import Estimate, estimate
 from manylabel.metrics import average_precision
 from manylabel.storage import write_text
@@ -21,13 +21,13 @@ CASES = ((300, 0.03, 0.0), (300, 0.03, 1.5), (300, 0.1, 2.5), (2000, 0.03, 1.5),
 NUM_LABELS = 20
 
 
-def made_up(targets: torch.Tensor, strength: float) -> ScoredPictures:
+def made_up(targets: torch.Tensor, strength: float) -> ScoredImages:
     """Return scores of a model that is as good as its strength."""
     scores = (torch.randn(targets.shape) + strength * targets).sigmoid()
-    return ScoredPictures.from_arrays(scores, targets, labels=[str(number) for number in range(targets.shape[1])])
+    return ScoredImages.from_arrays(scores, targets, labels=[str(number) for number in range(targets.shape[1])])
 
 
-def mean_average_precision(scored: ScoredPictures) -> float:
+def mean_average_precision(scored: ScoredImages) -> float:
     """Return mAP."""
     return average_precision(*scored.judged).mean().item()
 

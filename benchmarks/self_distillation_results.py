@@ -31,7 +31,7 @@ from rich.console import Console
 from scipy import stats
 
 from manylabel.classifier import Classifier
-from manylabel.evaluation import ScoredPictures, bootstrap, measure
+from manylabel.evaluation import ScoredImages, bootstrap, measure
 from manylabel.recipes import LinearProbe, SelfDistillation, TrainAndVal, linear_probe, open_sets, self_distillation
 from manylabel.recipes.building import build_classifier
 from manylabel.recipes.linear_probe import SIZES
@@ -109,10 +109,10 @@ def interval(differences: list[float]) -> list[float] | None:
     return [mean(differences) - half, mean(differences) + half]
 
 
-def scored(run: RunFolder, cached: CachedFeatures) -> ScoredPictures:
+def scored(run: RunFolder, cached: CachedFeatures) -> ScoredImages:
     """Put what the model of a run says beside the truth."""
     values, known = cached.dataset.targets.dense()
-    return ScoredPictures.from_arrays(scores_of(run, cached), values, known=known, labels=cached.dataset.labels)
+    return ScoredImages.from_arrays(scores_of(run, cached), values, known=known, labels=cached.dataset.labels)
 
 
 def drawn_means(runs: list[RunFolder], cached: CachedFeatures, draws: int) -> NDArray[np.float64]:

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image, ImageFile
 
 from manylabel.decode import FORMATS, decode, picture_size, to_rgb
-from manylabel.errors import PictureError
+from manylabel.errors import ImageError
 from picture_files import ODD_NAMES, bad_files, encode, photo, png
 
 GREY = np.array([[0, 1, 127, 254, 255]], np.uint8)
@@ -132,7 +132,7 @@ def test_an_open_picture_becomes_what_its_file_does(content):
 
 
 def test_an_open_picture_that_is_cut_short_is_a_picture_error():
-    with pytest.raises(PictureError, match="'mine': it is damaged or cut short"):
+    with pytest.raises(ImageError, match="'mine': it is damaged or cut short"):
         to_rgb(Image.open(io.BytesIO(encode(photo(), "JPEG")[:-100])), name="mine")
 
 
@@ -157,7 +157,7 @@ def test_reduced_scale_is_never_smaller_than_asked(orientation, at_least):
 def test_says_why_a_picture_is_bad(tmp_path, name, content, words, at_least):
     (tmp_path / name).write_bytes(content)
     for source in (content, tmp_path / name):
-        with pytest.raises(PictureError) as caught:
+        with pytest.raises(ImageError) as caught:
             decode(source, name=name, at_least=at_least)
         assert caught.value.name == name
         assert words in caught.value.reason
@@ -166,10 +166,10 @@ def test_says_why_a_picture_is_bad(tmp_path, name, content, words, at_least):
 
 def test_refuses_a_bomb_before_its_pixels_are_allocated(monkeypatch):
     monkeypatch.setattr(ImageFile.ImageFile, "load_prepare", lambda image: pytest.fail("pixels were allocated"))
-    with pytest.raises(PictureError, match="more than 178,956,970 pixels"):
+    with pytest.raises(ImageError, match="more than 178,956,970 pixels"):
         decode(bad_files()["bomb.png"][0])
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", None)  # what others do to Pillow does not disarm us
-    with pytest.raises(PictureError, match="more than 178,956,970 pixels"):
+    with pytest.raises(ImageError, match="more than 178,956,970 pixels"):
         picture_size(bad_files()["bomb.png"][0])
 
 
@@ -181,21 +181,21 @@ def test_a_picture_for_which_pillow_only_warns_is_no_bomb():
 
 
 def test_names_missing_files_and_folders(tmp_path):
-    with pytest.raises(PictureError, match="no such file") as caught:
+    with pytest.raises(ImageError, match="no such file") as caught:
         decode(tmp_path / "missing.jpg")
     assert caught.value.name == str(tmp_path / "missing.jpg")
-    with pytest.raises(PictureError, match="it is a folder"):
+    with pytest.raises(ImageError, match="it is a folder"):
         picture_size(tmp_path)
-    with pytest.raises(PictureError, match="cannot read picture"):
+    with pytest.raises(ImageError, match="cannot read picture"):
         decode(tmp_path / ("x" * 5000))
-    with pytest.raises(PictureError, match="null"):
+    with pytest.raises(ImageError, match="null"):
         decode(tmp_path / "zero\0byte.jpg")
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes here")
 def test_does_not_wait_for_a_pipe(tmp_path):
     os.mkfifo(tmp_path / "pipe.jpg")
-    with pytest.raises(PictureError, match="not a regular file"):
+    with pytest.raises(ImageError, match="not a regular file"):
         decode(tmp_path / "pipe.jpg")
 
 
@@ -209,7 +209,7 @@ def test_names_files_without_read_permission(tmp_path, monkeypatch):
             raise PermissionError(13, "Permission denied")
 
         monkeypatch.setattr(Path, "open", refuse)
-    with pytest.raises(PictureError, match="no permission"):
+    with pytest.raises(ImageError, match="no permission"):
         decode(path)
     path.chmod(stat.S_IRUSR | stat.S_IWUSR)
 
@@ -219,7 +219,7 @@ def test_reads_files_of_any_name(tmp_path, name):
     (tmp_path / name).write_bytes(encode(photo(), "JPEG"))
     assert decode(tmp_path / name).size == (64, 48)
     (tmp_path / name).write_bytes(b"?")
-    with pytest.raises(PictureError) as caught:
+    with pytest.raises(ImageError) as caught:
         decode(tmp_path / name)
     assert caught.value.name == str(tmp_path / name)
 
@@ -230,7 +230,7 @@ def test_any_exception_of_a_decoder_becomes_a_picture_error(monkeypatch, error):
         raise error
 
     monkeypatch.setattr(ImageFile.ImageFile, "load", fail)
-    with pytest.raises(PictureError) as caught:
+    with pytest.raises(ImageError) as caught:
         decode(encode(photo(), "BMP"))
     assert caught.value.__cause__ is error
 
@@ -245,7 +245,7 @@ def test_damaged_content_decodes_or_is_a_picture_error():
             damaged[generator.integers(len(damaged), size=4)] = generator.integers(256, size=4)
             try:
                 outcomes.add(decode(damaged.tobytes(), at_least=(4, 4)).mode)
-            except PictureError:
+            except ImageError:
                 outcomes.add("bad")
     assert outcomes == {"RGB", "bad"}
 

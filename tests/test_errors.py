@@ -3,7 +3,7 @@ import pickle
 import pytest
 
 import manylabel.errors as errors
-from manylabel.errors import ManyLabelError, PictureError, list_choices
+from manylabel.errors import ImageError, ManyLabelError, list_choices
 
 
 @pytest.mark.parametrize("name", [name for name in errors.__all__ if name.endswith("Error")])
@@ -13,7 +13,7 @@ def test_every_error_is_a_manylabel_error_and_is_drawn_in_the_tree(name):
 
 
 def test_a_picture_error_survives_the_way_from_a_worker_process():
-    error = pickle.loads(pickle.dumps(PictureError("a b.jpg", "it is empty")))
+    error = pickle.loads(pickle.dumps(ImageError("a b.jpg", "it is empty")))
     assert (error.name, error.reason) == ("a b.jpg", "it is empty")
     assert str(error) == "cannot read picture 'a b.jpg': it is empty"
 

@@ -21,7 +21,7 @@ from benchmarks.claims.page import page
 from benchmarks.claims.statements import CLAIMS, Claim
 from numpy.typing import NDArray
 
-from manylabel.data import PictureDataset
+from manylabel.data import ImageDataset
 from manylabel.recipes import LinearProbe, TrainAndVal, open_sets
 from manylabel.storage import write_text
 
@@ -94,7 +94,7 @@ def open_places(options: argparse.Namespace) -> dict[str, Place]:
     return places
 
 
-def with_one_label(dataset: PictureDataset) -> PictureDataset:
+def with_one_label(dataset: ImageDataset) -> ImageDataset:
     """Return the pictures with exactly one label that is there, and none that is unknown."""
     values, known = dataset.targets.dense()
     return dataset.subset(((values.sum(axis=1) == 1) & known.all(axis=1)).nonzero()[0])

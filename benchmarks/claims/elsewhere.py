@@ -11,7 +11,7 @@ from benchmarks.claims.judging import Difference, from_pairs, verdict
 
 from manylabel.classifier import Classifier
 from manylabel.cost.tables import hybrid_sharing_rows, ml_decoder_rows, representation_mixup_rows
-from manylabel.data import PictureDataset
+from manylabel.data import ImageDataset
 from manylabel.explain import expert_load
 
 RESULTS = Path(__file__).parents[1] / "results"
@@ -66,7 +66,7 @@ def costs() -> list[dict[str, Any]]:
     ]
 
 
-def experts(models: Sequence[Path], dataset: PictureDataset) -> list[dict[str, Any]]:
+def experts(models: Sequence[Path], dataset: ImageDataset) -> list[dict[str, Any]]:
     """Look whether any expert of the sharing arm is dead."""
     loads = [expert_load(Classifier.load(model).eval(), dataset) for model in models]
     dead = [len(load.dead) for load in loads]
@@ -95,13 +95,13 @@ def zero_shot() -> list[dict[str, Any]]:
         found: dict[str, list[dict[str, float]]] = {}
         for run in results["runs"]:
             found.setdefault(run["variant"], []).append(run["zsl"]["mAP"])
-        wanted = ("data", "val", "unseen", "splits", "width", "feedforward")
+        varied = "splits" if len(results["settings"]["splits"]) > 1 else "seeds"
+        wanted = ("data", "val", "unseen", "splits", "seeds", "width", "feedforward")
         command = f"{command_of('results_zero_shot.py', results['settings'], *wanted)} --runs runs/{file.stem}"
         for number, text, paper, first, second in pairs:
-            num_splits = len(found[first])
-            if num_splits > 1:
+            if len(found[first]) > 1:
                 values = ([100 * each["value"] for each in found[arm]] for arm in (first, second))
-                difference, over = from_pairs(*values), f"{num_splits} splits"
+                difference, over = from_pairs(*values), f"{len(found[first])} {varied}"
             else:
                 difference, over = apart(found[first][0], found[second][0]), "one split, over pictures"
             ours = f"{file.stem.removeprefix('zero_shot_')}: {difference} ZSL mAP, {over}"

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from manylabel.data import PictureDataset
-from manylabel.evaluation import ScoredPictures, bootstrap, measure
+from manylabel.data import ImageDataset
+from manylabel.evaluation import ScoredImages, bootstrap, measure
 from manylabel.evaluation.groups import SIZE_LIMITS
 from manylabel.metrics import average_precision
 
@@ -25,7 +25,7 @@ UNTOLD = "cannot be told here"
 LIKE = (("bicycle", "motorbike"), ("cow", "horse"), ("cow", "sheep"), ("cat", "dog"), ("bus", "car"), ("chair", "sofa"))
 
 Kind = Literal["better", "no worse"]
-Statistic = Callable[[ScoredPictures], NDArray[np.float64]]
+Statistic = Callable[[ScoredImages], NDArray[np.float64]]
 """Scores to a value in percent, and its value in each draw of pictures, ``[1 + DRAWS]``."""
 
 
@@ -49,31 +49,31 @@ def verdict(difference: Difference, kind: Kind, margin: float) -> str:
     return "does not hold" if difference.high <= limit else UNTOLD
 
 
-def scored_pictures(scores: NDArray[np.float32], dataset: PictureDataset) -> ScoredPictures:
+def scored_pictures(scores: NDArray[np.float32], dataset: ImageDataset) -> ScoredImages:
     """Put scores beside the truth."""
     values, known = dataset.targets.dense()
-    scored = ScoredPictures.from_arrays(scores, values, known=known, labels=dataset.labels)
+    scored = ScoredImages.from_arrays(scores, values, known=known, labels=dataset.labels)
     return replace(scored, areas=dataset.areas)
 
 
 def named(name: str, *, sign: int = 1) -> Statistic:
     """Return a measure of the evaluation as a statistic."""
 
-    def compute(scored: ScoredPictures) -> NDArray[np.float64]:
+    def compute(scored: ScoredImages) -> NDArray[np.float64]:
         drawn = bootstrap(scored, draws=DRAWS).measures[name]
         return 100 * sign * np.concatenate([[measure(scored)[name]], drawn])
 
     return compute
 
 
-def small_objects(scored: ScoredPictures) -> NDArray[np.float64]:
+def small_objects(scored: ScoredImages) -> NDArray[np.float64]:
     """Return the mAP where only small objects count as present, and larger ones as unknown."""
     areas = scored.areas.toarray()
     larger = scored.targets.numpy() & ~((areas > 0) & (areas < SIZE_LIMITS[0]))
     return named("mAP")(replace(scored, known=scored.known & ~scored.known.new_tensor(larger)))
 
 
-def gaps(scored: ScoredPictures) -> NDArray[np.float64]:
+def gaps(scored: ScoredImages) -> NDArray[np.float64]:
     """Return the mean gap in average precision between labels that are alike; less is better, so negative."""
     exact = average_precision(scored.scores, scored.targets, scored.known).values.double().numpy()
     all_of = np.concatenate([exact[:, None], bootstrap(scored, draws=DRAWS).average_precision], axis=1)

@@ -14,7 +14,7 @@ import numpy as np
 from PIL import Image, UnidentifiedImageError
 from PIL.ExifTags import Base as ExifTag
 
-from manylabel.errors import PictureError
+from manylabel.errors import ImageError
 
 __all__ = ["FORMATS", "MAX_PIXELS", "PICTURE_ENDINGS", "decode", "picture_size", "to_rgb"]
 
@@ -55,7 +55,7 @@ def decode(source: Path | bytes, *, name: str | None = None, at_least: tuple[int
             is decoded at 1/2, 1/4 or 1/8 of its size, never smaller than this, which is several times faster.
 
     Raises:
-        PictureError: The picture cannot be read; the reason is in words, whatever the decoder raised.
+        ImageError: The picture cannot be read; the reason is in words, whatever the decoder raised.
 
     Examples:
         >>> stream = BytesIO()
@@ -64,7 +64,7 @@ def decode(source: Path | bytes, *, name: str | None = None, at_least: tuple[int
         ((640, 480), (160, 120))
         >>> decode(b"hello", name="letter.jpg")
         Traceback (most recent call last):
-        manylabel.errors.PictureError: cannot read picture 'letter.jpg': it is not a picture in a format that is read...
+        manylabel.errors.ImageError: cannot read picture 'letter.jpg': it is not a picture in a format that is read...
     """
     with _opened(source, name) as image:
         if at_least is not None:
@@ -81,7 +81,7 @@ def to_rgb(image: Image.Image, *, name: str = "image") -> Image.Image:
         name: What to call the picture in an error.
 
     Raises:
-        PictureError: Its pixels cannot be read, or have no fixed range.
+        ImageError: Its pixels cannot be read, or have no fixed range.
 
     Examples:
         >>> to_rgb(Image.new("RGBA", (4, 4), (255, 0, 0, 0))).getpixel((0, 0))
@@ -91,7 +91,7 @@ def to_rgb(image: Image.Image, *, name: str = "image") -> Image.Image:
         with _quiet():
             return _upright(image)
     except Exception as error:
-        raise PictureError(name, _in_words(error)) from error
+        raise ImageError(name, _in_words(error)) from error
 
 
 def picture_size(source: Path | bytes, *, name: str | None = None) -> tuple[int, int]:
@@ -104,7 +104,7 @@ def picture_size(source: Path | bytes, *, name: str | None = None) -> tuple[int,
         name: What to call the picture in an error; the path when left out.
 
     Raises:
-        PictureError: The header cannot be read.
+        ImageError: The header cannot be read.
 
     Examples:
         >>> stream = BytesIO()
@@ -122,13 +122,13 @@ class _RefusedError(Exception):
 
 @contextmanager
 def _opened(source: Path | bytes, name: str | None) -> Iterator[Image.Image]:
-    """Open a picture and read its header; whatever goes wrong inside becomes a `PictureError`."""
+    """Open a picture and read its header; whatever goes wrong inside becomes a `ImageError`."""
     try:
         with _quiet(), _stream(source) as stream, _read_header(stream) as image:
             yield image
     except Exception as error:
         called = name or (f"<{len(source)} bytes>" if isinstance(source, bytes) else str(source))
-        raise PictureError(called, _in_words(error)) from error
+        raise ImageError(called, _in_words(error)) from error
 
 
 @contextmanager

@@ -5,8 +5,8 @@
     ├── LabelError            a label is unknown, doubled or empty         (ValueError)
     ├── DataError             a data set cannot be read as it is           (ValueError)
     │   ├── SpecError         a data spec such as ``voc:PATH,split=train`` is wrong
-    │   ├── PictureError      one picture cannot be decoded
-    │   └── BadPicturesError  too many pictures cannot be decoded
+    │   ├── ImageError      one picture cannot be decoded
+    │   └── BadImagesError  too many pictures cannot be decoded
     ├── CacheError            cached features cannot be written or read    (OSError)
     │   └── CacheBusyError    another process writes them
     ├── ModelFormatError      a saved model cannot be understood           (ValueError)
@@ -23,18 +23,18 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 __all__ = [
-    "BadPicturesError",
+    "BadImagesError",
     "CacheBusyError",
     "CacheError",
     "ClusterError",
     "ConfigError",
     "DataError",
+    "ImageError",
     "LabelError",
     "ManyLabelError",
     "MissingExtraError",
     "ModelFormatError",
     "OutputExistsError",
-    "PictureError",
     "RunInterruptedError",
     "SpecError",
     "TrainingError",
@@ -62,7 +62,7 @@ class SpecError(DataError):
     """A data spec such as ``voc:PATH,split=train`` is wrong."""
 
 
-class PictureError(DataError):
+class ImageError(DataError):
     """One picture cannot be decoded.
 
     Args:
@@ -79,7 +79,7 @@ class PictureError(DataError):
         return f"cannot read picture {self.name!r}: {self.reason}"
 
 
-class BadPicturesError(DataError):
+class BadImagesError(DataError):
     """Too many pictures cannot be decoded."""
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # what runs an exported model needs labels and input specs, a
     import torch
     from torch import Tensor
 
-__all__ = ["BadPicture", "Batch", "FeatureBatch", "InputSpec", "LabelSpace", "Predictions", "Tag"]
+__all__ = ["BadImage", "Batch", "FeatureBatch", "InputSpec", "LabelSpace", "Predictions", "Tag"]
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ class LabelSpace:
 
 
 @dataclass(frozen=True)
-class BadPicture:
+class BadImage:
     """A picture that could not be decoded: which, and why."""
 
     index: int
@@ -152,7 +152,7 @@ class Batch:
     targets: Tensor
     known: Tensor
     indices: Tensor
-    bad: tuple[BadPicture, ...] = ()
+    bad: tuple[BadImage, ...] = ()
 
     def __len__(self) -> int:
         return int(self.indices.shape[0])

@@ -10,7 +10,7 @@ from torch import nn
 from manylabel import heads
 from manylabel.classifier import Classifier, ScoreCalibration, classifier, hub
 from manylabel.classifier import change_config as change_settings
-from manylabel.errors import ConfigError, ModelFormatError, OutputExistsError, PictureError
+from manylabel.errors import ConfigError, ImageError, ModelFormatError, OutputExistsError
 from manylabel.types import LabelSpace, Predictions
 
 LABELS = LabelSpace(["cat", "dog", "bird"], display_names={"cat": "Cat"})
@@ -118,7 +118,7 @@ def test_a_bad_picture_raises_or_is_left_out(tmp_path, picture, caplog):
     bad = tmp_path / "bad.jpg"
     bad.write_text("this is not a picture")
     model = make().train()
-    with pytest.raises(PictureError, match=r"bad\.jpg"):
+    with pytest.raises(ImageError, match=r"bad\.jpg"):
         model.predict([picture, bad])
     assert model.training
     predictions = model.predict([picture, bad], on_bad="skip")

@@ -12,8 +12,8 @@ import pytest
 from PIL import Image
 from scipy.sparse import csr_array
 
-from manylabel.data import PictureDataset
-from manylabel.data.sources import PictureSource
+from manylabel.data import ImageDataset
+from manylabel.data.sources import ImageSource
 from manylabel.data.spec import load
 from manylabel.errors import DataError, SpecError
 from manylabel.types import LabelSpace
@@ -58,14 +58,14 @@ class ReaderSuite:
     """
 
     format: ClassVar[str]
-    reader: ClassVar[Callable[..., PictureDataset]]
+    reader: ClassVar[Callable[..., ImageDataset]]
     single_label: ClassVar[bool] = False
 
     def build(self, tmp_path: Path) -> Example:
         """Write a tiny data set below `tmp_path`, with at least one picture, and say what it holds."""
         raise NotImplementedError
 
-    def spoil(self, dataset: PictureDataset) -> None:
+    def spoil(self, dataset: ImageDataset) -> None:
         """Make the first picture unreadable; readers that find pictures by listing a folder write rubbish instead."""
         picture = dataset.pictures[0]
         assert isinstance(picture, Path)
@@ -76,62 +76,62 @@ class ReaderSuite:
         return self.build(tmp_path)
 
     @pytest.fixture
-    def dataset(self, example: Example) -> PictureDataset:
+    def dataset(self, example: Example) -> ImageDataset:
         return type(self).reader(example.path, **example.options)
 
     def spec(self, example: Example, **more: Any) -> str:
         options = "".join(f",{name}={value}" for name, value in (example.options | more).items())
         return f"{self.format}:{example.path}{options}"
 
-    def test_returns_a_picture_dataset_of_agreeing_shapes(self, dataset: PictureDataset, example: Example):
-        assert isinstance(dataset, PictureDataset)
+    def test_returns_a_picture_dataset_of_agreeing_shapes(self, dataset: ImageDataset, example: Example):
+        assert isinstance(dataset, ImageDataset)
         assert isinstance(dataset.labels, LabelSpace)
-        assert isinstance(dataset.pictures, PictureSource)
+        assert isinstance(dataset.pictures, ImageSource)
         assert dataset.targets.shape == (len(example.names), len(example.labels))
         assert dataset.single_label is self.single_label
 
-    def test_names_and_labels_are_those_on_disk(self, dataset: PictureDataset, example: Example):
+    def test_names_and_labels_are_those_on_disk(self, dataset: ImageDataset, example: Example):
         assert [dataset.pictures.name(index) for index in range(len(dataset))] == example.names
         assert list(dataset.labels) == example.labels
         assert len(set(example.names)) == len(example.names)
 
-    def test_present_and_known_labels_are_those_on_disk(self, dataset: PictureDataset, example: Example):
+    def test_present_and_known_labels_are_those_on_disk(self, dataset: ImageDataset, example: Example):
         values, known = dataset.targets.dense()
         assert values.astype(int).tolist() == example.values
         assert known.astype(int).tolist() == example.known
 
-    def test_targets_are_sparse_and_boolean(self, dataset: PictureDataset):
+    def test_targets_are_sparse_and_boolean(self, dataset: ImageDataset):
         targets = dataset.targets
         for matrix in (targets.present, targets.unknown, targets.absent):
             assert matrix is None or (isinstance(matrix, csr_array) and matrix.dtype == bool and matrix.data.all())
 
-    def test_areas_are_shares_of_present_labels(self, dataset: PictureDataset):
+    def test_areas_are_shares_of_present_labels(self, dataset: ImageDataset):
         if dataset.areas is not None:
             assert isinstance(dataset.areas, csr_array)
             assert dataset.areas.dtype == np.float32
             assert ((dataset.areas.data > 0) & (dataset.areas.data <= 1)).all()
             assert not (dataset.areas.astype(bool) > dataset.targets.present).nnz
 
-    def test_every_picture_decodes(self, dataset: PictureDataset):
+    def test_every_picture_decodes(self, dataset: ImageDataset):
         for index in range(len(dataset)):
             picture = dataset.pictures[index]
             with Image.open(BytesIO(picture) if isinstance(picture, bytes) else picture) as decoded:
                 assert decoded.convert("RGB").size >= (1, 1)
 
-    def test_reads_although_a_picture_cannot_be_decoded(self, dataset: PictureDataset, example: Example):
+    def test_reads_although_a_picture_cannot_be_decoded(self, dataset: ImageDataset, example: Example):
         self.spoil(dataset)
         again = type(self).reader(example.path, **example.options)
         assert_same(again, dataset)
 
-    def test_splits_hold_every_picture_once(self, dataset: PictureDataset, example: Example):
+    def test_splits_hold_every_picture_once(self, dataset: ImageDataset, example: Example):
         assert {name: members.tolist() for name, members in dataset.splits.items()} == example.splits
         if example.splits:
             assert sorted(np.concatenate(list(dataset.splits.values())).tolist()) == list(range(len(dataset)))
 
-    def test_spec_and_python_agree(self, dataset: PictureDataset, example: Example):
+    def test_spec_and_python_agree(self, dataset: ImageDataset, example: Example):
         assert_same(load(self.spec(example)), dataset)
 
-    def test_survives_being_sent_to_another_process(self, dataset: PictureDataset):
+    def test_survives_being_sent_to_another_process(self, dataset: ImageDataset):
         copy = pickle.loads(pickle.dumps(dataset))
         assert_same(copy, dataset)
         assert [copy.pictures[index] for index in range(len(copy))] == [
@@ -154,7 +154,7 @@ class ReaderSuite:
 class SplitReaderSuite(ReaderSuite):
     """A `ReaderSuite` for readers that take `split=`; the example must have at least one split."""
 
-    def test_reads_one_split_alone(self, dataset: PictureDataset, example: Example):
+    def test_reads_one_split_alone(self, dataset: ImageDataset, example: Example):
         assert example.splits
         for name in example.splits:
             part = type(self).reader(example.path, split=name, **example.options)
@@ -168,7 +168,7 @@ class SplitReaderSuite(ReaderSuite):
         assert all(name in str(error.value) for name in example.splits)
 
 
-def assert_same(first: PictureDataset, second: PictureDataset) -> None:
+def assert_same(first: ImageDataset, second: ImageDataset) -> None:
     """Two readings of the same data: same pictures, labels, targets, areas and splits."""
     assert [first.pictures.name(i) for i in range(len(first))] == [second.pictures.name(i) for i in range(len(second))]
     assert first.labels == second.labels

@@ -10,12 +10,12 @@ import pytest
 from PIL import Image
 
 from deadly import load_or_die
-from manylabel.data import Files, LazyBytes, PictureDataset, check, scenes
+from manylabel.data import Files, ImageDataset, LazyBytes, check, scenes
 from manylabel.data.check.inspection import inspect_pictures
 from manylabel.data.check.page import check_page
 from manylabel.errors import ConfigError
 from manylabel.targets import Targets
-from manylabel.types import BadPicture, LabelSpace
+from manylabel.types import BadImage, LabelSpace
 
 
 def noise(seed, *, size=(60, 40), ending="PNG"):
@@ -36,7 +36,7 @@ def dataset(rows, labels="abcd", *, folder, pictures=None, splits=None, **others
             (folder / name).write_bytes(content)
     targets = Targets.from_lists(rows, num_labels=len(labels), **others)
     splits = {name: np.asarray(members, dtype=np.int64) for name, members in (splits or {}).items()}
-    return PictureDataset(Files(folder, names), targets, LabelSpace(list(labels)), name="made up", splits=splits)
+    return ImageDataset(Files(folder, names), targets, LabelSpace(list(labels)), name="made up", splits=splits)
 
 
 def test_counts_what_is_present_absent_and_unknown(tmp_path):
@@ -117,7 +117,7 @@ def test_finds_near_copies_and_equal_names_in_two_splits(tmp_path):
     Image.open(io.BytesIO(noise(0))).resize((30, 20)).save(small, "PNG")
     names = ["train/a.png", "train/b.png", "val/c.png", "val/b.png"]
     contents = [noise(0), noise(1), small.getvalue(), noise(3)]
-    made = PictureDataset(
+    made = ImageDataset(
         LazyBytes(names, contents.__getitem__),
         Targets.from_lists([[0], [1], [0], [1]], num_labels=2),
         LabelSpace(["x", "y"]),
@@ -208,7 +208,7 @@ def test_a_picture_that_kills_its_process_is_bad_and_the_others_are_not():
     names = [f"picture {index}" for index in range(200)]
     seen = inspect_pictures(LazyBytes(names, partial(load_or_die, deadly=deadly)), num_workers=2)
     assert seen.bad == tuple(
-        BadPicture(index, f"picture {index}", "the process that decoded it died") for index in deadly
+        BadImage(index, f"picture {index}", "the process that decoded it died") for index in deadly
     )
     assert seen.readable.tolist() == [index for index in range(200) if index not in deadly]
 
@@ -229,7 +229,7 @@ def test_pictures_that_cannot_be_sent_to_a_process_are_read_in_this_one(caplog):
 
 def test_a_picture_that_cannot_be_fetched_is_bad():
     seen = inspect_pictures(LazyBytes(["a"], {}.__getitem__))
-    assert seen.bad == (BadPicture(0, "a", "it could not be fetched: KeyError(0)"),)
+    assert seen.bad == (BadImage(0, "a", "it could not be fetched: KeyError(0)"),)
 
 
 def test_a_negative_number_of_workers_is_refused(tmp_path):

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from manylabel.data import Files, JoinedSource, LazyBytes, PictureDataset
+from manylabel.data import Files, ImageDataset, JoinedSource, LazyBytes
 from manylabel.errors import ConfigError, DataError
 from manylabel.targets import Targets
 from manylabel.types import LabelSpace
@@ -11,7 +11,7 @@ from manylabel.types import LabelSpace
 def make(names=("a", "b", "c"), splits=None):
     targets = Targets.from_lists([[index % 2] for index in range(len(names))], num_labels=2)
     areas = csr_array(targets.present.astype(np.float32) * 0.5)
-    return PictureDataset(
+    return ImageDataset(
         Files("photos", names), targets, LabelSpace(["x", "y"]), name="pets", splits=splits or {}, areas=areas
     )
 
@@ -42,7 +42,7 @@ def test_selecting_labels_reorders_targets_and_areas():
 
 
 def test_joined_parts_become_splits():
-    joined = PictureDataset.join({"train": make(), "val": make(["d"])}, name="both")
+    joined = ImageDataset.join({"train": make(), "val": make(["d"])}, name="both")
     assert names_of(joined.split("val")) == ["d"]
     assert names_of(joined.subset([3, 0, 1])) == ["d", "a", "b"]
     assert joined.areas.shape == (4, 2)
@@ -51,12 +51,12 @@ def test_joined_parts_become_splits():
 def test_joining_different_labels_is_refused():
     other = make().select_labels(["y"])
     with pytest.raises(DataError, match="labels differ"):
-        PictureDataset.join({"train": make(), "val": other}, name="both")
+        ImageDataset.join({"train": make(), "val": other}, name="both")
 
 
 def test_shapes_must_agree():
     with pytest.raises(ConfigError, match=r"targets must be \[pictures, labels\] = \[1, 2\]"):
-        PictureDataset(Files("", ["a"]), Targets.from_lists([[0]], num_labels=3), LabelSpace(["x", "y"]))
+        ImageDataset(Files("", ["a"]), Targets.from_lists([[0]], num_labels=3), LabelSpace(["x", "y"]))
 
 
 @pytest.mark.parametrize(

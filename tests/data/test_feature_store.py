@@ -27,7 +27,7 @@ from manylabel.data.feature_store.lock import WriterLock
 from manylabel.data.scenes import scenes
 from manylabel.data.sources import Files, JoinedSource, LazyBytes
 from manylabel.errors import CacheBusyError, CacheError
-from manylabel.types import BadPicture
+from manylabel.types import BadImage
 
 SHAPES = ((4, 2, 3), (8, 1, 1))
 
@@ -372,7 +372,7 @@ def test_bad_pictures_are_recorded_once(tmp_path):
     with StoreWriter(tmp_path / "a", make_kind()) as writer:
         for _ in range(2):
             nothing = [np.empty((0, *shape), np.float16) for shape in SHAPES]
-            bad = [BadPicture(7, "b.jpg", "it is empty")]
+            bad = [BadImage(7, "b.jpg", "it is empty")]
             writer.append(nothing, ids=np.empty(0, np.uint64), bad=bad)
     assert list_stores(tmp_path)[0].bad == {"b.jpg": "it is empty"}
     assert (tmp_path / "a" / "journal.jsonl").read_text().count("b.jpg") == 1

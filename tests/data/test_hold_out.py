@@ -3,7 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from manylabel.data import Files, PictureDataset, hold_out
+from manylabel.data import Files, ImageDataset, hold_out
 from manylabel.errors import ConfigError
 from manylabel.targets import Targets
 from manylabel.types import LabelSpace
@@ -13,7 +13,7 @@ from manylabel.types import LabelSpace
 def dataset():
     pictures = Files("photos", [f"{number}.jpg" for number in range(40)])
     targets = Targets.from_lists([[number % 2] for number in range(40)], num_labels=2)
-    return PictureDataset(pictures, targets, LabelSpace(["cat", "dog"]), splits={"all": range(40)})
+    return ImageDataset(pictures, targets, LabelSpace(["cat", "dog"]), splits={"all": range(40)})
 
 
 def names(dataset):

@@ -13,12 +13,12 @@ import torch
 from PIL import Image
 from torch.utils.data import DataLoader
 
-from manylabel.data.dataset import PictureDataset
-from manylabel.data.loading import DecodedPictures, PictureLoader, collate, most_bad
+from manylabel.data.dataset import ImageDataset
+from manylabel.data.loading import DecodedImages, ImageLoader, collate, most_bad
 from manylabel.data.sampling import class_aware_sampler
 from manylabel.data.sources import Files, LazyBytes
 from manylabel.data.transforms import eval_transform, train_transform, views_transform
-from manylabel.errors import BadPicturesError, ConfigError, DataError, PictureError
+from manylabel.errors import BadImagesError, ConfigError, DataError, ImageError
 from manylabel.targets import Targets
 from manylabel.types import Batch, InputSpec, LabelSpace
 from picture_files import ODD_NAMES, bad_files, encode, photo, write_files
@@ -32,7 +32,7 @@ def make_dataset(pictures):
     present = [[index % 3] for index in range(len(pictures))]
     unknown = [[0] if index % 3 == 1 else [] for index in range(len(pictures))]
     targets = Targets.from_lists(present, num_labels=3, unknown=unknown)
-    return PictureDataset(pictures, targets, LabelSpace(["cat", "dog", "cow"]))
+    return ImageDataset(pictures, targets, LabelSpace(["cat", "dog", "cow"]))
 
 
 def one_colour(index):
@@ -68,7 +68,7 @@ def folder(tmp_path, monkeypatch):
 def test_bad_pictures_are_left_out_and_named_once(folder, num_workers):
     files, good, bad = folder
     dataset = make_dataset(files)
-    loader = PictureLoader(
+    loader = ImageLoader(
         dataset, transform=eval_transform(SPEC), batch_size=3, num_workers=num_workers, on_bad="skip", shuffle=True
     )
     for _ in range(2):
@@ -94,7 +94,7 @@ def test_bad_pictures_are_left_out_and_named_once(folder, num_workers):
 def test_each_picture_keeps_its_own_labels(num_workers):
     names = [str(index) for index in range(12)]
     dataset = make_dataset(LazyBytes(names, load=lambda index: b"" if index % 4 == 2 else one_colour(index)))
-    loader = PictureLoader(
+    loader = ImageLoader(
         dataset, transform=eval_transform(SPEC), batch_size=5, shuffle=True, num_workers=num_workers, on_bad="skip"
     )
     seen = []
@@ -109,12 +109,12 @@ def test_each_picture_keeps_its_own_labels(num_workers):
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_raise_stops_at_the_first_bad_picture(folder, num_workers):
     files, _, bad = folder
-    loader = PictureLoader(
+    loader = ImageLoader(
         make_dataset(files), transform=eval_transform(SPEC), batch_size=1, num_workers=num_workers, on_bad="raise"
     )
     batches = iter(loader)
     assert next(batches).indices.tolist() == [0]
-    with pytest.raises(PictureError) as caught:
+    with pytest.raises(ImageError) as caught:
         next(batches)
     assert caught.value.name == files.name(1)
     assert caught.value.name in bad
@@ -126,8 +126,8 @@ def test_stops_once_too_many_are_bad_and_lists_them(num_workers):
         LazyBytes([f"{i}.jpg" for i in range(100)], load=lambda i: b"?" if i < 40 else one_colour(1))
     )
     options = {"transform": eval_transform(SPEC), "batch_size": 10, "num_workers": num_workers}
-    loader = PictureLoader(dataset, max_bad_share=0.25, **options)
-    with pytest.raises(BadPicturesError) as caught:
+    loader = ImageLoader(dataset, max_bad_share=0.25, **options)
+    with pytest.raises(BadImagesError) as caught:
         list(loader)
     message = str(caught.value)
     assert message.startswith("30 of 100 pictures cannot be read so far, more than max_bad_share=0.25 allows")
@@ -135,12 +135,12 @@ def test_stops_once_too_many_are_bad_and_lists_them(num_workers):
     assert "'20.jpg'" not in message
     assert message.endswith("and 10 more")
     assert len(loader.bad) == 30
-    assert len(list(PictureLoader(dataset, max_bad_share=0.4, **options))) == 6
+    assert len(list(ImageLoader(dataset, max_bad_share=0.4, **options))) == 6
 
 
 def test_an_all_bad_batch_is_not_yielded_but_counted():
     dataset = make_dataset(LazyBytes(["a", "b", "c"], load=lambda index: one_colour(1) if index == 2 else b""))
-    loader = PictureLoader(dataset, transform=eval_transform(SPEC), batch_size=2, on_bad="skip")
+    loader = ImageLoader(dataset, transform=eval_transform(SPEC), batch_size=2, on_bad="skip")
     assert [batch.indices.tolist() for batch in loader] == [[2]]
     assert [picture.index for picture in loader.bad] == [0, 1]
     empty = collate(list(loader.bad))
@@ -150,7 +150,7 @@ def test_an_all_bad_batch_is_not_yielded_but_counted():
 
 def test_logs_each_bad_picture_once(caplog):
     dataset = make_dataset(LazyBytes(["new\nline"], load=lambda index: b""))
-    loader = PictureLoader(dataset, transform=eval_transform(SPEC), on_bad="skip")
+    loader = ImageLoader(dataset, transform=eval_transform(SPEC), on_bad="skip")
     with caplog.at_level(logging.WARNING):
         list(loader)
         list(loader)
@@ -161,12 +161,12 @@ def test_a_picture_that_cannot_be_fetched_is_bad():
     def fetch(index):
         raise ConnectionError("the line is dead")
 
-    pictures = DecodedPictures(make_dataset(LazyBytes(["far"], load=fetch)), transform=eval_transform(SPEC))
+    pictures = DecodedImages(make_dataset(LazyBytes(["far"], load=fetch)), transform=eval_transform(SPEC))
     assert pictures[0].reason == "it could not be fetched: ConnectionError: the line is dead"
 
 
 def augmented(dataset, *, epochs, **options):
-    loader = PictureLoader(dataset, transform=train_transform(SPEC), batch_size=3, on_bad="skip", **options)
+    loader = ImageLoader(dataset, transform=train_transform(SPEC), batch_size=3, on_bad="skip", **options)
     return [[(batch.indices, batch.images) for batch in loader] for _ in range(epochs)], loader
 
 
@@ -218,7 +218,7 @@ def test_the_same_picture_twice_in_an_epoch_is_augmented_twice():
 
 def test_plain_positions_take_their_seed_from_torch():
     dataset = make_dataset(LazyBytes(["a"], load=lambda index: encode(photo(), "PNG")))
-    pictures = DecodedPictures(dataset, transform=train_transform(SPEC))
+    pictures = DecodedImages(dataset, transform=train_transform(SPEC))
     torch.manual_seed(0)
     first, second = pictures[0].image, pictures[0].image
     torch.manual_seed(0)
@@ -230,7 +230,7 @@ def test_plain_positions_take_their_seed_from_torch():
 def test_draws_rare_labels_more_often():
     dataset = make_dataset(LazyBytes([str(index) for index in range(9)], load=one_colour))
     sampler = class_aware_sampler(dataset.targets, num_samples=20)
-    loader = PictureLoader(dataset, transform=eval_transform(SPEC), sampler=sampler, batch_size=8)
+    loader = ImageLoader(dataset, transform=eval_transform(SPEC), sampler=sampler, batch_size=8)
     expected = list(sampler)
     assert len(loader) == 3
     assert [index for batch in loader for index in batch.indices.tolist()] == expected
@@ -241,7 +241,7 @@ def test_densifies_the_targets_of_a_batch_in_one_call(monkeypatch):
     really_dense = Targets.dense
     monkeypatch.setattr(Targets, "dense", lambda self, rows: calls.append(len(rows)) or really_dense(self, rows))
     dataset = make_dataset(LazyBytes([str(index) for index in range(10)], load=one_colour))
-    list(PictureLoader(dataset, transform=eval_transform(SPEC), batch_size=4))
+    list(ImageLoader(dataset, transform=eval_transform(SPEC), batch_size=4))
     assert calls == [4, 4, 2]
 
 
@@ -257,7 +257,7 @@ class Measure:
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_decodes_no_larger_than_the_transform_needs(num_workers):
     dataset = make_dataset(LazyBytes(["a"], load=lambda index: encode(photo(640, 480), "JPEG")))
-    (batch,) = PictureLoader(dataset, transform=Measure(), num_workers=num_workers)
+    (batch,) = ImageLoader(dataset, transform=Measure(), num_workers=num_workers)
     assert batch.images[0, :2].tolist() == [160, 120]
     if num_workers:
         assert batch.images[0, 2] == 1
@@ -265,7 +265,7 @@ def test_decodes_no_larger_than_the_transform_needs(num_workers):
 
 def test_batches_views():
     dataset = make_dataset(LazyBytes(["a", "b"], load=one_colour))
-    (batch,) = PictureLoader(dataset, transform=views_transform(SPEC, crops=5))
+    (batch,) = ImageLoader(dataset, transform=views_transform(SPEC, crops=5))
     assert batch.images.shape == (2, 10, 3, 16, 16)
 
 
@@ -279,7 +279,7 @@ def test_a_killed_worker_is_a_clear_error():
         return one_colour(1)
 
     dataset = make_dataset(LazyBytes(list("abcd"), load=die))
-    loader = PictureLoader(dataset, transform=eval_transform(SPEC), batch_size=1, num_workers=2)
+    loader = ImageLoader(dataset, transform=eval_transform(SPEC), batch_size=1, num_workers=2)
     for _ in range(2):  # new workers are started for the second pass
         with pytest.raises(DataError, match=r"ended from outside.*lower num_workers"):
             list(loader)
@@ -293,19 +293,19 @@ def test_other_errors_of_a_transform_are_not_hidden():
     dataset = make_dataset(LazyBytes(["a"], load=one_colour))
     for num_workers in (0, 1):
         with pytest.raises(RuntimeError, match="a mistake in the program"):
-            list(PictureLoader(dataset, transform=broken, num_workers=num_workers))
+            list(ImageLoader(dataset, transform=broken, num_workers=num_workers))
 
 
 def test_can_be_sent_to_a_spawned_process(tmp_path):
     write_files(tmp_path, {"a.jpg": encode(photo(), "JPEG")})
-    loader = PictureLoader(make_dataset(Files(tmp_path, ["a.jpg"])), transform=train_transform(SPEC), num_workers=1)
+    loader = ImageLoader(make_dataset(Files(tmp_path, ["a.jpg"])), transform=train_transform(SPEC), num_workers=1)
     dataset, gather = pickle.loads(ForkingPickler.dumps((loader.dataset, loader.collate_fn)))
     assert gather([dataset[0]]).images.shape == (1, 3, 16, 16)
     assert loader.persistent_workers
 
 
 def test_an_empty_data_set_gives_no_batches():
-    assert list(PictureLoader(make_dataset(Files(".", [])), transform=eval_transform(SPEC), shuffle=True)) == []
+    assert list(ImageLoader(make_dataset(Files(".", [])), transform=eval_transform(SPEC), shuffle=True)) == []
 
 
 @pytest.mark.parametrize(
@@ -320,4 +320,4 @@ def test_an_empty_data_set_gives_no_batches():
 )
 def test_rejects_settings_that_make_no_sense(options, words):
     with pytest.raises(ConfigError, match=words):
-        PictureLoader(make_dataset(Files(".", np.array(["a"]).tolist())), transform=eval_transform(SPEC), **options)
+        ImageLoader(make_dataset(Files(".", np.array(["a"]).tolist())), transform=eval_transform(SPEC), **options)

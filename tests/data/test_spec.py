@@ -3,7 +3,7 @@ from typing import Literal
 
 import pytest
 
-from manylabel.data import FORMATS, Files, PictureDataset, load
+from manylabel.data import FORMATS, Files, ImageDataset, load
 from manylabel.errors import SpecError
 from manylabel.targets import Targets
 from manylabel.types import LabelSpace
@@ -25,11 +25,11 @@ def calls(monkeypatch):
         size: int | Literal["auto"] = "auto",
         images: Path | None = None,
         seed: int = 0,
-    ) -> PictureDataset:
+    ) -> ImageDataset:
         calls.append((path, {"split": split, "count": count, "share": share, "deep": deep, "order": order}))
         calls.append((size, images, seed))
         targets = Targets.from_lists([[0], [0], [0], [0]], num_labels=1)
-        return PictureDataset(Files(path, ["1.jpg", "2.jpg", "3.jpg", "4.jpg"]), targets, LabelSpace(["cat"]))
+        return ImageDataset(Files(path, ["1.jpg", "2.jpg", "3.jpg", "4.jpg"]), targets, LabelSpace(["cat"]))
 
     monkeypatch.setitem(FORMATS, "fake", reader)
     return calls
@@ -81,9 +81,9 @@ def test_every_format_takes_a_hold_out_and_a_limit(calls):
 
 
 def test_the_part_after_the_colon_need_not_be_a_path(monkeypatch):
-    def numbered(count: int, *, split: str | None = None) -> PictureDataset:
+    def numbered(count: int, *, split: str | None = None) -> ImageDataset:
         targets = Targets.from_lists([[]] * count, num_labels=0)
-        return PictureDataset(Files("x", [f"{number}.jpg" for number in range(count)]), targets, LabelSpace([]))
+        return ImageDataset(Files("x", [f"{number}.jpg" for number in range(count)]), targets, LabelSpace([]))
 
     monkeypatch.setitem(FORMATS, "numbered", numbered)
     assert len(load("numbered:5")) == 5

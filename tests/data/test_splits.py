@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from iterstrat.ml_stratifiers import MultilabelStratifiedKFold, MultilabelStratifiedShuffleSplit
 from scipy.sparse import csr_array
 
-from manylabel.data import Files, PictureDataset, split_dataset, stratified_folds, stratified_split
+from manylabel.data import Files, ImageDataset, split_dataset, stratified_folds, stratified_split
 from manylabel.errors import ConfigError
 from manylabel.targets import Targets
 from manylabel.types import LabelSpace
@@ -165,7 +165,7 @@ def test_splits_without_any_label_column():
 
 def test_a_data_set_is_split_into_named_parts():
     targets = draw_targets(50, 3, seed=0)
-    dataset = PictureDataset(
+    dataset = ImageDataset(
         Files("photos", [f"{number}.jpg" for number in range(50)]),
         targets,
         LabelSpace(["cat", "dog", "cow"]),

@@ -4,17 +4,17 @@ import polars as pl
 import pytest
 
 from manylabel.data import load
-from manylabel.deploy import TaggedPicture
+from manylabel.deploy import TaggedImage
 from manylabel.deploy.outputs import open_output
 from manylabel.errors import ConfigError, DataError, OutputExistsError
 from manylabel.types import Tag
 from picture_files import ODD_NAMES
 
 PICTURES = [
-    TaggedPicture("a.jpg", (Tag("cat", 0.9), Tag("traffic light", 0.25))),
-    TaggedPicture("empty.jpg"),
-    TaggedPicture('bad, "really".jpg', error="it is empty (0 bytes)"),
-    *(TaggedPicture(name, (Tag("cat", 0.5),)) for name in ODD_NAMES),
+    TaggedImage("a.jpg", (Tag("cat", 0.9), Tag("traffic light", 0.25))),
+    TaggedImage("empty.jpg"),
+    TaggedImage('bad, "really".jpg', error="it is empty (0 bytes)"),
+    *(TaggedImage(name, (Tag("cat", 0.5),)) for name in ODD_NAMES),
 ]
 KINDS = ("jsonl", "csv", "parquet")
 
@@ -84,7 +84,7 @@ def test_half_a_row_at_the_end_is_cut_off(tmp_path, kind):
 def test_a_name_that_is_not_unicode_is_found_again(tmp_path):
     name = "broken\udcff.jpg"
     for kind in KINDS:
-        write(tmp_path / f"tags.{kind}", [TaggedPicture(name)])
+        write(tmp_path / f"tags.{kind}", [TaggedImage(name)])
         assert name in write(tmp_path / f"tags.{kind}", [], resume=True)
 
 

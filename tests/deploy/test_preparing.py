@@ -7,7 +7,7 @@ from manylabel.builtin import sample_photos
 from manylabel.data import eval_transform
 from manylabel.decode import decode
 from manylabel.deploy.preparing import prepare, to_pixels
-from manylabel.errors import PictureError
+from manylabel.errors import ImageError
 from manylabel.types import InputSpec
 
 PLAIN = {"mean": (0.0, 0.0, 0.0), "std": (1.0, 1.0, 1.0)}
@@ -44,5 +44,5 @@ def test_an_open_image_gives_the_pixels_of_its_file(tmp_path):
 
 
 def test_a_wrong_array_is_a_bad_picture():
-    with pytest.raises(PictureError, match=r"shape \[height, width, 3\], got uint8 \[4, 4\]"):
+    with pytest.raises(ImageError, match=r"shape \[height, width, 3\], got uint8 \[4, 4\]"):
         to_pixels(np.zeros((4, 4), np.uint8), SPECS[0])

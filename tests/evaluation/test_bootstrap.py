@@ -8,7 +8,7 @@ import torch
 from sklearn.metrics import average_precision_score
 
 from manylabel.errors import ConfigError
-from manylabel.evaluation import ScoredPictures, bootstrap, measure
+from manylabel.evaluation import ScoredImages, bootstrap, measure
 from manylabel.evaluation.bootstrap import draw_counts, mean_over_labels, resample
 from manylabel.evaluation.statistics import WeightedAveragePrecision
 from manylabel.metrics import average_precision
@@ -25,7 +25,7 @@ def made_set(num_pictures=60, num_labels=7, *, unknown=True, ties=True, single_l
     else:
         targets = torch.rand(num_pictures, num_labels, generator=generator) < 0.25
     known = torch.rand(num_pictures, num_labels, generator=generator) < 0.8 if unknown else None
-    scored = ScoredPictures.from_arrays(scores, targets, labels=list("abcdefghij"[:num_labels]), known=known)
+    scored = ScoredImages.from_arrays(scores, targets, labels=list("abcdefghij"[:num_labels]), known=known)
     return replace(scored, single_label=single_label)
 
 
@@ -80,7 +80,7 @@ def test_weights_of_one_give_the_metric_itself():
 
 
 def test_a_label_has_no_value_in_draws_that_miss_all_its_pictures():
-    scored = ScoredPictures.from_arrays(torch.rand(5, 2), [[1, 0]] + [[0, 0]] * 4, labels=["rare", "never"])
+    scored = ScoredImages.from_arrays(torch.rand(5, 2), [[1, 0]] + [[0, 0]] * 4, labels=["rare", "never"])
     found = bootstrap(scored, draws=40)
     drawn_at_all = torch.cat([counts[:1] for counts in first_draws(5, 32)]).bool().numpy()
     assert (np.isnan(found.average_precision[0][:32]) == ~drawn_at_all).all()

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from manylabel.errors import ConfigError, LabelError
-from manylabel.evaluation import ScoredPictures, bootstrap, compare, measure
+from manylabel.evaluation import ScoredImages, bootstrap, compare, measure
 from manylabel.metrics import average_precision
 
 
@@ -15,7 +15,7 @@ def model(strength, *, seed=0, num_pictures=150, name="model"):
     targets = torch.rand(num_pictures, 6, generator=truth) < 0.3
     noise = torch.randn(num_pictures, 6, generator=torch.Generator().manual_seed(seed))
     scores = (noise + torch.as_tensor(strength) * targets - 1).sigmoid()
-    return ScoredPictures.from_arrays(scores, targets, labels=list("abcdef"), model=name)
+    return ScoredImages.from_arrays(scores, targets, labels=list("abcdef"), model=name)
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def test_pairs_improve_if_both_labels_do():
     mixed = np.where(np.arange(20) < 15, good, bad)
     before = np.where(np.arange(20) < 15, bad, good)
     labels = [str(number) for number in range(20)]
-    first, second = (ScoredPictures.from_arrays(scores, targets, labels=labels) for scores in (before, mixed))
+    first, second = (ScoredImages.from_arrays(scores, targets, labels=labels) for scores in (before, mixed))
     pairs = compare(first, second, draws=0).pairs
     assert (pairs.pairs, pairs.improved, pairs.worsened, pairs.clearly_improved) == (190, 105, 10, 0)
     assert pairs.share == 105 / 190
@@ -117,7 +117,7 @@ def test_pictures_that_only_one_model_has_are_left_out(models):
 
 def test_rejects_models_that_cannot_be_compared(models):
     weak, strong = models
-    other = ScoredPictures.from_arrays(strong.scores, strong.targets, labels=list("abcdeg"))
+    other = ScoredImages.from_arrays(strong.scores, strong.targets, labels=list("abcdeg"))
     with pytest.raises(LabelError, match=r"differ \(f, g\)"):
         compare(weak, other)
     with pytest.raises(ConfigError, match="no picture in common"):

@@ -15,7 +15,7 @@ import torch
 from scipy.sparse import csr_array
 
 from manylabel.errors import ConfigError
-from manylabel.evaluation import ScoredPictures, evaluate, find_confusions
+from manylabel.evaluation import ScoredImages, evaluate, find_confusions
 from manylabel.evaluation.groups import by_label_count, by_object_size
 from manylabel.types import Tag
 
@@ -28,7 +28,7 @@ AREAS = [[0.5, 0.001, 0, 0], [0.02, 0, 0, 0], [0, 0, 0, 0], [0, 0.4, 0.01, 0]]
 
 @pytest.fixture
 def scored():
-    made = ScoredPictures.from_arrays(
+    made = ScoredImages.from_arrays(
         SCORES, TARGETS, labels=["cat", "dog", "cow", "hen"], known=KNOWN, names=["a", "b", "c", "d"]
     )
     return replace(made, areas=csr_array(np.array(AREAS, dtype=np.float32)))
@@ -118,7 +118,7 @@ def test_confusions_need_two_pictures_and_more_than_chance():
     labels = ["dog", "wolf", "cow"]
     scores = [[0.1, 0.9, 0.9], [0.1, 0.9, 0.9], [0.1, 0.1, 0.9], [0.9, 0.1, 0.9], [0.9, 0.9, 0.9], [0.9, 0.1, 0.9]]
     targets = [[1, 0, 0]] * 4 + [[1, 1, 0], [1, 0, 0]]
-    (found,) = find_confusions(ScoredPictures.from_arrays(scores, targets, labels=labels))
+    (found,) = find_confusions(ScoredImages.from_arrays(scores, targets, labels=labels))
     assert (found.missed, found.invented, found.count) == ("dog", "wolf", 2)
     assert (found.share, found.usual_share) == pytest.approx((2 / 3, 0))
 
@@ -127,7 +127,7 @@ def test_confusions_are_counted_pair_by_pair():
     generator = torch.Generator().manual_seed(0)
     scores, targets = torch.rand(80, 5, generator=generator), torch.rand(80, 5, generator=generator) < 0.4
     known = torch.rand(80, 5, generator=generator) < 0.9
-    scored = ScoredPictures.from_arrays(scores, targets, labels=list("abcde"), known=known)
+    scored = ScoredImages.from_arrays(scores, targets, labels=list("abcde"), known=known)
     pairs = {}
     for first in range(5):
         missed = targets[:, first] & known[:, first] & (scores[:, first] < 0.5)
@@ -198,15 +198,15 @@ def test_the_worst_and_best_pictures_are_found(scored):
 @pytest.mark.parametrize("single_label", [False, True])
 def test_top_one_accuracy_is_there_where_every_picture_has_one_label(single_label):
     scores = [[0.9, 0.1], [0.6, 0.4]]
-    one = ScoredPictures.from_arrays(scores, [[1, 0], [0, 1]], labels=["a", "b"])
-    two = ScoredPictures.from_arrays(scores, [[1, 0], [1, 1]], labels=["a", "b"])
+    one = ScoredImages.from_arrays(scores, [[1, 0], [0, 1]], labels=["a", "b"])
+    two = ScoredImages.from_arrays(scores, [[1, 0], [1, 1]], labels=["a", "b"])
     assert evaluate(replace(one, single_label=single_label), draws=30).measures["top_1"].value == 0.5
     assert "top_1" not in evaluate(replace(two, single_label=single_label), draws=30).measures
 
 
 def test_a_single_label_model_is_judged_by_its_surest_label():
     scores = [[0.4, 0.35, 0.25], [0.1, 0.45, 0.45], [0.2, 0.2, 0.6]]
-    made = ScoredPictures.from_arrays(scores, [[1, 0, 0], [0, 0, 1], [0, 0, 1]], labels=["a", "b", "c"])
+    made = ScoredImages.from_arrays(scores, [[1, 0, 0], [0, 0, 1], [0, 0, 1]], labels=["a", "b", "c"])
     found = evaluate(replace(made, single_label=True), draws=30)
     assert {name: found.measures[name].value for name in ("OP", "OR", "subset_accuracy", "top_1")} == {
         name: pytest.approx(2 / 3) for name in ("OP", "OR", "subset_accuracy", "top_1")
@@ -228,7 +228,7 @@ def test_everything_becomes_json(scored):
 
 
 def test_a_model_that_never_predicts_anything_is_judged_too():
-    scored = ScoredPictures.from_arrays(np.zeros((30, 2)), np.eye(2)[np.arange(30) % 2], labels=["a", "b"])
+    scored = ScoredImages.from_arrays(np.zeros((30, 2)), np.eye(2)[np.arange(30) % 2], labels=["a", "b"])
     found = evaluate(scored, draws=50)
     assert found.measures["OP"] == (0, None, None)
     assert found.measures["OR"].value == 0
@@ -236,4 +236,4 @@ def test_a_model_that_never_predicts_anything_is_judged_too():
 
 def test_rejects_what_cannot_be_judged(scored):
     with pytest.raises(ConfigError, match="0 pictures with 1 labels"):
-        evaluate(ScoredPictures.from_arrays(np.zeros((0, 1)), np.zeros((0, 1)), labels=["a"]))
+        evaluate(ScoredImages.from_arrays(np.zeros((0, 1)), np.zeros((0, 1)), labels=["a"]))

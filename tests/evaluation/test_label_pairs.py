@@ -1,13 +1,13 @@
 import pytest
 
 from manylabel.errors import ConfigError
-from manylabel.evaluation import ScoredPictures, evaluate, label_pair
+from manylabel.evaluation import ScoredImages, evaluate, label_pair
 
 TARGETS = [[1, 1, 0], [0, 1, 0], [1, 0, 0], [0, 0, 0]]
 
 
 def judged(name, scores):
-    return evaluate(ScoredPictures.from_arrays(scores, TARGETS, labels=["cow", "horse", "cat"], model=name), draws=0)
+    return evaluate(ScoredImages.from_arrays(scores, TARGETS, labels=["cow", "horse", "cat"], model=name), draws=0)
 
 
 def test_both_labels_of_every_model_are_told():

@@ -7,8 +7,8 @@ import pytest
 from selenium.webdriver.common.by import By
 
 from manylabel.data import scenes
-from manylabel.evaluation import ScoredPictures, compare, compare_page, evaluate, evaluation_page
-from manylabel.types import BadPicture
+from manylabel.evaluation import ScoredImages, compare, compare_page, evaluate, evaluation_page
+from manylabel.types import BadImage
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +22,7 @@ def models(dataset):
     generator = np.random.default_rng(0)
     return [
         replace(
-            ScoredPictures.from_arrays(
+            ScoredImages.from_arrays(
                 (weight * targets + (1 - weight) * generator.random(targets.shape)).clip(0, 1),
                 targets,
                 labels=dataset.labels,
@@ -86,7 +86,7 @@ def test_the_page_of_a_comparison_opens_from_disk_and_reads_right(browser, tmp_p
 
 
 def test_the_page_warns_of_what_was_left_out(dataset, models):
-    bad = BadPicture(3, "scene<3>.jpg", "it is empty")
+    bad = BadImage(3, "scene<3>.jpg", "it is empty")
     nothing = replace(models[0], targets=models[0].targets.clone().fill_(value=False), bad=(bad,), notes=("Beware.",))
     html = evaluation_page(evaluate(nothing, draws=0), dataset).html()
     assert "1 picture could not be judged: scene&lt;3&gt;.jpg (it is empty)" in html
@@ -106,7 +106,7 @@ def test_a_picture_that_is_gone_leaves_its_caption(dataset, models):
 def test_a_thousand_labels_still_make_a_page_that_can_be_read(dataset):
     generator = np.random.default_rng(0)
     labels = [f"label {number}" for number in range(1000)]
-    scored = ScoredPictures.from_arrays(generator.random((24, 1000)), generator.random((24, 1000)) < 0.2, labels=labels)
+    scored = ScoredImages.from_arrays(generator.random((24, 1000)), generator.random((24, 1000)) < 0.2, labels=labels)
     many = replace(dataset.select_labels([]), labels=scored.labels, targets=_targets(scored), areas=None)
     html = evaluation_page(evaluate(scored, draws=0), many).html()
     assert "Shown are the 20 first and the 20 last of" in html

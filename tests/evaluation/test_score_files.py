@@ -5,11 +5,11 @@ import polars as pl
 import pytest
 import torch
 
-from manylabel.data import Files, PictureDataset
+from manylabel.data import Files, ImageDataset
 from manylabel.errors import ConfigError, DataError, LabelError, OutputExistsError
-from manylabel.evaluation import ScoredPictures, read_scores, save_scores
+from manylabel.evaluation import ScoredImages, read_scores, save_scores
 from manylabel.targets import Targets
-from manylabel.types import BadPicture, LabelSpace
+from manylabel.types import BadImage, LabelSpace
 
 NAMES = ("in/a.jpg", "in/b.jpg", "in/c.jpg")
 
@@ -17,13 +17,13 @@ NAMES = ("in/a.jpg", "in/b.jpg", "in/c.jpg")
 @pytest.fixture
 def dataset():
     targets = Targets.from_lists([[0], [0, 1], []], num_labels=2, unknown=[[], [], [1]])
-    return PictureDataset(Files("photos", NAMES), targets, LabelSpace(["cat", "dog"]), name="pets")
+    return ImageDataset(Files("photos", NAMES), targets, LabelSpace(["cat", "dog"]), name="pets")
 
 
 @pytest.fixture
 def scored():
     scores = torch.tensor([[0.1, 1 / 3], [0.5, 0.7], [0.0, 1.0]])
-    return ScoredPictures.from_arrays(scores, torch.zeros(3, 2), labels=["cat", "dog"], names=NAMES)
+    return ScoredImages.from_arrays(scores, torch.zeros(3, 2), labels=["cat", "dog"], names=NAMES)
 
 
 def write(path, text):
@@ -52,14 +52,14 @@ def test_npz_keeps_thresholds(tmp_path, dataset, scored):
 
 
 def test_npz_keeps_why_pictures_are_bad(tmp_path, dataset, scored):
-    some = ScoredPictures.from_arrays(scored.scores[:2], torch.zeros(2, 2), labels=["cat", "dog"], names=NAMES[:2])
+    some = ScoredImages.from_arrays(scored.scores[:2], torch.zeros(2, 2), labels=["cat", "dog"], names=NAMES[:2])
     for bad, reason in (
-        ((BadPicture(2, NAMES[2], "it is empty (0 bytes)"),), "it is empty (0 bytes)"),
+        ((BadImage(2, NAMES[2], "it is empty (0 bytes)"),), "it is empty (0 bytes)"),
         ((), "it has no scores in scores.npz"),
     ):
         save_scores(replace(some, bad=bad), tmp_path / "scores.npz", overwrite=True)
         found = read_scores(tmp_path / "scores.npz", dataset, max_missing_share=0.5)
-        assert found.bad == (BadPicture(2, NAMES[2], reason),)
+        assert found.bad == (BadImage(2, NAMES[2], reason),)
 
 
 def test_of_data_with_one_label_each_the_surest_counts_unless_the_file_has_thresholds(tmp_path, dataset, scored):
@@ -79,7 +79,7 @@ def test_npz_says_whether_the_model_names_one_label_whatever_the_data_have(tmp_p
 
 def test_of_few_pictures_those_that_a_run_left_out_may_lack_scores(tmp_path):
     names = [f"{number}.jpg" for number in range(20)]
-    pets = PictureDataset(Files("in", names), Targets.from_lists([[0]] * 20, num_labels=1), LabelSpace(["cat"]))
+    pets = ImageDataset(Files("in", names), Targets.from_lists([[0]] * 20, num_labels=1), LabelSpace(["cat"]))
     text = "\n".join(["picture,cat", *(f"{name},0.5" for name in names[2:])])
     assert len(read_scores(write(tmp_path / "scores.csv", text), pets).bad) == 2
     with pytest.raises(DataError, match="no scores for 3 of the 20"):
@@ -115,7 +115,7 @@ def test_pictures_are_found_by_their_file_name_too(tmp_path, dataset, names):
 
 def test_file_names_that_could_be_of_two_pictures_match_none(tmp_path):
     targets = Targets.from_lists([[0], []], num_labels=1)
-    dataset = PictureDataset(Files("photos", ["x/a.jpg", "y/a.jpg"]), targets, LabelSpace(["cat"]))
+    dataset = ImageDataset(Files("photos", ["x/a.jpg", "y/a.jpg"]), targets, LabelSpace(["cat"]))
     with pytest.raises(DataError, match="no scores for 2 of the 2 pictures"):
         read_scores(write(tmp_path / "scores.csv", "picture,cat\na.jpg,0.5\nb.jpg,0.5"), dataset)
 
@@ -198,7 +198,7 @@ def test_saving_refuses_other_endings_overwriting_and_a_label_called_picture(tmp
     save_scores(scored, tmp_path / "scores.csv")
     with pytest.raises(OutputExistsError):
         save_scores(scored, tmp_path / "scores.csv")
-    odd = ScoredPictures.from_arrays([[0.5]], [[1]], labels=["picture"])
+    odd = ScoredImages.from_arrays([[0.5]], [[1]], labels=["picture"])
     with pytest.raises(DataError, match=r"write .npz instead"):
         save_scores(odd, tmp_path / "odd.csv")
     save_scores(odd, tmp_path / "odd.npz")

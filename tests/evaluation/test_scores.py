@@ -7,9 +7,9 @@ from torch import nn
 
 from manylabel import heads
 from manylabel.classifier import Classifier
-from manylabel.data import Files, PictureDataset, scenes
-from manylabel.errors import BadPicturesError, ConfigError, LabelError
-from manylabel.evaluation import ScoredPictures, evaluate, score
+from manylabel.data import Files, ImageDataset, scenes
+from manylabel.errors import BadImagesError, ConfigError, LabelError
+from manylabel.evaluation import ScoredImages, evaluate, score
 from manylabel.targets import Targets
 from manylabel.types import LabelSpace
 
@@ -78,9 +78,9 @@ def test_a_picture_that_cannot_be_read_is_left_out_and_listed(tmp_path, dataset)
         (tmp_path / f"{index}.png").write_bytes(dataset.pictures[index])
     (tmp_path / "bad.png").write_bytes(b"no picture")
     pictures = Files(tmp_path, ["0.png", "bad.png", "1.png"])
-    mixed = PictureDataset(pictures, Targets.from_lists([[0], [1], [1]], num_labels=2), LabelSpace(["cat", "dog"]))
+    mixed = ImageDataset(pictures, Targets.from_lists([[0], [1], [1]], num_labels=2), LabelSpace(["cat", "dog"]))
     model = classifier(["cat", "dog"])
-    with pytest.raises(BadPicturesError):
+    with pytest.raises(BadImagesError):
         score(model, mixed)
     scored = score(model, mixed, max_bad_share=0.5)
     assert scored.names == ("0.png", "1.png")
@@ -117,4 +117,4 @@ def test_a_model_on_another_device_type_of_head_is_scored(dataset):
 )
 def test_rejects_what_is_no_score_or_does_not_fit(settings, message):
     with pytest.raises(ConfigError, match=message):
-        ScoredPictures.from_arrays(**{"scores": [[0.5, 0.2]], "targets": [[1, 0]], "labels": ["a", "b"]} | settings)
+        ScoredImages.from_arrays(**{"scores": [[0.5, 0.2]], "targets": [[1, 0]], "labels": ["a", "b"]} | settings)

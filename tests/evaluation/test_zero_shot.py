@@ -5,7 +5,7 @@ import torch
 from sklearn.metrics import average_precision_score
 
 from manylabel.errors import ConfigError
-from manylabel.evaluation import ScoredPictures, evaluate_zero_shot
+from manylabel.evaluation import ScoredImages, evaluate_zero_shot
 
 LABELS = ["cat", "dog", "cow", "tram", "bus", "boat", "car"]
 UNSEEN = ["bus", "dog", "car"]
@@ -16,7 +16,7 @@ def scored():
     generator = torch.Generator().manual_seed(0)
     targets = torch.rand(120, 7, generator=generator) < 0.25
     scores = (targets * 0.3 + 0.7 * torch.rand(120, 7, generator=generator)).clamp(0.01, 0.99)
-    return ScoredPictures.from_arrays(scores, targets, labels=LABELS)
+    return ScoredImages.from_arrays(scores, targets, labels=LABELS)
 
 
 def f1_at(scores, targets, k):
@@ -62,8 +62,8 @@ def test_has_intervals_and_chance(scored):
 def test_unknown_truth_is_left_out(scored):
     known = torch.ones_like(scored.targets)
     known[:60] = False
-    half = ScoredPictures.from_arrays(scored.scores, scored.targets & known, labels=LABELS, known=known)
-    rest = ScoredPictures.from_arrays(scored.scores[60:], scored.targets[60:], labels=LABELS)
+    half = ScoredImages.from_arrays(scored.scores, scored.targets & known, labels=LABELS, known=known)
+    rest = ScoredImages.from_arrays(scored.scores[60:], scored.targets[60:], labels=LABELS)
     one, other = (evaluate_zero_shot(each, unseen=UNSEEN, draws=0) for each in (half, rest))
     assert one.zsl == other.zsl
 

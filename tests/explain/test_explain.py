@@ -3,7 +3,7 @@ import pytest
 import torch
 from PIL import Image
 
-from manylabel.errors import ConfigError, LabelError, PictureError
+from manylabel.errors import ConfigError, ImageError, LabelError
 from manylabel.explain import METHODS, best_method, explain, explain_models
 from manylabel.explain.activation import head_gradients
 from manylabel.explain.blocks import block_gradients, tap_blocks
@@ -197,7 +197,7 @@ def test_cam_needs_a_linear_head(picture):
 
 def test_a_picture_that_cannot_be_read_is_named(tmp_path):
     (tmp_path / "a.jpg").write_bytes(b"no picture")
-    with pytest.raises(PictureError, match=r"a\.jpg"):
+    with pytest.raises(ImageError, match=r"a\.jpg"):
         explain(tiny("linear"), tmp_path / "a.jpg")
 
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from manylabel.data import PictureLoader, eval_transform, scenes
+from manylabel.data import ImageLoader, eval_transform, scenes
 from manylabel.errors import ConfigError
 from manylabel.explain import ExpertLoad, draw_experts, expert_load, mixup_scale
 from manylabel.types import LabelSpace
@@ -16,7 +16,7 @@ def dataset():
 
 
 def maps(model, dataset):
-    loader = PictureLoader(dataset, transform=eval_transform(model.input_spec), batch_size=1)
+    loader = ImageLoader(dataset, transform=eval_transform(model.input_spec), batch_size=1)
     return [model.backbone(batch.images) for batch in loader]
 
 

@@ -1,6 +1,6 @@
 from torch import nn
 
-from manylabel.data import PictureDataset
+from manylabel.data import ImageDataset
 from manylabel.data.sources import LazyBytes
 from manylabel.recipes.advice import advise_on_head, advise_on_labels
 from manylabel.targets import Targets
@@ -9,7 +9,7 @@ from manylabel.types import LabelSpace
 
 def dataset(*, labels, present):
     targets = Targets.from_lists(present, num_labels=len(labels))
-    return PictureDataset(LazyBytes(list(map(str, range(len(present)))), bytes), targets, LabelSpace(labels))
+    return ImageDataset(LazyBytes(list(map(str, range(len(present)))), bytes), targets, LabelSpace(labels))
 
 
 def test_an_empty_label_is_named():

@@ -210,7 +210,7 @@ def test_a_bad_picture_does_not_keep_whole_maps_from_serving(quick, sets, tmp_pa
 
 @pytest.mark.parametrize("keep", ["last", "best"])
 def test_an_epoch_whose_last_batch_is_bad_is_validated(keep, quick, sets, tmp_path, monkeypatch):
-    monkeypatch.setattr(loading, "PictureLoader", partial(loading.PictureLoader, max_bad_share=0.5))
+    monkeypatch.setattr(loading, "ImageLoader", partial(loading.ImageLoader, max_bad_share=0.5))
     few = TrainAndVal(sets.train.subset(range(9)), sets.val)
     last = list(shared_sampler(9, Share(), shuffle=True))[-1]
     settings = LinearProbe(**quick, out=tmp_path / "run", head="linear", cache=False, keep=keep)

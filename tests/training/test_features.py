@@ -15,13 +15,13 @@ from PIL import Image
 import manylabel.training.engine as engine_module
 import manylabel.training.feature_pass as feature_pass_module
 from manylabel.backbone import Backbone, fingerprint_weights
-from manylabel.data import PictureDataset, PictureLoader
+from manylabel.data import ImageDataset, ImageLoader
 from manylabel.data.feature_store import list_stores
 from manylabel.data.sampling import class_aware_sampler
 from manylabel.data.sources import Files
 from manylabel.data.transforms import eval_transform, train_transform
 from manylabel.decode import decode
-from manylabel.errors import BadPicturesError, CacheError, ConfigError, DataError, MissingExtraError
+from manylabel.errors import BadImagesError, CacheError, ConfigError, DataError, MissingExtraError
 from manylabel.heads import LinearHead
 from manylabel.targets import Targets
 from manylabel.training import FeatureLoader, cache_features, plan_features
@@ -51,7 +51,7 @@ def make_dataset(folder):
     present = [[index % 3] for index in range(len(names))]
     unknown = [[0] if index % 3 == 1 else [] for index in range(len(names))]
     targets = Targets.from_lists(present, num_labels=3, unknown=unknown)
-    return PictureDataset(Files(folder, names), targets, LabelSpace(["cat", "dog", "cow"]), name="noise")
+    return ImageDataset(Files(folder, names), targets, LabelSpace(["cat", "dog", "cow"]), name="noise")
 
 
 @pytest.fixture(scope="module")
@@ -234,7 +234,7 @@ def test_bad_pictures_are_named_and_left_out(backbone, own_pictures, tmp_path, c
 def test_too_many_bad_pictures_stop_the_run_with_their_names(backbone, own_pictures, tmp_path, computed):
     for index in (0, 8):
         own_pictures.pictures[index].write_bytes(b"")
-    with pytest.raises(BadPicturesError, match=r"2 of 12 pictures(.|\n)*'000.png'(.|\n)*'008.png'"):
+    with pytest.raises(BadImagesError, match=r"2 of 12 pictures(.|\n)*'000.png'(.|\n)*'008.png'"):
         cache(backbone, own_pictures, tmp_path / "store", max_bad_share=0.1)
     cached = cache(backbone, own_pictures, tmp_path / "store", max_bad_share=0.2)
     assert computed[NUM_PICTURES:] == [0, 8, 10, 11]  # what was good before it stopped is kept
@@ -354,7 +354,7 @@ def test_order_and_views_follow_from_seed_and_epoch_alone(backbone, pictures, tm
 def test_the_order_is_that_of_pictures(backbone, pictures, tmp_path):
     cached = cache(backbone, pictures, tmp_path)
     settings = {"batch_size": 5, "shuffle": True, "seed": 9}
-    loaders = FeatureLoader(cached, **settings), PictureLoader(pictures, transform=eval_transform(SPEC), **settings)
+    loaders = FeatureLoader(cached, **settings), ImageLoader(pictures, transform=eval_transform(SPEC), **settings)
     for ours, theirs in zip(*loaders, strict=True):
         assert torch.equal(ours.indices, theirs.indices)
         assert torch.equal(ours.targets, theirs.targets)

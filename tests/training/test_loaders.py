@@ -4,7 +4,7 @@ import pytest
 import torch
 from PIL import Image
 
-from manylabel.data import PictureLoader, eval_transform, files, scenes
+from manylabel.data import ImageLoader, eval_transform, files, scenes
 from manylabel.training import ResumableLoader, Share, shared_sampler
 from manylabel.types import InputSpec
 from tiny_training import TinyLoader
@@ -44,7 +44,7 @@ def test_pictures_that_are_skipped_are_not_decoded(monkeypatch):
         decoded.append(picture)
         return torch.zeros(3, 8, 8)
 
-    loader = ResumableLoader(PictureLoader(dataset, transform=transform, batch_size=2, shuffle=True))
+    loader = ResumableLoader(ImageLoader(dataset, transform=transform, batch_size=2, shuffle=True))
     loader.load_state_dict({"epoch": 0, "batch": 3})
     assert len(list(loader)) == 1
     assert len(decoded) == 2
@@ -57,7 +57,7 @@ def test_a_resumed_loader_changes_pictures_in_the_same_way():
         return plain(picture) + torch.rand(())
 
     whole, resumed = (
-        ResumableLoader(PictureLoader(scenes(6, size=32), transform=transform, batch_size=2, shuffle=True))
+        ResumableLoader(ImageLoader(scenes(6, size=32), transform=transform, batch_size=2, shuffle=True))
         for _ in range(2)
     )
     resumed.load_state_dict({"epoch": 0, "batch": 2})
@@ -84,7 +84,7 @@ def test_others_come_again_in_place_of_batches_of_bad_pictures_alone(bad, expect
 
     def make():
         plain = eval_transform(InputSpec(size=(8, 8)))
-        loader = PictureLoader(files(tmp_path), transform=plain, batch_size=1, on_bad="skip", max_bad_share=0.5)
+        loader = ImageLoader(files(tmp_path), transform=plain, batch_size=1, on_bad="skip", max_bad_share=0.5)
         return ResumableLoader(loader)
 
     expected = [[index] for index in expected]

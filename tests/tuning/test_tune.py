@@ -3,7 +3,7 @@ import torch
 
 from manylabel.classifier import ScoreCalibration
 from manylabel.errors import ConfigError
-from manylabel.evaluation import ScoredPictures
+from manylabel.evaluation import ScoredImages
 from manylabel.tuning import Objective, choose_thresholds, tune, tuning_page
 
 
@@ -13,8 +13,8 @@ def scored(num_pictures=600, seed=0, thresholds=None):
     targets = torch.rand(num_pictures, 3, generator=generator) < torch.tensor([0.4, 0.2, 0.005])
     noise = torch.randn(num_pictures, 3, generator=generator)
     logits = 6 * (targets.float() - 0.5 + 0.8 * noise) - torch.tensor([0, 4, 9])
-    pictures = ScoredPictures.from_arrays(logits.sigmoid(), targets, labels=["cat", "dog", "<yak>"])
-    return ScoredPictures(**{**vars(pictures), "thresholds": thresholds})
+    pictures = ScoredImages.from_arrays(logits.sigmoid(), targets, labels=["cat", "dog", "<yak>"])
+    return ScoredImages(**{**vars(pictures), "thresholds": thresholds})
 
 
 @pytest.mark.parametrize("method", ["platt", "temperature"])
@@ -39,7 +39,7 @@ def test_what_is_kept_is_fitted_to_all_pictures_and_helps_new_ones():
 def test_after_is_not_judged_on_pictures_that_were_used():
     generator = torch.Generator().manual_seed(0)
     targets = torch.rand(60, 40, generator=generator) < 0.2
-    noise = ScoredPictures.from_arrays(
+    noise = ScoredImages.from_arrays(
         torch.rand(60, 40, generator=generator), targets, labels=[f"label {number}" for number in range(40)]
     )
     result = tune(noise, method="none", min_positives=1)
@@ -75,10 +75,10 @@ def one_label_each(temperature=3.0, thresholds=None):
     generator = torch.Generator().manual_seed(0)
     logits = 5 * torch.randn(200, 4, generator=generator)
     chosen = torch.distributions.Categorical(logits=logits / temperature).sample()
-    pictures = ScoredPictures.from_arrays(
+    pictures = ScoredImages.from_arrays(
         logits.softmax(1), torch.nn.functional.one_hot(chosen, 4), labels=["a", "b", "c", "d"]
     )
-    return ScoredPictures(**{**vars(pictures), "single_label": True, "thresholds": thresholds})
+    return ScoredImages(**{**vars(pictures), "single_label": True, "thresholds": thresholds})
 
 
 def test_one_label_per_picture_gets_a_temperature():

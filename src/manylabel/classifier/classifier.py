@@ -27,7 +27,7 @@ from manylabel.classifier.settings import build_head, describe_head, head_class,
 from manylabel.classifier.vocabulary import TextVocabulary, label_bias, merge_labels, require_open, vectors_of
 from manylabel.data import eval_transform
 from manylabel.decode import decode, to_rgb
-from manylabel.errors import ConfigError, ModelFormatError, PictureError
+from manylabel.errors import ConfigError, ImageError, ModelFormatError
 from manylabel.text import TextEncoder
 from manylabel.types import InputSpec, LabelSpace, Predictions
 
@@ -171,7 +171,7 @@ class Classifier(nn.Module):
             A probability for every picture and label; pictures left out are not in it.
 
         Raises:
-            PictureError: A picture cannot be decoded and `on_bad` is ``"raise"``.
+            ImageError: A picture cannot be decoded and `on_bad` is ``"raise"``.
             ConfigError: Other labels are asked of a model that was trained without text queries.
         """
         if labels is not None:
@@ -205,7 +205,7 @@ class Classifier(nn.Module):
             try:
                 images.append(transform(to_image(picture, name=name, at_least=transform.at_least)))
                 names.append(name)
-            except PictureError as error:
+            except ImageError as error:
                 if not skip_bad:
                     raise
                 logger.warning("%s; left out", error)
@@ -428,7 +428,7 @@ def to_image(picture: Picture, *, name: str = "picture", at_least: tuple[int, in
         at_least: Height and width below which detail is not needed; see `decode`.
 
     Raises:
-        PictureError: The picture cannot be decoded.
+        ImageError: The picture cannot be decoded.
         ConfigError: An array has another shape or type.
 
     Examples:

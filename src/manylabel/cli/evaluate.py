@@ -17,8 +17,8 @@ from manylabel.cli.progress import progress_bar
 from manylabel.storage import refuse_existing, write_text
 
 if TYPE_CHECKING:  # these need torch, for which --help must not wait
-    from manylabel.data import PictureDataset
-    from manylabel.evaluation import Comparison, Evaluation, ScoredPictures
+    from manylabel.data import ImageDataset
+    from manylabel.evaluation import Comparison, Evaluation, ScoredImages
 
 __all__ = ["BatchSize", "Data", "Device", "Overwrite", "Workers", "compare", "evaluate"]
 
@@ -119,14 +119,14 @@ def compare(
 class _Scoring(NamedTuple):
     """How scores are made of models and files."""
 
-    dataset: PictureDataset
+    dataset: ImageDataset
     batch_size: int
     workers: int
     device: str | None
     common_labels: bool
     progress: Callable[[int, int], None]
 
-    def run(self, source: str, *, name: str) -> ScoredPictures:
+    def run(self, source: str, *, name: str) -> ScoredImages:
         """Read scores from a file, or let a model make them."""
         from manylabel import evaluation
 

@@ -12,7 +12,7 @@ from manylabel.errors import ConfigError
 from manylabel.storage import refuse_existing
 
 if TYPE_CHECKING:  # these need torch, for which --help must not wait
-    from manylabel.data import PictureDataset
+    from manylabel.data import ImageDataset
     from manylabel.types import LabelSpace
 
 __all__ = ["export"]
@@ -68,7 +68,7 @@ def export(
         _quantise(path, dataset, calibration_pictures, overwrite=overwrite)
 
 
-def _quantise(path: Path, dataset: PictureDataset, count: int, *, overwrite: bool) -> None:
+def _quantise(path: Path, dataset: ImageDataset, count: int, *, overwrite: bool) -> None:
     """Write the smaller file and say what it costs, on pictures that it was not calibrated with."""
     import numpy as np
 
@@ -94,7 +94,7 @@ def _quantise(path: Path, dataset: PictureDataset, count: int, *, overwrite: boo
     typer.echo(f"mAP on {len(rest):,} other pictures: {100 * old:.2f} before, {100 * new:.2f} as int8 ({change})")
 
 
-def _incomparable(rest: PictureDataset, labels: LabelSpace) -> str:
+def _incomparable(rest: ImageDataset, labels: LabelSpace) -> str:
     """Say why mAP cannot be measured on pictures; nothing if it can."""
     if not len(rest):
         return "the data have no pictures beside those for calibration"
@@ -110,17 +110,17 @@ def _small(path: Path) -> Path:
     return path.with_suffix(".int8.onnx")
 
 
-def _readable(dataset: PictureDataset, count: int) -> list[int]:
+def _readable(dataset: ImageDataset, count: int) -> list[int]:
     """Return where the first pictures are that can be read to their end."""
     from manylabel.decode import decode
-    from manylabel.errors import PictureError
+    from manylabel.errors import ImageError
 
     found: list[int] = []
     for index in range(len(dataset)):
         try:
             decode(dataset.pictures[index])
             found.append(index)
-        except PictureError:
+        except ImageError:
             continue
         if len(found) == count:
             break

@@ -27,7 +27,7 @@ from manylabel.storage import refuse_existing
 if TYPE_CHECKING:  # --help must not wait for these
     from manylabel.deploy.choosing import TagChoice
     from manylabel.deploy.outputs import TagWriter
-    from manylabel.deploy.predictor import TaggedPicture
+    from manylabel.deploy.predictor import TaggedImage
 
 __all__ = ["predict"]
 
@@ -97,7 +97,7 @@ def predict(
     """
     from manylabel.deploy.choosing import TagChoice
     from manylabel.deploy.listing import list_pictures
-    from manylabel.deploy.outputs import DonePictures, open_output
+    from manylabel.deploy.outputs import DoneImages, open_output
 
     if resume and out is None:
         raise ConfigError("--resume goes on with a file; name it with --out")
@@ -108,7 +108,7 @@ def predict(
         refuse_existing(out, overwrite=resume or overwrite)
     names = list_pictures(paths, listed=sys.stdin, allow_urls=allow_urls)
     first = list(islice(names, 1))  # an empty folder is an error before anything is written
-    done = DonePictures([])
+    done = DoneImages([])
     new = (name for name in chain(first, names) if name not in done)  # of the file that is opened below
     opening = _Opening(model, choice, engine.value, _read_labels(labels), device, batch_size)
     with Console(stderr=True).status("Opening the model; the first time it is made ready for this machine ..."):
@@ -133,7 +133,7 @@ class _Opening:
     device: str | None
     batch_size: int
 
-    def here(self, names: Iterator[str], workers: int | None) -> Iterator[list[TaggedPicture]]:
+    def here(self, names: Iterator[str], workers: int | None) -> Iterator[list[TaggedImage]]:
         """Tag on this machine."""
         from manylabel.deploy import Predictor, tag_pictures
         from manylabel.deploy.decoding import default_workers
@@ -143,7 +143,7 @@ class _Opening:
         num_workers = default_workers() if workers is None else workers
         return tag_pictures(predictor, names, choice=self.choice, batch_size=self.batch_size, num_workers=num_workers)
 
-    def on_ray(self, names: Iterator[str], address: str | None, replicas: int | None) -> Iterator[list[TaggedPicture]]:
+    def on_ray(self, names: Iterator[str], address: str | None, replicas: int | None) -> Iterator[list[TaggedImage]]:
         """Tag on Ray."""
         from manylabel.deploy.on_ray import tag_with_ray
 
@@ -181,7 +181,7 @@ class _Results:
         if self.writer is not None:
             self.writer.close()
 
-    def take(self, pictures: Sequence[TaggedPicture]) -> None:
+    def take(self, pictures: Sequence[TaggedImage]) -> None:
         """Pass the tags of a batch on."""
         for picture in pictures:
             failure = (
@@ -197,7 +197,7 @@ class _Results:
                 self._show(picture)
         self.count += len(pictures)
 
-    def _leave(self, picture: TaggedPicture) -> str:
+    def _leave(self, picture: TaggedImage) -> str:
         """Copy a picture and write its sidecar; return what went wrong, empty if nothing did."""
         steps = {"copy": self._copy, "write the sidecar of": self._write_sidecar}
         failures = []
@@ -210,19 +210,19 @@ class _Results:
                 failures.append(f"cannot {what} {picture.name!r}: {error}")
         return "; ".join(failures)
 
-    def _copy(self, picture: TaggedPicture) -> None:
+    def _copy(self, picture: TaggedImage) -> None:
         from manylabel.deploy.beside import copy_by_tag
 
         if self.copy_to is not None:
             copy_by_tag(picture, self.copy_to)
 
-    def _write_sidecar(self, picture: TaggedPicture) -> None:
+    def _write_sidecar(self, picture: TaggedImage) -> None:
         from manylabel.deploy.beside import write_sidecar
 
         if self.sidecar is not None and not write_sidecar(picture, self.sidecar, overwrite=self.overwrite):
             self.kept += 1
 
-    def _show(self, picture: TaggedPicture) -> None:
+    def _show(self, picture: TaggedImage) -> None:
         """Print tags: as bars on a terminal, else as a line."""
         if picture.error is not None:
             return

@@ -20,7 +20,7 @@ from manylabel.errors import ConfigError
 from manylabel.storage import refuse_existing
 
 if TYPE_CHECKING:  # these need torch, for which --help must not wait
-    from manylabel.data import PictureDataset
+    from manylabel.data import ImageDataset
     from manylabel.tuning import Tuning
     from manylabel.types import LabelSpace
 
@@ -111,7 +111,7 @@ def tune(
         typer.echo(f"Wrote {out}")
 
 
-def _with_labels(dataset: PictureDataset, labels: LabelSpace, spec: str) -> PictureDataset:
+def _with_labels(dataset: ImageDataset, labels: LabelSpace, spec: str) -> ImageDataset:
     """Return the data with the labels of a model in its order; refuse data with fewer or others."""
     if set(dataset.labels) != set(labels):
         odd = sorted(set(dataset.labels) ^ set(labels))

@@ -1,22 +1,22 @@
-"""Pictures and labels in: one reader per format, all giving a `PictureDataset`."""
+"""Pictures and labels in: one reader per format, all giving a `ImageDataset`."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 from manylabel.data.check import CheckReport, check
 from manylabel.data.coco import coco
-from manylabel.data.dataset import PictureDataset
+from manylabel.data.dataset import ImageDataset
 from manylabel.data.feature_store import FeatureStore, list_stores, remove_store
 from manylabel.data.files import files
 from manylabel.data.folder import folder
 from manylabel.data.hold_out import hold_out
 from manylabel.data.hugging_face import hugging_face
-from manylabel.data.loading import DecodedPictures, PictureLoader, collate
+from manylabel.data.loading import DecodedImages, ImageLoader, collate
 from manylabel.data.nus_wide import nus_wide, nus_wide_zero_shot_labels
 from manylabel.data.open_images import open_images
 from manylabel.data.sampling import EpochSampler, class_aware_sampler
 from manylabel.data.scenes import scenes, write_scenes
-from manylabel.data.sources import Files, JoinedSource, LazyBytes, PictureSource
+from manylabel.data.sources import Files, ImageSource, JoinedSource, LazyBytes
 from manylabel.data.spec import FORMATS, load
 from manylabel.data.splits import split_dataset, stratified_folds, stratified_split
 from manylabel.data.table import table
@@ -24,21 +24,21 @@ from manylabel.data.voc import voc
 from manylabel.decode import decode, picture_size
 
 if TYPE_CHECKING:
-    from manylabel.data.transforms import PictureTransform, eval_transform, train_transform, views_transform
+    from manylabel.data.transforms import ImageTransform, eval_transform, train_transform, views_transform
 
 __all__ = [
     "FORMATS",
     "CheckReport",
-    "DecodedPictures",
+    "DecodedImages",
     "EpochSampler",
     "FeatureStore",
     "Files",
+    "ImageDataset",
+    "ImageLoader",
+    "ImageSource",
+    "ImageTransform",
     "JoinedSource",
     "LazyBytes",
-    "PictureDataset",
-    "PictureLoader",
-    "PictureSource",
-    "PictureTransform",
     "check",
     "class_aware_sampler",
     "coco",
@@ -68,7 +68,7 @@ __all__ = [
 ]
 
 # Imported when first used: they need torchvision, which takes three times as long to import as all the rest.
-_TRANSFORMS = ("PictureTransform", "eval_transform", "train_transform", "views_transform")
+_TRANSFORMS = ("ImageTransform", "eval_transform", "train_transform", "views_transform")
 
 
 def __getattr__(name: str) -> object:

@@ -11,7 +11,7 @@ from typing import Literal
 import polars as pl
 
 from manylabel.data.areas import largest_shares
-from manylabel.data.dataset import PictureDataset
+from manylabel.data.dataset import ImageDataset
 from manylabel.data.layout import existing, picture_folder, subfolders
 from manylabel.data.sources import Files
 from manylabel.errors import ConfigError, DataError, list_choices
@@ -36,7 +36,7 @@ def coco(
     split: str | None = None,
     images: str | Path | None = None,
     empty: Literal["drop", "keep"] = "drop",
-) -> PictureDataset:
+) -> ImageDataset:
     """Read MS-COCO, or own data in the same form.
 
     The labels are the categories in the order of their ids. A label is present where it has an object, crowds
@@ -70,7 +70,7 @@ def coco(
     wanted = list(annotations) if split is None else [split]
     sources = {name: _find_pictures(root, name, images) for name in wanted}
     parts = {name: _read(annotations[name], *sources[name], empty=empty) for name in wanted}
-    return PictureDataset.join(parts, name=root.absolute().name)
+    return ImageDataset.join(parts, name=root.absolute().name)
 
 
 def _find_annotations(path: Path) -> tuple[Path, dict[str, Path]]:
@@ -99,13 +99,13 @@ def _find_pictures(root: Path, split: str, images: str | Path | None) -> tuple[P
     return base, ""
 
 
-def _read(file: Path, folder: Path, prefix: str, *, empty: Literal["drop", "keep"]) -> PictureDataset:
+def _read(file: Path, folder: Path, prefix: str, *, empty: Literal["drop", "keep"]) -> ImageDataset:
     """Read the pictures, labels and objects of one split."""
     pictures, categories, objects = _tables(file)
     labels = LabelSpace(categories["name"].to_list())
     rows, columns = objects["row"].to_numpy(), objects["column"].to_numpy()
     present = boolean_matrix(rows, columns, shape=(len(pictures), len(labels)))
-    dataset = PictureDataset(
+    dataset = ImageDataset(
         pictures=Files(folder, prefix + pictures["file_name"]),
         targets=Targets(present),
         labels=labels,

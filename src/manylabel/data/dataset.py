@@ -12,16 +12,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array, vstack
 
-from manylabel.data.sources import JoinedSource, PictureSource
+from manylabel.data.sources import ImageSource, JoinedSource
 from manylabel.errors import ConfigError, DataError, list_choices
 from manylabel.targets import Targets
 from manylabel.types import LabelSpace
 
-__all__ = ["PictureDataset"]
+__all__ = ["ImageDataset"]
 
 
 @dataclass(frozen=True, eq=False)
-class PictureDataset:
+class ImageDataset:
     """Pictures with labels; nothing is decoded before it is asked for.
 
     Args:
@@ -35,7 +35,7 @@ class PictureDataset:
 
     Examples:
         >>> from manylabel.data.sources import Files
-        >>> dataset = PictureDataset(
+        >>> dataset = ImageDataset(
         ...     Files("photos", ["a.jpg", "b.jpg"]),
         ...     Targets.from_lists([[0], [0, 1]], num_labels=2),
         ...     LabelSpace(["cat", "dog"]),
@@ -46,7 +46,7 @@ class PictureDataset:
         'b.jpg'
     """
 
-    pictures: PictureSource
+    pictures: ImageSource
     targets: Targets
     labels: LabelSpace
     name: str = "pictures"
@@ -63,7 +63,7 @@ class PictureDataset:
     def __len__(self) -> int:
         return len(self.pictures)
 
-    def subset(self, indices: ArrayLike) -> PictureDataset:
+    def subset(self, indices: ArrayLike) -> ImageDataset:
         """Return some of the pictures, in the order given, each split reduced to what is left of it.
 
         Args:
@@ -90,7 +90,7 @@ class PictureDataset:
         found = (name for name, members in self.splits.items() if len(members))
         return [name for name in found if name.lower().startswith(beginning.lower())]
 
-    def split(self, name: str) -> PictureDataset:
+    def split(self, name: str) -> ImageDataset:
         """Return the pictures of one named split.
 
         Raises:
@@ -101,7 +101,7 @@ class PictureDataset:
         part = self.subset(self.splits[name])
         return replace(part, splits={name: np.arange(len(part))})
 
-    def select_labels(self, names: Sequence[str]) -> PictureDataset:
+    def select_labels(self, names: Sequence[str]) -> ImageDataset:
         """Return the same pictures with only some of the labels, in the order given."""
         positions = [self.labels.index(name) for name in names]
         return replace(
@@ -113,7 +113,7 @@ class PictureDataset:
         )
 
     @classmethod
-    def join(cls, parts: Mapping[str, PictureDataset], *, name: str) -> PictureDataset:
+    def join(cls, parts: Mapping[str, ImageDataset], *, name: str) -> ImageDataset:
         """Put data sets of the same labels together, each as a split of its own name.
 
         Raises:

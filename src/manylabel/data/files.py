@@ -6,7 +6,7 @@ from pathlib import Path
 
 from scipy.sparse import csr_array
 
-from manylabel.data.dataset import PictureDataset
+from manylabel.data.dataset import ImageDataset
 from manylabel.data.layout import PICTURE_ENDINGS, existing, picture_names
 from manylabel.data.sources import Files
 from manylabel.errors import DataError, list_choices
@@ -16,7 +16,7 @@ from manylabel.types import LabelSpace
 __all__ = ["files"]
 
 
-def files(paths: str | Path | Sequence[str | Path]) -> PictureDataset:
+def files(paths: str | Path | Sequence[str | Path]) -> ImageDataset:
     """Read pictures without labels.
 
     Args:
@@ -49,7 +49,7 @@ def files(paths: str | Path | Sequence[str | Path]) -> PictureDataset:
         root, names = Path(), [name for path in several for name in _expand(path, alone=alone)]
     names = list(dict.fromkeys(names))
     nothing = csr_array((len(names), 0), dtype=bool)
-    return PictureDataset(Files(root, names), Targets(nothing), LabelSpace([]), name=str(several[0]))
+    return ImageDataset(Files(root, names), Targets(nothing), LabelSpace([]), name=str(several[0]))
 
 
 def _expand(path: str | Path, *, alone: bool) -> list[str]:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from manylabel.data.dataset import PictureDataset
+from manylabel.data.dataset import ImageDataset
 from manylabel.data.layout import existing, picture_names, subfolders
 from manylabel.data.sources import Files
 from manylabel.errors import DataError, list_choices
@@ -16,7 +16,7 @@ __all__ = ["SPLIT_FOLDERS", "folder"]
 SPLIT_FOLDERS = ("train", "val", "valid", "validation", "test")
 
 
-def folder(path: str | Path, *, split: str | None = None) -> PictureDataset:
+def folder(path: str | Path, *, split: str | None = None) -> ImageDataset:
     """Read pictures that lie in one folder per label, at any depth inside it.
 
     The labels are the names of the folders, sorted, over all splits; a folder without pictures is a label without
@@ -56,7 +56,7 @@ def folder(path: str | Path, *, split: str | None = None) -> PictureDataset:
     if not splits:
         return _read(root, "", labels)
     parts = {name: _read(root, f"{name}/", labels) for name in ([split] if split else splits)}
-    return PictureDataset.join(parts, name=" ".join(filter(None, (root.absolute().name, split))))
+    return ImageDataset.join(parts, name=" ".join(filter(None, (root.absolute().name, split))))
 
 
 def _find_splits(root: Path) -> list[str]:
@@ -67,7 +67,7 @@ def _find_splits(root: Path) -> list[str]:
     return splits if alone or len(splits) > 1 else []
 
 
-def _read(root: Path, prefix: str, labels: LabelSpace) -> PictureDataset:
+def _read(root: Path, prefix: str, labels: LabelSpace) -> ImageDataset:
     """Read the pictures of one split."""
     names = picture_names(root / prefix)
     if not names:
@@ -80,7 +80,7 @@ def _read(root: Path, prefix: str, labels: LabelSpace) -> PictureDataset:
         )
     columns = np.array([labels.index(name.partition("/")[0]) for name in names], dtype=np.int64)
     present = boolean_matrix(np.arange(len(names)), columns, shape=(len(names), len(labels)))
-    return PictureDataset(
+    return ImageDataset(
         pictures=Files(root, [prefix + name for name in names]),
         targets=Targets(present),
         labels=labels,

@@ -6,7 +6,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from manylabel.data.dataset import PictureDataset
+from manylabel.data.dataset import ImageDataset
 from manylabel.data.splits import stratified_split
 from manylabel.errors import ConfigError
 
@@ -14,13 +14,13 @@ __all__ = ["hold_out"]
 
 
 def hold_out(
-    dataset: PictureDataset,
+    dataset: ImageDataset,
     *,
     val_fraction: float | None = None,
     part: Literal["train", "val"] | None = None,
     seed: int = 0,
     limit: int | None = None,
-) -> PictureDataset:
+) -> ImageDataset:
     """Hold out some pictures for validation, stratified over the labels, or keep only some of them.
 
     Pictures to test on stay that: of data with one split to train on (its name begins with "train") and none to
@@ -46,7 +46,7 @@ def hold_out(
         >>> from manylabel.types import LabelSpace
         >>> pictures = Files("photos", [f"{number}.jpg" for number in range(10)])
         >>> targets = Targets.from_lists([[number % 2] for number in range(10)], num_labels=2)
-        >>> dataset = PictureDataset(pictures, targets, LabelSpace(["cat", "dog"]))
+        >>> dataset = ImageDataset(pictures, targets, LabelSpace(["cat", "dog"]))
         >>> len(hold_out(dataset, val_fraction=0.2, part="train")), len(hold_out(dataset, limit=3))
         (8, 3)
     """
@@ -66,7 +66,7 @@ def hold_out(
     return dataset
 
 
-def _to_divide(dataset: PictureDataset) -> tuple[NDArray[np.int64], dict[str, NDArray[np.int64]]]:
+def _to_divide(dataset: ImageDataset) -> tuple[NDArray[np.int64], dict[str, NDArray[np.int64]]]:
     """Return the positions of the pictures to hold out from, and the splits that stay as they are."""
     splits = {name: members for name, members in dataset.splits.items() if len(members)}
     train = dataset.splits_like("train")

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from manylabel.data.dataset import PictureDataset
+from manylabel.data.dataset import ImageDataset
 from manylabel.data.layout import existing
 from manylabel.data.sources import LazyBytes
 from manylabel.errors import DataError, list_choices
@@ -24,7 +24,7 @@ __all__ = ["hugging_face"]
 
 def hugging_face(
     name_or_path: str | Path, *, split: str | None = None, image: str = "image", label: str | None = None
-) -> PictureDataset:
+) -> ImageDataset:
     """Read a dataset of Hugging Face.
 
     Args:
@@ -61,7 +61,7 @@ def hugging_face(
     column = _find_labels(features, label)
     labels = LabelSpace(_label_names(tables, column))
     parts = {name: _read(tables[name], name, image, column, labels) for name in ([split] if split else tables)}
-    return PictureDataset.join(parts, name=" ".join(filter(None, (Path(name_or_path).name, split))))
+    return ImageDataset.join(parts, name=" ".join(filter(None, (Path(name_or_path).name, split))))
 
 
 def _open(name_or_path: str | Path) -> dict[str, Any]:
@@ -123,12 +123,12 @@ def _column(table: Any, column: str) -> pl.Series:  # noqa: ANN401 - the package
     return pl.DataFrame(table.select_columns([column]).with_format("arrow")[:])[column]
 
 
-def _read(table: Any, split: str, image: str, column: str, labels: LabelSpace) -> PictureDataset:  # noqa: ANN401 - the package is not typed
+def _read(table: Any, split: str, image: str, column: str, labels: LabelSpace) -> ImageDataset:  # noqa: ANN401 - the package is not typed
     """Read one split."""
     datasets = require("datasets", extra="huggingface")
     _, is_list = _content(table.features[column])
     encoded = table.select_columns([image]).cast_column(image, datasets.Image(decode=False))
-    return PictureDataset(
+    return ImageDataset(
         pictures=LazyBytes([f"{split}/{row}" for row in range(len(table))], load=_EncodedColumn(encoded, image)),
         targets=_targets(_column(table, column), labels),
         labels=labels,

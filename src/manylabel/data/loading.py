@@ -16,16 +16,16 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
-from manylabel.data.dataset import PictureDataset
+from manylabel.data.dataset import ImageDataset
 from manylabel.data.sampling import Draw, SeededBatches, every_picture
 from manylabel.decode import decode
-from manylabel.errors import BadPicturesError, ConfigError, DataError, PictureError, list_choices
-from manylabel.types import BadPicture, Batch
+from manylabel.errors import BadImagesError, ConfigError, DataError, ImageError, list_choices
+from manylabel.types import BadImage, Batch
 
 __all__ = [
-    "DecodedPictures",
+    "DecodedImages",
+    "ImageLoader",
     "OnBad",
-    "PictureLoader",
     "Sample",
     "collate",
     "explained_worker_deaths",
@@ -49,8 +49,8 @@ class Sample:
     known: Tensor
 
 
-class DecodedPictures(Dataset[Sample | BadPicture]):
-    """Decodes and transforms the pictures of a data set; one that cannot be decoded becomes a `BadPicture`.
+class DecodedImages(Dataset[Sample | BadImage]):
+    """Decodes and transforms the pictures of a data set; one that cannot be decoded becomes a `BadImage`.
 
     Args:
         dataset: The pictures and their labels.
@@ -63,36 +63,36 @@ class DecodedPictures(Dataset[Sample | BadPicture]):
         >>> from manylabel.targets import Targets
         >>> from manylabel.types import InputSpec
         >>> targets = Targets.from_lists([[0]], num_labels=1)
-        >>> dataset = PictureDataset(Files("nowhere", ["a.jpg"]), targets, LabelSpace(["cat"]))
-        >>> DecodedPictures(dataset, transform=eval_transform(InputSpec()))[0]
-        BadPicture(index=0, name='a.jpg', reason='there is no such file')
+        >>> dataset = ImageDataset(Files("nowhere", ["a.jpg"]), targets, LabelSpace(["cat"]))
+        >>> DecodedImages(dataset, transform=eval_transform(InputSpec()))[0]
+        BadImage(index=0, name='a.jpg', reason='there is no such file')
     """
 
-    def __init__(self, dataset: PictureDataset, *, transform: Callable[[Image.Image], Tensor]) -> None:
+    def __init__(self, dataset: ImageDataset, *, transform: Callable[[Image.Image], Tensor]) -> None:
         self.dataset = dataset
         self.transform = transform
 
     def __len__(self) -> int:
         return len(self.dataset)
 
-    def __getitem__(self, draw: Draw | int) -> Sample | BadPicture:
+    def __getitem__(self, draw: Draw | int) -> Sample | BadImage:
         return self.__getitems__([draw])[0]
 
-    def __getitems__(self, draws: Sequence[Draw | int]) -> list[Sample | BadPicture]:
+    def __getitems__(self, draws: Sequence[Draw | int]) -> list[Sample | BadImage]:
         """Return a whole batch at once; torch calls this. A plain position takes its seed from torch's generator."""
         seeded = [draw if isinstance(draw, Draw) else Draw(draw, int(torch.randint(2**32, ()))) for draw in draws]
         targets, known = map(torch.from_numpy, self.dataset.targets.dense([draw.index for draw in seeded]))  # [B, L]
         with torch.random.fork_rng(devices=[]):
             return [self._sample(draw, *rows) for draw, *rows in zip(seeded, targets, known, strict=True)]
 
-    def _sample(self, draw: Draw, targets: Tensor, known: Tensor) -> Sample | BadPicture:
+    def _sample(self, draw: Draw, targets: Tensor, known: Tensor) -> Sample | BadImage:
         name = self.dataset.pictures.name(draw.index)
         try:
             picture = decode(
                 self._fetch(draw.index, name), name=name, at_least=getattr(self.transform, "at_least", None)
             )
-        except PictureError as error:
-            return BadPicture(draw.index, name, error.reason)
+        except ImageError as error:
+            return BadImage(draw.index, name, error.reason)
         torch.default_generator.manual_seed(draw.seed)
         return Sample(draw.index, self.transform(picture), targets, known)
 
@@ -100,20 +100,20 @@ class DecodedPictures(Dataset[Sample | BadPicture]):
         try:
             return self.dataset.pictures[index]
         except Exception as error:
-            raise PictureError(name, f"it could not be fetched: {type(error).__name__}: {error}") from error
+            raise ImageError(name, f"it could not be fetched: {type(error).__name__}: {error}") from error
 
 
-def collate(samples: Sequence[Sample | BadPicture]) -> Batch:
+def collate(samples: Sequence[Sample | BadImage]) -> Batch:
     """Put samples into one batch; bad pictures are listed beside it.
 
     Examples:
         >>> sample = Sample(7, torch.zeros(3, 2, 2), targets=torch.ones(1), known=torch.tensor([True]))
-        >>> batch = collate([sample, BadPicture(8, "b.jpg", "it is empty")])
+        >>> batch = collate([sample, BadImage(8, "b.jpg", "it is empty")])
         >>> batch.images.shape, batch.indices.tolist(), len(batch.bad)
         (torch.Size([1, 3, 2, 2]), [7], 1)
     """
     good = [sample for sample in samples if isinstance(sample, Sample)]
-    bad = tuple(sample for sample in samples if isinstance(sample, BadPicture))
+    bad = tuple(sample for sample in samples if isinstance(sample, BadImage))
     indices = torch.tensor([sample.index for sample in good], dtype=torch.int64)
     if not good:
         nothing = torch.empty(0)
@@ -127,7 +127,7 @@ def collate(samples: Sequence[Sample | BadPicture]) -> Batch:
     )
 
 
-class PictureLoader(DataLoader[Any]):
+class ImageLoader(DataLoader[Any]):
     """Yields batches of pictures and keeps account of those that cannot be decoded.
 
     A bad picture is left out of its batch, which is then smaller; nothing takes its place. A batch of which nothing
@@ -138,12 +138,12 @@ class PictureLoader(DataLoader[Any]):
 
     Args:
         dataset: The pictures and their labels.
-        transform: Makes a tensor of an RGB picture, see `DecodedPictures`.
+        transform: Makes a tensor of an RGB picture, see `DecodedImages`.
         batch_size: Pictures per batch.
         shuffle: Whether the order is random, another one each epoch.
         sampler: Which pictures in which order, instead of `shuffle`; such as that of `class_aware_sampler`.
         num_workers: Processes that decode, beside the main one; 0 decodes in the main one.
-        on_bad: What to do about bad pictures: ``"skip"`` them, ``"raise"`` the first as `PictureError`, or
+        on_bad: What to do about bad pictures: ``"skip"`` them, ``"raise"`` the first as `ImageError`, or
             ``"stop_above_share"``: skip, until there are too many.
         max_bad_share: The share of the data set that may be bad with ``"stop_above_share"``; see `most_bad`.
         seed: Fixes order and augmentation.
@@ -151,8 +151,8 @@ class PictureLoader(DataLoader[Any]):
 
     Raises:
         ConfigError: A setting is wrong.
-        PictureError: While iterating, with ``on_bad="raise"``.
-        BadPicturesError: While iterating, with ``on_bad="stop_above_share"``.
+        ImageError: While iterating, with ``on_bad="raise"``.
+        BadImagesError: While iterating, with ``on_bad="stop_above_share"``.
         DataError: While iterating: a worker died.
 
     Examples:
@@ -161,15 +161,15 @@ class PictureLoader(DataLoader[Any]):
         >>> from manylabel.targets import Targets
         >>> from manylabel.types import InputSpec
         >>> targets = Targets.from_lists([[0], [0]], num_labels=1)
-        >>> dataset = PictureDataset(Files("nowhere", ["a.jpg", "b.jpg"]), targets, LabelSpace(["cat"]))
-        >>> loader = PictureLoader(dataset, transform=eval_transform(InputSpec()), batch_size=2, on_bad="skip")
+        >>> dataset = ImageDataset(Files("nowhere", ["a.jpg", "b.jpg"]), targets, LabelSpace(["cat"]))
+        >>> loader = ImageLoader(dataset, transform=eval_transform(InputSpec()), batch_size=2, on_bad="skip")
         >>> len(list(loader)), [picture.name for picture in loader.bad]
         (0, ['a.jpg', 'b.jpg'])
     """
 
     def __init__(
         self,
-        dataset: PictureDataset,
+        dataset: ImageDataset,
         *,
         transform: Callable[[Image.Image], Tensor],
         batch_size: int = 32,
@@ -193,7 +193,7 @@ class PictureLoader(DataLoader[Any]):
         self.max_bad_share = max_bad_share
         self.seed = seed
         self._num_pictures = len(dataset)
-        self._bad: dict[int, BadPicture] = {}
+        self._bad: dict[int, BadImage] = {}
         self.num_empty = 0
         self.batches = SeededBatches(
             every_picture(len(dataset), shuffle=shuffle, seed=seed) if sampler is None else sampler,
@@ -201,7 +201,7 @@ class PictureLoader(DataLoader[Any]):
             seed=seed,
         )
         super().__init__(
-            DecodedPictures(dataset, transform=transform),
+            DecodedImages(dataset, transform=transform),
             batch_sampler=self.batches,
             collate_fn=collate,
             num_workers=num_workers,
@@ -225,18 +225,18 @@ class PictureLoader(DataLoader[Any]):
                     self.num_empty += 1
 
     @property
-    def bad(self) -> list[BadPicture]:
+    def bad(self) -> list[BadImage]:
         """The bad pictures so far, each once, in the order in which they were met."""
         return list(self._bad.values())
 
-    def _account(self, bad: Sequence[BadPicture]) -> None:
+    def _account(self, bad: Sequence[BadImage]) -> None:
         """Record bad pictures that were not met before, and stop where the policy says so."""
         for picture in bad:
             if picture.index not in self._bad:
                 logger.warning("bad picture %r: %s", picture.name, picture.reason)
             self._bad.setdefault(picture.index, picture)
         if bad and self.on_bad == "raise":
-            raise PictureError(bad[0].name, bad[0].reason)
+            raise ImageError(bad[0].name, bad[0].reason)
         most = most_bad(self._num_pictures, self.max_bad_share)
         if bad and self.on_bad == "stop_above_share" and len(self._bad) > most:
             raise too_many_bad(self.bad, num_pictures=self._num_pictures, max_bad_share=self.max_bad_share)
@@ -276,8 +276,8 @@ def most_bad(num_pictures: int, max_bad_share: float) -> float:
 
 
 def too_many_bad(
-    bad: Sequence[BadPicture], *, num_pictures: int, max_bad_share: float, at_most: int = 20
-) -> BadPicturesError:
+    bad: Sequence[BadImage], *, num_pictures: int, max_bad_share: float, at_most: int = 20
+) -> BadImagesError:
     """Return an error that names pictures that cannot be read.
 
     Args:
@@ -287,7 +287,7 @@ def too_many_bad(
         at_most: How many to name.
 
     Examples:
-        >>> print(too_many_bad([BadPicture(0, "a.jpg", "it is empty")], num_pictures=2, max_bad_share=0.1))
+        >>> print(too_many_bad([BadImage(0, "a.jpg", "it is empty")], num_pictures=2, max_bad_share=0.1))
         1 of 2 pictures cannot be read so far, more than max_bad_share=0.1 allows; mend or remove them ...:
           'a.jpg': it is empty
     """
@@ -299,7 +299,7 @@ def too_many_bad(
     ]
     if len(bad) > at_most:
         lines.append(f"  and {len(bad) - at_most} more")
-    return BadPicturesError("\n".join(lines))
+    return BadImagesError("\n".join(lines))
 
 
 def _end_workers(loader: DataLoader[Any]) -> None:

@@ -15,11 +15,11 @@ import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike
 
-__all__ = ["Files", "JoinedSource", "LazyBytes", "PictureSource"]
+__all__ = ["Files", "ImageSource", "JoinedSource", "LazyBytes"]
 
 
 @runtime_checkable
-class PictureSource(Protocol):
+class ImageSource(Protocol):
     """A sequence of encoded pictures: each a path or bytes, with a name that is unique within the data set."""
 
     def __len__(self) -> int: ...
@@ -32,7 +32,7 @@ class PictureSource(Protocol):
         """Return what the picture is called, in reports and in result files."""
         ...
 
-    def take(self, indices: ArrayLike) -> PictureSource:
+    def take(self, indices: ArrayLike) -> ImageSource:
         """Return a source of some of the pictures, in the order given."""
         ...
 
@@ -126,12 +126,12 @@ class JoinedSource:
         ['train/a.jpg', 'val/b.jpg']
     """
 
-    parts: Sequence[PictureSource]
+    parts: Sequence[ImageSource]
 
     def __len__(self) -> int:
         return sum(map(len, self.parts))
 
-    def _find(self, index: int) -> tuple[PictureSource, int]:
+    def _find(self, index: int) -> tuple[ImageSource, int]:
         ends = np.cumsum([len(part) for part in self.parts])
         part = int(np.searchsorted(ends, index, side="right"))
         return self.parts[part], int(index - (ends[part - 1] if part else 0))

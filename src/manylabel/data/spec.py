@@ -8,7 +8,7 @@ from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from manylabel.data.coco import coco
-from manylabel.data.dataset import PictureDataset
+from manylabel.data.dataset import ImageDataset
 from manylabel.data.files import files
 from manylabel.data.folder import folder
 from manylabel.data.hold_out import hold_out
@@ -22,7 +22,7 @@ from manylabel.errors import SpecError, list_choices
 
 __all__ = ["FORMATS", "load", "spec_path"]
 
-FORMATS: dict[str, Callable[..., PictureDataset]] = {
+FORMATS: dict[str, Callable[..., ImageDataset]] = {
     "coco": coco,
     "csv": table,
     "files": files,
@@ -41,7 +41,7 @@ _NEXT_OPTION = re.compile(r",(?=[A-Za-z_]\w*=)")  # any other comma belongs to a
 _TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
-def load(spec: str) -> PictureDataset:
+def load(spec: str) -> ImageDataset:
     """Read the data set that a spec names.
 
     A spec is ``FORMAT:PATH,option=value,...``. The options are those of the format's reader and, for every format,
@@ -91,7 +91,7 @@ def spec_path(spec: str) -> str:
     return _parse(spec)[1]
 
 
-def _parse(spec: str) -> tuple[Callable[..., PictureDataset], str, dict[str, str]]:
+def _parse(spec: str) -> tuple[Callable[..., ImageDataset], str, dict[str, str]]:
     """Take a spec apart: the reader, the path and the options as text."""
     name, colon, rest = spec.partition(":")
     if not colon:
@@ -112,7 +112,7 @@ def _parse(spec: str) -> tuple[Callable[..., PictureDataset], str, dict[str, str
     return FORMATS[name], path, given
 
 
-def _options(function: Callable[..., PictureDataset], *, skip: int) -> dict[str, Any]:
+def _options(function: Callable[..., ImageDataset], *, skip: int) -> dict[str, Any]:
     """Return the annotation of each parameter but the first `skip`."""
     hints = get_type_hints(function)
     return {name: hints[name] for name in list(inspect.signature(function).parameters)[skip:]}

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, hstack
 
-from manylabel.data.dataset import PictureDataset
+from manylabel.data.dataset import ImageDataset
 from manylabel.errors import ConfigError
 from manylabel.targets import Targets
 
@@ -41,8 +41,8 @@ ROUNDS_PER_FOLD = 50  # a bound for thousands of labels; 80 labels take about te
 
 
 def split_dataset(
-    dataset: PictureDataset, *, val_fraction: float = 0.2, seed: int = 0
-) -> tuple[PictureDataset, PictureDataset]:
+    dataset: ImageDataset, *, val_fraction: float = 0.2, seed: int = 0
+) -> tuple[ImageDataset, ImageDataset]:
     """Split a data set in two, as `stratified_split` does; splits that the data set came with are left behind.
 
     Args:
@@ -58,7 +58,7 @@ def split_dataset(
         >>> from manylabel.types import LabelSpace
         >>> names = [f"{number}.jpg" for number in range(10)]
         >>> targets = Targets.from_lists([[0], [1]] * 5, num_labels=2)
-        >>> dataset = PictureDataset(Files("photos", names), targets, LabelSpace(["cat", "dog"]))
+        >>> dataset = ImageDataset(Files("photos", names), targets, LabelSpace(["cat", "dog"]))
         >>> train, val = split_dataset(dataset, val_fraction=0.4)
         >>> train.targets.positives.tolist(), val.targets.positives.tolist(), list(val.splits)
         ([3, 3], [2, 2], ['val'])

@@ -15,12 +15,12 @@ from torchvision.transforms.v2 import functional
 from manylabel.errors import ConfigError
 from manylabel.types import InputSpec
 
-__all__ = ["Cover", "Cutout", "PictureTransform", "Views", "eval_transform", "train_transform", "views_transform"]
+__all__ = ["Cover", "Cutout", "ImageTransform", "Views", "eval_transform", "train_transform", "views_transform"]
 
 _LONGEST = 8  # a strip of 1 x 50,000 pixels that kept its proportions would grow to gigabytes
 
 
-class PictureTransform:
+class ImageTransform:
     """Steps that turn a picture into a normalised tensor.
 
     All chance comes from torch's generator for the CPU, so `torch.manual_seed` fixes it.
@@ -34,7 +34,7 @@ class PictureTransform:
         >>> transform.at_least, transform(Image.new("RGB", (640, 480))).shape
         ((2, 3), torch.Size([3, 2, 3]))
         >>> transform
-        PictureTransform(
+        ImageTransform(
             PILToTensor(),
             Resize(size=[2, 3], interpolation=InterpolationMode.BILINEAR, antialias=True),
             ToDtype(scale=True),
@@ -59,7 +59,7 @@ class PictureTransform:
         return f"{type(self).__name__}(\n{steps}    at_least={self.at_least},\n)"
 
 
-def eval_transform(spec: InputSpec) -> PictureTransform:
+def eval_transform(spec: InputSpec) -> ImageTransform:
     """Return the transform for validation, test and prediction: resize as the model wants it, then normalise.
 
     Args:
@@ -74,7 +74,7 @@ def eval_transform(spec: InputSpec) -> PictureTransform:
     """
     size = _enlarged(spec, spec.crop_fraction) if spec.resize == "crop" else spec.size
     cut = [v2.CenterCrop(spec.size)] if spec.resize == "crop" else []
-    return PictureTransform([v2.PILToTensor(), _resize(spec, size), *cut, *_normalise(spec)], at_least=size)
+    return ImageTransform([v2.PILToTensor(), _resize(spec, size), *cut, *_normalise(spec)], at_least=size)
 
 
 def train_transform(
@@ -86,7 +86,7 @@ def train_transform(
     randaugment: bool = True,
     num_operations: int = 2,
     magnitude: int = 9,
-) -> PictureTransform:
+) -> ImageTransform:
     """Return the training recipe of the papers: square resize, flip, Cutout, RandAugment, normalise.
 
     Cutout comes before RandAugment, whose strength is torchvision's default (2 operations, magnitude 9). The flip is
@@ -134,12 +134,12 @@ def train_transform(
         # On Pillow pictures this takes a third of the time that it takes on tensors; resizing is the other way round.
         augment = v2.RandAugment(num_ops=num_operations, magnitude=magnitude)
         steps += [v2.ToPILImage(), augment, v2.PILToTensor()]
-    return PictureTransform([*steps, *_normalise(spec)], at_least=size)
+    return ImageTransform([*steps, *_normalise(spec)], at_least=size)
 
 
 def views_transform(
     spec: InputSpec, *, flip: bool = True, crops: Literal[1, 5, 10] = 1, crop_fraction: float = 0.875
-) -> PictureTransform:
+) -> ImageTransform:
     """Return a transform that gives several views of a picture, whose scores are then averaged.
 
     Args:
@@ -164,10 +164,10 @@ def views_transform(
     if crops == 1:
         plain = eval_transform(spec)
         *before, to_float, normalise = plain.steps
-        return PictureTransform([*before, Views(None, flip=flip), to_float, normalise], at_least=plain.at_least)
+        return ImageTransform([*before, Views(None, flip=flip), to_float, normalise], at_least=plain.at_least)
     size = _enlarged(spec, crop_fraction)
     views = Views(spec.size, flip=flip or crops == 10)
-    return PictureTransform([v2.PILToTensor(), _resize(spec, size), views, *_normalise(spec)], at_least=size)
+    return ImageTransform([v2.PILToTensor(), _resize(spec, size), views, *_normalise(spec)], at_least=size)
 
 
 class Cover(nn.Module):

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from manylabel.data.areas import largest_shares
-from manylabel.data.dataset import PictureDataset
+from manylabel.data.dataset import ImageDataset
 from manylabel.data.layout import PICTURE_ENDINGS, existing, subfolders
 from manylabel.data.sources import Files
 from manylabel.errors import ConfigError, DataError, list_choices
@@ -35,7 +35,7 @@ TWO_WORDS = {"diningtable": "dining table", "pottedplant": "potted plant", "tvmo
 
 def voc(
     path: str | Path, *, split: str | None = None, difficult: Literal["unknown", "present"] = "unknown"
-) -> PictureDataset:
+) -> ImageDataset:
     """Read PASCAL VOC 2007 or 2012, or own data in the same form.
 
     The labels are the 20 official ones in their official order; if any annotation names another object, they are
@@ -79,7 +79,7 @@ def voc(
     columns = np.array([labels.index(name) for name in objects.labels], dtype=np.int64)
     blank = np.array([positions[name] for name in without_annotation], dtype=np.int64)
     targets = _judge(objects, columns, blank, shape=(len(ids), len(labels)), difficult=difficult)
-    return PictureDataset(
+    return ImageDataset(
         pictures=Files(root / "JPEGImages", _picture_names(root, ids)),
         targets=targets,
         labels=labels,

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from manylabel.deploy.choosing import TagChoice
 from manylabel.deploy.opening import open_engine
-from manylabel.deploy.predictor import Predictor, TaggedPicture
+from manylabel.deploy.predictor import Predictor, TaggedImage
 from manylabel.deploy.tagging import tag_pictures
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ __all__ = [
     "Predictor",
     "Quantised",
     "TagChoice",
-    "TaggedPicture",
+    "TaggedImage",
     "export_onnx",
     "export_torch",
     "open_engine",

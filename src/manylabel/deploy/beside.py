@@ -12,7 +12,7 @@ from xml.sax.saxutils import escape
 
 from manylabel.decode import PICTURE_ENDINGS
 from manylabel.deploy.listing import is_address
-from manylabel.deploy.predictor import TaggedPicture
+from manylabel.deploy.predictor import TaggedImage
 from manylabel.errors import OutputExistsError
 from manylabel.storage import write_text
 
@@ -41,7 +41,7 @@ _XMP = """<?xpacket begin="\ufeff" id="W5M0MpCehiHzreSzNTczkc9d"?>
 """
 
 
-def write_sidecar(picture: TaggedPicture, kind: SidecarKind, *, overwrite: bool = False) -> bool:
+def write_sidecar(picture: TaggedImage, kind: SidecarKind, *, overwrite: bool = False) -> bool:
     r"""Write a picture's tags to a file beside it: ``photo.txt`` or ``photo.xmp`` beside ``photo.jpg``.
 
     Where pictures share a stem, each has its whole name in that of its file: ``photo.png.xmp``.
@@ -59,7 +59,7 @@ def write_sidecar(picture: TaggedPicture, kind: SidecarKind, *, overwrite: bool 
         >>> import tempfile
         >>> from manylabel.types import Tag
         >>> photo = Path(tempfile.mkdtemp()) / "photo.jpg"
-        >>> write_sidecar(TaggedPicture(str(photo), (Tag("cat", 0.9), Tag("dog", 0.8))), "txt")
+        >>> write_sidecar(TaggedImage(str(photo), (Tag("cat", 0.9), Tag("dog", 0.8))), "txt")
         True
         >>> photo.with_suffix(".txt").read_text()
         'cat, dog\n'
@@ -84,7 +84,7 @@ def _sidecar(picture: Path, kind: SidecarKind) -> Path:
     return picture.with_name(f"{picture.name}.{kind}") if shares_stem else picture.with_suffix(f".{kind}")
 
 
-def copy_by_tag(picture: TaggedPicture, folder: str | Path) -> list[Path]:
+def copy_by_tag(picture: TaggedImage, folder: str | Path) -> list[Path]:
     """Copy a picture into a folder for each of its tags, or into ``no tags``.
 
     A copy that is there already is left; another picture of the same name gets a number.

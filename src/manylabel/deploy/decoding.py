@@ -21,7 +21,7 @@ from manylabel.cores import available_cores
 from manylabel.deploy.listing import is_address
 from manylabel.deploy.preparing import Pixels, to_pixels
 from manylabel.deploy.workers import WorkerDiedError, WorkerProcess
-from manylabel.errors import ConfigError, PictureError
+from manylabel.errors import ConfigError, ImageError
 from manylabel.types import InputSpec
 
 __all__ = ["DecodedBatch", "DecodingPool", "decode_batch", "decode_batches", "default_workers"]
@@ -149,7 +149,7 @@ def decode_batch(names: tuple[str, ...], spec: InputSpec) -> DecodedBatch:
         try:
             pixels.append(to_pixels(_fetch(name) if is_address(name) else name, spec, name=name))
             reasons.append(None)
-        except PictureError as error:
+        except ImageError as error:
             reasons.append(error.reason)
     return DecodedBatch(names, np.stack(pixels) if pixels else _nothing(spec), tuple(reasons))
 
@@ -166,9 +166,9 @@ def _fetch(address: str) -> bytes:
             content: bytes = answer.read(MOST_BYTES + 1)
     except (OSError, ValueError, http.client.HTTPException) as error:
         reason = f"HTTP {error.code}" if isinstance(error, urllib.error.HTTPError) else str(error)
-        raise PictureError(address, f"it could not be fetched: {reason}") from error
+        raise ImageError(address, f"it could not be fetched: {reason}") from error
     if len(content) > MOST_BYTES:
-        raise PictureError(address, f"it has more than {MOST_BYTES:,} bytes")
+        raise ImageError(address, f"it has more than {MOST_BYTES:,} bytes")
     return content
 
 

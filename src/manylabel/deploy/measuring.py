@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from manylabel.data import PictureDataset
+from manylabel.data import ImageDataset
 from manylabel.deploy.predictor import Predictor
-from manylabel.errors import DataError, PictureError
+from manylabel.errors import DataError, ImageError
 from manylabel.metrics import average_precision
 
 __all__ = ["mean_average_precision"]
 
 
-def mean_average_precision(predictor: Predictor, dataset: PictureDataset, *, batch_size: int = 32) -> float:
+def mean_average_precision(predictor: Predictor, dataset: ImageDataset, *, batch_size: int = 32) -> float:
     """Return the mean average precision of a predictor over the labels of a data set.
 
     Args:
@@ -33,7 +33,7 @@ def mean_average_precision(predictor: Predictor, dataset: PictureDataset, *, bat
             try:
                 pixels.append(predictor.prepare(dataset.pictures[index]))
                 kept.append(index)
-            except PictureError:
+            except ImageError:
                 continue
         if pixels:
             scores.append(predictor.scores(np.stack(pixels))[:, columns])

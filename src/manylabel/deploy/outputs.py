@@ -20,11 +20,11 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from manylabel.deploy.predictor import TaggedPicture
+from manylabel.deploy.predictor import TaggedImage
 from manylabel.errors import ConfigError, DataError, list_choices
 from manylabel.storage import refuse_existing, replacing
 
-__all__ = ["OUTPUT_ENDINGS", "DonePictures", "TagWriter", "open_output"]
+__all__ = ["OUTPUT_ENDINGS", "DoneImages", "TagWriter", "open_output"]
 
 OUTPUT_ENDINGS = (".csv", ".jsonl", ".parquet")
 COLUMNS = ("picture", "tags", "scores", "error")
@@ -35,7 +35,7 @@ ROWS_PER_PART = 2048
 class TagWriter(Protocol):
     """Takes tagged pictures, batch by batch."""
 
-    def write(self, pictures: Sequence[TaggedPicture]) -> None:
+    def write(self, pictures: Sequence[TaggedImage]) -> None:
         """Add pictures to the file."""
         ...
 
@@ -44,7 +44,7 @@ class TagWriter(Protocol):
         ...
 
 
-def open_output(path: str | Path, *, resume: bool = False, overwrite: bool = False) -> tuple[TagWriter, DonePictures]:
+def open_output(path: str | Path, *, resume: bool = False, overwrite: bool = False) -> tuple[TagWriter, DoneImages]:
     """Open a file of tags.
 
     Args:
@@ -64,7 +64,7 @@ def open_output(path: str | Path, *, resume: bool = False, overwrite: bool = Fal
         >>> import tempfile
         >>> file = Path(tempfile.mkdtemp()) / "tags.jsonl"
         >>> writer, done = open_output(file)
-        >>> writer.write([TaggedPicture("a.jpg")])
+        >>> writer.write([TaggedImage("a.jpg")])
         >>> writer.close()
         >>> writer, done = open_output(file, resume=True)
         >>> "a.jpg" in done, "b.jpg" in done
@@ -85,17 +85,17 @@ def open_output(path: str | Path, *, resume: bool = False, overwrite: bool = Fal
     kinds: dict[str, Callable[[Path], _Csv | _JsonLines | _Parquet]]
     kinds = {".csv": _Csv, ".jsonl": _JsonLines, ".parquet": _Parquet}
     writer = kinds[ending](path)
-    return writer, DonePictures(writer.pictures())
+    return writer, DoneImages(writer.pictures())
 
 
-class DonePictures:
+class DoneImages:
     """The pictures that a file has; eight bytes for each, so that millions fit.
 
     Args:
         names: The pictures.
 
     Examples:
-        >>> done = DonePictures(["a.jpg"])
+        >>> done = DoneImages(["a.jpg"])
         >>> "a.jpg" in done, "b.jpg" in done, len(done)
         (True, False, 1)
     """
@@ -154,7 +154,7 @@ class _JsonLines(_Rows):
     def ends_a_row(self) -> Callable[[bytes], bool]:
         return lambda line: line.endswith(b"}\n")
 
-    def write(self, pictures: Sequence[TaggedPicture]) -> None:
+    def write(self, pictures: Sequence[TaggedImage]) -> None:
         self.append(b"".join(map(_json_line, pictures)))
 
     def pictures(self) -> Iterator[str]:
@@ -182,7 +182,7 @@ class _Csv(_Rows):
 
         return ends
 
-    def write(self, pictures: Sequence[TaggedPicture]) -> None:
+    def write(self, pictures: Sequence[TaggedImage]) -> None:
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         for picture in pictures:
@@ -204,9 +204,9 @@ class _Parquet:
             raise DataError(f"{path} is a file; tags are written to a folder of parts, choose another name")
         self.path = path
         path.mkdir(exist_ok=True)
-        self.rows: list[TaggedPicture] = []
+        self.rows: list[TaggedImage] = []
 
-    def write(self, pictures: Sequence[TaggedPicture]) -> None:
+    def write(self, pictures: Sequence[TaggedImage]) -> None:
         self.rows += pictures
         if len(self.rows) >= ROWS_PER_PART:
             self._write_part()
@@ -241,7 +241,7 @@ class _Parquet:
         self.rows = []
 
 
-def _json_line(picture: TaggedPicture) -> bytes:
+def _json_line(picture: TaggedImage) -> bytes:
     """Return a line; a name that is not valid Unicode is escaped, and read back as it was."""
     try:
         return json.dumps(picture.to_dict(), ensure_ascii=False).encode() + b"\n"

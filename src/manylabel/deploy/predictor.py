@@ -20,14 +20,14 @@ from manylabel.deploy.engines import Engine
 from manylabel.deploy.inference_spec import InferenceSpec
 from manylabel.deploy.opening import EngineName, open_engine
 from manylabel.deploy.preparing import Picture, Pixels, to_pixels
-from manylabel.errors import PictureError
+from manylabel.errors import ImageError
 from manylabel.types import LabelSpace, Tag
 
-__all__ = ["Predictor", "TaggedPicture"]
+__all__ = ["Predictor", "TaggedImage"]
 
 
 @dataclass(frozen=True)
-class TaggedPicture:
+class TaggedImage:
     """What a model says of one picture.
 
     Args:
@@ -36,7 +36,7 @@ class TaggedPicture:
         error: Why it could not be read; then it has no tags.
 
     Examples:
-        >>> TaggedPicture("a.jpg", (Tag("cat", 0.9),)).to_dict()
+        >>> TaggedImage("a.jpg", (Tag("cat", 0.9),)).to_dict()
         {'picture': 'a.jpg', 'tags': [{'label': 'cat', 'score': 0.9}]}
     """
 
@@ -98,7 +98,7 @@ class Predictor:
         """Decode and resize a picture to bytes ``[H, W, 3]``.
 
         Raises:
-            PictureError: It cannot be read.
+            ImageError: It cannot be read.
         """
         return to_pixels(picture, self.spec.input_spec, name=name)
 
@@ -115,7 +115,7 @@ class Predictor:
         top: int | None = None,
         threshold: float | None = None,
         batch_size: int = 32,
-    ) -> list[TaggedPicture]:
+    ) -> list[TaggedImage]:
         """Name what is in one or more pictures; one that cannot be read says why.
 
         Args:
@@ -129,12 +129,12 @@ class Predictor:
         """
         listed = [pictures] if isinstance(pictures, str | Path | bytes | Image.Image | np.ndarray) else list(pictures)
         choice = TagChoice(top, threshold)
-        results: list[TaggedPicture] = []
+        results: list[TaggedImage] = []
         for start in range(0, len(listed), batch_size):
             results += self._predict(listed[start : start + batch_size], start, choice)
         return results
 
-    def _predict(self, pictures: Sequence[Picture], start: int, choice: TagChoice) -> list[TaggedPicture]:
+    def _predict(self, pictures: Sequence[Picture], start: int, choice: TagChoice) -> list[TaggedImage]:
         """Tag one batch, the first picture of which is number `start`."""
         names = [
             str(each) if isinstance(each, str | Path) else f"picture {start + place}"
@@ -146,13 +146,13 @@ class Predictor:
             try:
                 pixels.append(self.prepare(picture, name=name))
                 reasons.append(None)
-            except PictureError as error:
+            except ImageError as error:
                 reasons.append(error.reason)
         return self.tag(names, np.stack(pixels) if pixels else np.empty((0,), np.uint8), reasons, choice)
 
     def tag(
         self, names: Sequence[str], pixels: Pixels, reasons: Sequence[str | None], choice: TagChoice
-    ) -> list[TaggedPicture]:
+    ) -> list[TaggedImage]:
         """Tag a batch that is decoded.
 
         Args:
@@ -163,6 +163,6 @@ class Predictor:
         """
         tags = iter(choice.pick(self.scores(pixels), self.spec))
         return [
-            TaggedPicture(name, next(tags)) if reason is None else TaggedPicture(name, error=reason)
+            TaggedImage(name, next(tags)) if reason is None else TaggedImage(name, error=reason)
             for name, reason in zip(names, reasons, strict=True)
         ]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from manylabel.decode import decode, picture_size, to_rgb
-from manylabel.errors import PictureError
+from manylabel.errors import ImageError
 from manylabel.types import InputSpec
 
 __all__ = ["MOST_PIXELS", "Picture", "Pixels", "prepare", "refuse_large", "to_pixels"]
@@ -41,7 +41,7 @@ def to_pixels(picture: Picture, spec: InputSpec, *, name: str | None = None) -> 
         Bytes ``[height, width, 3]`` of the size that the model wants.
 
     Raises:
-        PictureError: The picture cannot be read.
+        ImageError: The picture cannot be read.
 
     Examples:
         >>> to_pixels(Image.new("L", (640, 480), 255), InputSpec(size=(2, 4))).shape
@@ -52,9 +52,7 @@ def to_pixels(picture: Picture, spec: InputSpec, *, name: str | None = None) -> 
     if isinstance(picture, np.ndarray):
         if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3 or not picture.size:
             got = f"{picture.dtype} {list(picture.shape)}"
-            raise PictureError(
-                name or "array", f"an array must be bytes (uint8) of shape [height, width, 3], got {got}"
-            )
+            raise ImageError(name or "array", f"an array must be bytes (uint8) of shape [height, width, 3], got {got}")
         return prepare(Image.fromarray(picture), spec)
     source = picture if isinstance(picture, bytes) else Path(picture)
     return prepare(decode(source, name=name, at_least=_resized(spec)), spec)
@@ -64,11 +62,11 @@ def refuse_large(content: bytes, *, name: str, max_pixels: int = MOST_PIXELS) ->
     """Look at the size of an encoded picture before it is decoded.
 
     Raises:
-        PictureError: It has more pixels than are allowed, or is no picture.
+        ImageError: It has more pixels than are allowed, or is no picture.
     """
     height, width = picture_size(content, name=name)
     if height * width > max_pixels:
-        raise PictureError(name, f"it has {height * width:,} pixels, {max_pixels:,} are allowed; make it smaller")
+        raise ImageError(name, f"it has {height * width:,} pixels, {max_pixels:,} are allowed; make it smaller")
 
 
 def prepare(image: Image.Image, spec: InputSpec) -> Pixels:

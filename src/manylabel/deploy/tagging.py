@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from manylabel.deploy.choosing import TagChoice
 from manylabel.deploy.decoding import decode_batches
-from manylabel.deploy.predictor import Predictor, TaggedPicture
+from manylabel.deploy.predictor import Predictor, TaggedImage
 
 __all__ = ["tag_pictures"]
 
@@ -18,7 +18,7 @@ def tag_pictures(
     choice: TagChoice | None = None,
     batch_size: int = 32,
     num_workers: int = 0,
-) -> Iterator[list[TaggedPicture]]:
+) -> Iterator[list[TaggedImage]]:
     """Tag pictures, batch by batch, in their order.
 
     Args:

@@ -11,7 +11,7 @@ from manylabel.evaluation.label_results import LabelResult
 from manylabel.evaluation.measures import MEASURES, Measure, measure
 from manylabel.evaluation.pages import compare_page, evaluation_page
 from manylabel.evaluation.score_files import SCORE_ENDINGS, read_scores, save_scores
-from manylabel.evaluation.scores import ScoredPictures, score
+from manylabel.evaluation.scores import ScoredImages, score
 from manylabel.evaluation.zero_shot import ZERO_SHOT_MEASURES, ZeroShotEvaluation, evaluate_zero_shot
 
 __all__ = [
@@ -27,7 +27,7 @@ __all__ = [
     "LabelPair",
     "LabelResult",
     "Measure",
-    "ScoredPictures",
+    "ScoredImages",
     "ZeroShotEvaluation",
     "bootstrap",
     "by_label_count",

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from manylabel.errors import ConfigError
-from manylabel.evaluation.scores import ScoredPictures
+from manylabel.evaluation.scores import ScoredImages
 from manylabel.evaluation.statistics.average_precision import WeightedAveragePrecision
 from manylabel.evaluation.statistics.calibration import WeightedCalibrationError
 from manylabel.evaluation.statistics.classes import WeightedClassAverages
@@ -45,7 +45,7 @@ class Draws:
     average_precision: NDArray[np.float64]
 
 
-def bootstrap(scored: ScoredPictures, *, draws: int = 1000, seed: int = 0) -> Draws:
+def bootstrap(scored: ScoredImages, *, draws: int = 1000, seed: int = 0) -> Draws:
     """Measure a model on resampled pictures.
 
     Args:
@@ -55,7 +55,7 @@ def bootstrap(scored: ScoredPictures, *, draws: int = 1000, seed: int = 0) -> Dr
 
     Examples:
         >>> scores, targets = torch.rand(50, 2), torch.arange(100).reshape(50, 2) % 3 == 0
-        >>> drawn = bootstrap(ScoredPictures.from_arrays(scores, targets, labels=["cat", "dog"]), draws=10)
+        >>> drawn = bootstrap(ScoredImages.from_arrays(scores, targets, labels=["cat", "dog"]), draws=10)
         >>> drawn.average_precision.shape, drawn.measures["mAP"].shape
         ((2, 10), (10,))
     """

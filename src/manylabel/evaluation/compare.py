@@ -19,10 +19,10 @@ from manylabel.evaluation.bootstrap import bootstrap
 from manylabel.evaluation.estimate import FEWEST_DRAWS, Estimate, estimate, estimates
 from manylabel.evaluation.measures import MEASURES, measure
 from manylabel.evaluation.picture_results import picture_losses
-from manylabel.evaluation.scores import ScoredPictures
+from manylabel.evaluation.scores import ScoredImages
 from manylabel.metrics import average_precision
 
-__all__ = ["Comparison", "LabelChange", "MeasureChange", "PairsImproved", "PictureChange", "compare"]
+__all__ = ["Comparison", "ImageChange", "LabelChange", "MeasureChange", "PairsImproved", "compare"]
 
 Verdict = Literal["better", "worse", "unclear"]
 
@@ -84,8 +84,8 @@ class PairsImproved:
 
 
 @dataclass(frozen=True)
-class PictureChange:
-    """How far the scores of a picture are from the truth, with both models (see `PictureResult.loss`)."""
+class ImageChange:
+    """How far the scores of a picture are from the truth, with both models (see `ImageResult.loss`)."""
 
     name: str
     index: int
@@ -122,8 +122,8 @@ class Comparison:
     measures: dict[str, MeasureChange]
     labels: tuple[LabelChange, ...]
     pairs: PairsImproved
-    better: tuple[PictureChange, ...]
-    worse: tuple[PictureChange, ...]
+    better: tuple[ImageChange, ...]
+    worse: tuple[ImageChange, ...]
     left_out: tuple[str, ...]
     notes: tuple[str, ...]
 
@@ -141,7 +141,7 @@ class Comparison:
         }
 
 
-def compare(first: ScoredPictures, second: ScoredPictures, *, draws: int = 1000, seed: int = 0) -> Comparison:
+def compare(first: ScoredImages, second: ScoredImages, *, draws: int = 1000, seed: int = 0) -> Comparison:
     """Compare two models on the same pictures.
 
     Args:
@@ -160,7 +160,7 @@ def compare(first: ScoredPictures, second: ScoredPictures, *, draws: int = 1000,
     Examples:
         >>> targets = [[1, 0], [1, 1], [0, 1]]
         >>> good, bad = [[0.9, 0.2], [0.8, 0.7], [0.3, 0.6]], [[0.3, 0.2], [0.2, 0.7], [0.9, 0.1]]
-        >>> models = [ScoredPictures.from_arrays(scores, targets, labels=["cat", "dog"]) for scores in (bad, good)]
+        >>> models = [ScoredImages.from_arrays(scores, targets, labels=["cat", "dog"]) for scores in (bad, good)]
         >>> comparison = compare(*models, draws=0)
         >>> round(comparison.measures["mAP"].difference.value, 4), comparison.pairs.improved
         (0.2917, 1)
@@ -192,7 +192,7 @@ def compare(first: ScoredPictures, second: ScoredPictures, *, draws: int = 1000,
     )
 
 
-def _align(first: ScoredPictures, second: ScoredPictures) -> tuple[ScoredPictures, ScoredPictures, tuple[str, ...]]:
+def _align(first: ScoredImages, second: ScoredImages) -> tuple[ScoredImages, ScoredImages, tuple[str, ...]]:
     """Keep the pictures that both have, and say so where some are dropped."""
     if first.labels.names != second.labels.names:
         odd = sorted(set(first.labels) ^ set(second.labels)) or ["their order"]
@@ -208,7 +208,7 @@ def _align(first: ScoredPictures, second: ScoredPictures) -> tuple[ScoredPicture
     return left, right, tuple(dict.fromkeys([*notes, *first.notes, *second.notes]))
 
 
-def _take(scored: ScoredPictures, indices: NDArray[np.int64]) -> ScoredPictures:
+def _take(scored: ScoredImages, indices: NDArray[np.int64]) -> ScoredImages:
     rows = np.flatnonzero(np.isin(scored.indices, indices))
     rows = rows[np.argsort(scored.indices[rows])]
     return replace(
@@ -244,9 +244,7 @@ def _verdict(difference: Estimate, sign: int = 1) -> Verdict:
     return "better" if sign * difference.value > 0 else "worse"
 
 
-def _label_changes(
-    first: ScoredPictures, second: ScoredPictures, draws: NDArray[np.float64]
-) -> tuple[LabelChange, ...]:
+def _label_changes(first: ScoredImages, second: ScoredImages, draws: NDArray[np.float64]) -> tuple[LabelChange, ...]:
     before, after = (average_precision(*scored.judged) for scored in (first, second))
     differences = estimates((after.values - before.values).double().numpy(), draws, bounds=(-1, 1), centred=False)
     columns = zip(
@@ -277,16 +275,16 @@ def _pairs(labels: tuple[LabelChange, ...]) -> PairsImproved:
 
 
 def _picture_changes(
-    first: ScoredPictures, second: ScoredPictures, *, at_most: int = 8
-) -> tuple[tuple[PictureChange, ...], tuple[PictureChange, ...]]:
+    first: ScoredImages, second: ScoredImages, *, at_most: int = 8
+) -> tuple[tuple[ImageChange, ...], tuple[ImageChange, ...]]:
     """Return the pictures whose loss fell most, and those whose loss rose most."""
     before, after = picture_losses(first), picture_losses(second)
     gain = before - after
     order = gain.argsort(descending=True, stable=True).tolist()
 
-    def changes(rows: list[int]) -> tuple[PictureChange, ...]:
+    def changes(rows: list[int]) -> tuple[ImageChange, ...]:
         return tuple(
-            PictureChange(first.names[row], int(first.indices[row]), float(before[row]), float(after[row]))
+            ImageChange(first.names[row], int(first.indices[row]), float(before[row]), float(after[row]))
             for row in rows
         )
 

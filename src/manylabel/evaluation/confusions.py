@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.sparse import csr_array
 
-from manylabel.evaluation.scores import ScoredPictures
+from manylabel.evaluation.scores import ScoredImages
 
 __all__ = ["Confusion", "find_confusions"]
 
@@ -32,7 +32,7 @@ class Confusion:
     usual_share: float
 
 
-def find_confusions(scored: ScoredPictures, *, at_most: int = 20) -> tuple[Confusion, ...]:
+def find_confusions(scored: ScoredImages, *, at_most: int = 20) -> tuple[Confusion, ...]:
     """Find the pairs of labels of which one is often missed while the other is invented.
 
     A pair counts if this happens in at least two pictures. Pairs are sorted by how many pictures more it happens in
@@ -45,7 +45,7 @@ def find_confusions(scored: ScoredPictures, *, at_most: int = 20) -> tuple[Confu
     Examples:
         >>> scores = [[0.1, 0.9], [0.2, 0.8], [0.9, 0.1], [0.1, 0.9]]
         >>> targets = [[1, 0], [1, 0], [1, 0], [0, 1]]
-        >>> find_confusions(ScoredPictures.from_arrays(scores, targets, labels=["dog", "wolf"]))
+        >>> find_confusions(ScoredImages.from_arrays(scores, targets, labels=["dog", "wolf"]))
         (Confusion(missed='dog', invented='wolf', count=2, share=1.0, usual_share=0.0),)
     """
     judged = scored.judged

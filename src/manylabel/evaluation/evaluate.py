@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from manylabel.classifier import Classifier
-from manylabel.data import PictureDataset
+from manylabel.data import ImageDataset
 from manylabel.errors import ConfigError
 from manylabel.evaluation.bootstrap import bootstrap
 from manylabel.evaluation.confusions import Confusion, find_confusions
@@ -16,10 +16,10 @@ from manylabel.evaluation.estimate import Estimate, estimate
 from manylabel.evaluation.groups import CountGroup, SizeGroup, by_label_count, by_object_size
 from manylabel.evaluation.label_results import LabelResult, label_results
 from manylabel.evaluation.measures import MEASURES, measure
-from manylabel.evaluation.picture_results import PictureResult, picture_results
-from manylabel.evaluation.scores import Progress, ScoredPictures, score
+from manylabel.evaluation.picture_results import ImageResult, picture_results
+from manylabel.evaluation.scores import Progress, ScoredImages, score
 from manylabel.metrics import calibration
-from manylabel.types import BadPicture
+from manylabel.types import BadImage
 
 __all__ = ["CalibrationBin", "Evaluation", "evaluate"]
 
@@ -77,10 +77,10 @@ class Evaluation:
     by_size: tuple[SizeGroup, ...]
     by_count: tuple[CountGroup, ...]
     calibration: tuple[CalibrationBin, ...]
-    worst: tuple[PictureResult, ...]
-    best: tuple[PictureResult, ...]
+    worst: tuple[ImageResult, ...]
+    best: tuple[ImageResult, ...]
     left_out: tuple[str, ...]
-    bad: tuple[BadPicture, ...] = ()
+    bad: tuple[BadImage, ...] = ()
     notes: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
@@ -96,8 +96,8 @@ class Evaluation:
 
 
 def evaluate(
-    model: Classifier | ScoredPictures,
-    dataset: PictureDataset | None = None,
+    model: Classifier | ScoredImages,
+    dataset: ImageDataset | None = None,
     *,
     draws: int = 1000,
     seed: int = 0,
@@ -126,7 +126,7 @@ def evaluate(
 
     Examples:
         >>> scores = torch.tensor([[0.9, 0.2], [0.8, 0.7], [0.3, 0.6]])
-        >>> scored = ScoredPictures.from_arrays(scores, [[1, 0], [1, 1], [0, 1]], labels=["cat", "dog"])
+        >>> scored = ScoredImages.from_arrays(scores, [[1, 0], [1, 1], [0, 1]], labels=["cat", "dog"])
         >>> evaluate(scored, draws=100).measures["mAP"]
         Estimate(value=1.0, low=1.0, high=1.0)
     """
@@ -137,7 +137,7 @@ def evaluate(
     return _judge(model, draws=draws, seed=seed)
 
 
-def _judge(scored: ScoredPictures, *, draws: int, seed: int) -> Evaluation:
+def _judge(scored: ScoredImages, *, draws: int, seed: int) -> Evaluation:
     if not len(scored) or not len(scored.labels):
         raise ConfigError(f"there is nothing to judge: {len(scored)} pictures with {len(scored.labels)} labels")
     drawn = bootstrap(scored, draws=draws, seed=seed)
@@ -168,7 +168,7 @@ def _judge(scored: ScoredPictures, *, draws: int, seed: int) -> Evaluation:
     )
 
 
-def _calibration(scored: ScoredPictures) -> tuple[CalibrationBin, ...]:
+def _calibration(scored: ScoredImages) -> tuple[CalibrationBin, ...]:
     """Return the bins that are not empty."""
     bins = zip(*(column.tolist() for column in calibration(*scored.judged)), strict=True)
     return tuple(CalibrationBin(value, share, count) for value, share, count in bins if count)

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from manylabel.evaluation.bootstrap import Statistic, mean_over_labels, resample
 from manylabel.evaluation.estimate import Estimate, estimate
-from manylabel.evaluation.scores import ScoredPictures
+from manylabel.evaluation.scores import ScoredImages
 from manylabel.evaluation.statistics import Ratio, WeightedAveragePrecision, WeightedRatios
 from manylabel.evaluation.statistics.ratios import overall_ratios
 from manylabel.metrics import average_precision
@@ -78,7 +78,7 @@ class CountGroup:
         return _to_dict(self)
 
 
-def by_object_size(scored: ScoredPictures, *, draws: int = 1000, seed: int = 0) -> tuple[SizeGroup, ...]:
+def by_object_size(scored: ScoredImages, *, draws: int = 1000, seed: int = 0) -> tuple[SizeGroup, ...]:
     """Judge small, medium and large objects apart, and small ones beside large ones.
 
     Args:
@@ -92,7 +92,7 @@ def by_object_size(scored: ScoredPictures, *, draws: int = 1000, seed: int = 0) 
     Examples:
         >>> from dataclasses import replace
         >>> from scipy.sparse import csr_array
-        >>> scored = ScoredPictures.from_arrays([[0.9, 0.4]], [[1, 1]], labels=["cat", "mouse"])
+        >>> scored = ScoredImages.from_arrays([[0.9, 0.4]], [[1, 1]], labels=["cat", "mouse"])
         >>> scored = replace(scored, areas=csr_array([[0.5, 0.001]]))
         >>> [(group.name, group.recall.value) for group in by_object_size(scored, draws=0)]
         [('small', 0.0), ('large', 1.0), ('small beside large', 0.0)]
@@ -118,7 +118,7 @@ def by_object_size(scored: ScoredPictures, *, draws: int = 1000, seed: int = 0) 
     )
 
 
-def by_label_count(scored: ScoredPictures, *, draws: int = 1000, seed: int = 0) -> tuple[CountGroup, ...]:
+def by_label_count(scored: ScoredImages, *, draws: int = 1000, seed: int = 0) -> tuple[CountGroup, ...]:
     """Judge pictures with one label, with two, and so on, apart.
 
     Args:
@@ -130,7 +130,7 @@ def by_label_count(scored: ScoredPictures, *, draws: int = 1000, seed: int = 0) 
         The groups that are not empty.
 
     Examples:
-        >>> scored = ScoredPictures.from_arrays([[0.9, 0.4], [0.9, 0.1]], [[1, 1], [1, 0]], labels=["cat", "mouse"])
+        >>> scored = ScoredImages.from_arrays([[0.9, 0.4], [0.9, 0.1]], [[1, 1], [1, 0]], labels=["cat", "mouse"])
         >>> [(group.name, group.recall.value) for group in by_label_count(scored, draws=0)]
         [('1 label', 1.0), ('2 labels', 0.5)]
     """
@@ -158,7 +158,7 @@ def by_label_count(scored: ScoredPictures, *, draws: int = 1000, seed: int = 0) 
     )
 
 
-def _size_masks(scored: ScoredPictures) -> dict[str, Tensor]:
+def _size_masks(scored: ScoredImages) -> dict[str, Tensor]:
     """Say which positives are of which size, ``[N, L]`` each; nothing where the data tell no sizes."""
     if scored.areas is None:
         return {}

@@ -52,9 +52,9 @@ def label_pair(evaluations: Sequence[Evaluation], first: str, second: str) -> li
         ConfigError: An evaluation has no average precision of a label.
 
     Examples:
-        >>> from manylabel.evaluation import ScoredPictures, evaluate
+        >>> from manylabel.evaluation import ScoredImages, evaluate
         >>> scores, targets = [[0.9, 0.6], [0.1, 0.7], [0.2, 0.3]], [[1, 1], [0, 0], [0, 1]]
-        >>> scored = ScoredPictures.from_arrays(scores, targets, labels=["cow", "horse"])
+        >>> scored = ScoredImages.from_arrays(scores, targets, labels=["cow", "horse"])
         >>> [pair] = label_pair([evaluate(scored, draws=0)], "cow", "horse")
         >>> round(pair.first, 3), round(pair.second, 3)
         (1.0, 0.583)

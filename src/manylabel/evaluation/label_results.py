@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from manylabel.evaluation.estimate import Estimate, estimates
-from manylabel.evaluation.scores import ScoredPictures
+from manylabel.evaluation.scores import ScoredImages
 from manylabel.metrics import average_precision, precision_recall
 from manylabel.metrics.inputs import Judged
 from manylabel.metrics.ranks import rank_positives
@@ -71,7 +71,7 @@ class LabelResult:
         return {**vars(self), "average_precision": average, "curve": vars(self.curve)}
 
 
-def label_results(scored: ScoredPictures, draws: NDArray[np.float64]) -> tuple[LabelResult, ...]:
+def label_results(scored: ScoredImages, draws: NDArray[np.float64]) -> tuple[LabelResult, ...]:
     """Judge each label.
 
     Args:
@@ -79,7 +79,7 @@ def label_results(scored: ScoredPictures, draws: NDArray[np.float64]) -> tuple[L
         draws: ``[L, D]``, the average precision in each draw of the bootstrap; D may be 0.
 
     Examples:
-        >>> scored = ScoredPictures.from_arrays([[0.9, 0.6], [0.8, 0.1]], [[1, 0], [1, 0]], labels=["cat", "dog"])
+        >>> scored = ScoredImages.from_arrays([[0.9, 0.6], [0.8, 0.1]], [[1, 0], [1, 0]], labels=["cat", "dog"])
         >>> cat, dog = label_results(scored, np.zeros((2, 0)))
         >>> cat.average_precision.value, cat.recall, dog.average_precision
         (1.0, 1.0, None)

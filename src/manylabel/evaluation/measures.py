@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from manylabel.evaluation.scores import ScoredPictures
+from manylabel.evaluation.scores import ScoredImages
 from manylabel.metrics import (
     average_precision,
     calibration,
@@ -70,7 +70,7 @@ MEASURES: dict[str, Measure] = {
 """All measures by the names they have in files, in the order of tables."""
 
 
-def measure(scored: ScoredPictures) -> dict[str, float]:
+def measure(scored: ScoredImages) -> dict[str, float]:
     """Measure a model in every way there is; top-1 accuracy only where every picture has exactly one label.
 
     Args:
@@ -80,7 +80,7 @@ def measure(scored: ScoredPictures) -> dict[str, float]:
         A value for each measure, by its name in `MEASURES` and in that order.
 
     Examples:
-        >>> scored = ScoredPictures.from_arrays([[0.9, 0.6], [0.8, 0.1]], [[1, 0], [1, 1]], labels=["cat", "dog"])
+        >>> scored = ScoredImages.from_arrays([[0.9, 0.6], [0.8, 0.1]], [[1, 0], [1, 1]], labels=["cat", "dog"])
         >>> round(measure(scored)["mAP"], 4)
         0.75
     """

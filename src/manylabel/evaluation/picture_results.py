@@ -11,14 +11,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from manylabel.evaluation.scores import ScoredPictures
+from manylabel.evaluation.scores import ScoredImages
 from manylabel.types import Tag
 
-__all__ = ["PictureResult", "picture_losses", "picture_results"]
+__all__ = ["ImageResult", "picture_losses", "picture_results"]
 
 
 @dataclass(frozen=True)
-class PictureResult:
+class ImageResult:
     """What a model says of one picture, beside the truth.
 
     Args:
@@ -43,11 +43,11 @@ class PictureResult:
         return {**vars(self), **tags}
 
 
-def picture_losses(scored: ScoredPictures) -> Tensor:
+def picture_losses(scored: ScoredImages) -> Tensor:
     """Return the binary cross-entropy of each picture, summed over its known labels, ``[N]``.
 
     Examples:
-        >>> picture_losses(ScoredPictures.from_arrays([[0.5, 0.5], [1.0, 0.0]], [[1, 0], [1, 0]], labels=["a", "b"]))
+        >>> picture_losses(ScoredImages.from_arrays([[0.5, 0.5], [1.0, 0.0]], [[1, 0], [1, 0]], labels=["a", "b"]))
         tensor([1.3863, 0.0000])
     """
     right = torch.where(scored.targets, scored.scores, 1 - scored.scores).clamp_(min=1e-6)
@@ -55,8 +55,8 @@ def picture_losses(scored: ScoredPictures) -> Tensor:
 
 
 def picture_results(
-    scored: ScoredPictures, *, at_most: int = 12
-) -> tuple[tuple[PictureResult, ...], tuple[PictureResult, ...]]:
+    scored: ScoredImages, *, at_most: int = 12
+) -> tuple[tuple[ImageResult, ...], tuple[ImageResult, ...]]:
     """Find the pictures that a model understands worst, and of those that have labels, the ones it understands best.
 
     Args:
@@ -67,7 +67,7 @@ def picture_results(
         The worst, beginning with the worst, and the best, beginning with the best.
 
     Examples:
-        >>> scored = ScoredPictures.from_arrays([[0.1, 0.9], [0.9, 0.1]], [[1, 0], [1, 0]], labels=["cat", "dog"])
+        >>> scored = ScoredImages.from_arrays([[0.1, 0.9], [0.9, 0.1]], [[1, 0], [1, 0]], labels=["cat", "dog"])
         >>> worst, best = picture_results(scored, at_most=1)
         >>> worst[0].missed, worst[0].invented, best[0].name
         ((Tag(label='cat', score=0.1),), (Tag(label='dog', score=0.9),), 'picture 1')
@@ -81,7 +81,7 @@ def picture_results(
     return tuple(described[row] for row in worst), tuple(described[row] for row in best)
 
 
-def _describe(scored: ScoredPictures, row: int, loss: float) -> PictureResult:
+def _describe(scored: ScoredImages, row: int, loss: float) -> ImageResult:
     there, known, predicted = scored.targets[row], scored.known[row], scored.predicted[row]
 
     def tags(mask: Tensor, *, surest_first: bool = True) -> tuple[Tag, ...]:
@@ -91,7 +91,7 @@ def _describe(scored: ScoredPictures, row: int, loss: float) -> PictureResult:
         ]
         return tuple(sorted(chosen, key=lambda tag: -tag.score if surest_first else tag.score))
 
-    return PictureResult(
+    return ImageResult(
         name=scored.names[row],
         index=int(scored.indices[row]),
         loss=loss,

@@ -20,15 +20,15 @@ import polars as pl
 import torch
 from numpy.typing import NDArray
 
-from manylabel.data import PictureDataset
+from manylabel.data import ImageDataset
 from manylabel.data.layout import existing
 from manylabel.data.loading import most_bad
 from manylabel.data.table.columns import find_image_column
 from manylabel.data.table.file import read_table
 from manylabel.errors import DataError, list_choices
-from manylabel.evaluation.scores import ScoredPictures, match_labels
+from manylabel.evaluation.scores import ScoredImages, match_labels
 from manylabel.storage import replacing
-from manylabel.types import BadPicture
+from manylabel.types import BadImage
 
 __all__ = ["SCORE_ENDINGS", "read_scores", "save_scores"]
 
@@ -50,12 +50,12 @@ class _ScoreTable:
 
 def read_scores(
     path: str | Path,
-    dataset: PictureDataset,
+    dataset: ImageDataset,
     *,
     name: str | None = None,
     common_labels: bool = False,
     max_missing_share: float = 0.01,
-) -> ScoredPictures:
+) -> ScoredImages:
     r"""Read scores from a file and put them beside what a data set says.
 
     Pictures are matched by name; where that finds too few, by file name without folders, or also without its ending.
@@ -96,7 +96,7 @@ def read_scores(
     wanted = [dataset.pictures.name(index) for index in range(len(dataset))]
     rows = _match_pictures(found.pictures, wanted)
     missing, unsaid = np.flatnonzero(rows < 0), f"it has no scores in {path.name}"
-    bad = tuple(BadPicture(int(i), wanted[i], found.reasons.get(wanted[i], unsaid)) for i in missing)
+    bad = tuple(BadImage(int(i), wanted[i], found.reasons.get(wanted[i], unsaid)) for i in missing)
     if len(bad) > most_bad(len(wanted), max_missing_share):
         raise DataError(
             f"{path} has no scores for {len(bad)} of the {len(wanted)} pictures of {dataset.name}, such as "
@@ -105,7 +105,7 @@ def read_scores(
     indices = np.flatnonzero(rows >= 0)
     scores = found.scores[rows[indices]][:, match.columns]
     _refuse_missing(scores, [wanted[index] for index in indices], match.names, path)
-    return ScoredPictures.from_dataset(
+    return ScoredImages.from_dataset(
         dataset,
         indices,
         torch.from_numpy(scores),
@@ -117,14 +117,14 @@ def read_scores(
     )
 
 
-def _names_one(found: _ScoreTable, dataset: PictureDataset) -> bool:
+def _names_one(found: _ScoreTable, dataset: ImageDataset) -> bool:
     """Return whether the model names one label of each picture; where the file does not say so, as the data have it."""
     if found.single_label is None:
         return dataset.single_label and found.thresholds is None
     return found.single_label
 
 
-def save_scores(scored: ScoredPictures, path: str | Path, *, overwrite: bool = False) -> Path:
+def save_scores(scored: ScoredImages, path: str | Path, *, overwrite: bool = False) -> Path:
     """Write scores to a file that `read_scores` reads.
 
     Tables are wide; only npz keeps what chooses tags, and why pictures are bad.
@@ -143,7 +143,7 @@ def save_scores(scored: ScoredPictures, path: str | Path, *, overwrite: bool = F
 
     Examples:
         >>> import tempfile
-        >>> scored = ScoredPictures.from_arrays([[0.5, 0.25]], [[1, 0]], labels=["cat", "dog"], names=["a.jpg"])
+        >>> scored = ScoredImages.from_arrays([[0.5, 0.25]], [[1, 0]], labels=["cat", "dog"], names=["a.jpg"])
         >>> save_scores(scored, Path(tempfile.mkdtemp()) / "scores.csv").read_text().split()
         ['picture,cat,dog', 'a.jpg,0.5,0.25']
     """
@@ -163,7 +163,7 @@ def save_scores(scored: ScoredPictures, path: str | Path, *, overwrite: bool = F
     return path
 
 
-def _write_npz(scored: ScoredPictures, path: Path) -> None:
+def _write_npz(scored: ScoredImages, path: Path) -> None:
     arrays: dict[str, Any] = {
         "scores": scored.scores.numpy(),
         "pictures": np.array(scored.names, dtype=str),

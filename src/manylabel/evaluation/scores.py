@@ -16,20 +16,20 @@ from scipy.sparse import csr_array
 from torch import Tensor
 
 from manylabel.classifier import Classifier
-from manylabel.data import PictureDataset, PictureLoader, eval_transform
+from manylabel.data import ImageDataset, ImageLoader, eval_transform
 from manylabel.errors import ConfigError, DataError, LabelError, list_choices
 from manylabel.metrics import top_labels
 from manylabel.metrics.inputs import Judged, check, where_present
-from manylabel.types import BadPicture, LabelSpace
+from manylabel.types import BadImage, LabelSpace
 
-__all__ = ["LabelMatch", "ScoredPictures", "match_labels", "score"]
+__all__ = ["LabelMatch", "ScoredImages", "match_labels", "score"]
 
 Progress = Callable[[int, int], None]
 """Called with how many pictures are done, and how many there are."""
 
 
 @dataclass(frozen=True, eq=False)
-class ScoredPictures:
+class ScoredImages:
     """What a model says of some pictures, beside what is true.
 
     Args:
@@ -51,7 +51,7 @@ class ScoredPictures:
         ConfigError: The shapes differ, or the scores are no probabilities.
 
     Examples:
-        >>> scored = ScoredPictures.from_arrays([[0.9, 0.2]], [[1, 0]], labels=["cat", "dog"])
+        >>> scored = ScoredImages.from_arrays([[0.9, 0.2]], [[1, 0]], labels=["cat", "dog"])
         >>> scored.names, len(scored), scored.predicted.tolist()
         (('picture 0',), 1, [[True, False]])
     """
@@ -67,7 +67,7 @@ class ScoredPictures:
     single_label: bool = False
     model: str = "model"
     dataset: str = "pictures"
-    bad: tuple[BadPicture, ...] = ()
+    bad: tuple[BadImage, ...] = ()
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -120,7 +120,7 @@ class ScoredPictures:
         known: ArrayLike | Tensor | None = None,
         names: Sequence[str] | None = None,
         model: str = "model",
-    ) -> ScoredPictures:
+    ) -> ScoredImages:
         """Put scores from anywhere beside the truth.
 
         Args:
@@ -146,16 +146,16 @@ class ScoredPictures:
     @classmethod
     def from_dataset(
         cls,
-        dataset: PictureDataset,
+        dataset: ImageDataset,
         indices: NDArray[np.int64],
         scores: Tensor,
         *,
         thresholds: tuple[float, ...] | None,
         single_label: bool,
         model: str,
-        bad: Sequence[BadPicture],
+        bad: Sequence[BadImage],
         notes: Sequence[str],
-    ) -> ScoredPictures:
+    ) -> ScoredImages:
         """Put scores of some pictures of a data set, with the same labels, beside what the data set says of them."""
         part = dataset.subset(indices)
         targets, known = part.targets.dense()
@@ -228,7 +228,7 @@ def match_labels(offered: Sequence[str], wanted: LabelSpace, *, model: str, comm
 @torch.inference_mode()
 def score(
     model: Classifier,
-    dataset: PictureDataset,
+    dataset: ImageDataset,
     *,
     name: str | None = None,
     batch_size: int = 32,
@@ -237,7 +237,7 @@ def score(
     common_labels: bool = False,
     max_bad_share: float = 0.01,
     progress: Progress | None = None,
-) -> ScoredPictures:
+) -> ScoredImages:
     """Let a model say what is in the pictures of a data set.
 
     Args:
@@ -256,7 +256,7 @@ def score(
 
     Raises:
         LabelError: The model lacks a label of the data set.
-        BadPicturesError: Too many pictures cannot be read.
+        BadImagesError: Too many pictures cannot be read.
 
     Examples:
         >>> from manylabel import heads
@@ -272,7 +272,7 @@ def score(
         dataset = dataset.select_labels(match.names)
     device = next(model.parameters()).device if device is None else device
     model.to(device)
-    loader = PictureLoader(
+    loader = ImageLoader(
         dataset,
         transform=eval_transform(model.input_spec),
         batch_size=batch_size,
@@ -294,7 +294,7 @@ def score(
     if len(scores) == 1:
         raise DataError(f"{dataset.name} has no picture that can be read; run: manylabel data check SPEC")
     limits = None if model.single_label else model.thresholds
-    return ScoredPictures.from_dataset(
+    return ScoredImages.from_dataset(
         dataset,
         torch.cat(indices).numpy(),
         torch.cat(scores).clone(),  # what inference mode made could not be used outside of it in every way

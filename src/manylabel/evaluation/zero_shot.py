@@ -17,7 +17,7 @@ from torch import Tensor
 from manylabel.errors import ConfigError
 from manylabel.evaluation.bootstrap import Statistic, mean_over_labels, resample
 from manylabel.evaluation.estimate import Estimate, estimate
-from manylabel.evaluation.scores import ScoredPictures
+from manylabel.evaluation.scores import ScoredImages
 from manylabel.evaluation.statistics.average_precision import WeightedAveragePrecision
 from manylabel.evaluation.statistics.ratios import Ratio, WeightedRatios
 from manylabel.metrics import PerLabel, average_precision, top_labels
@@ -74,7 +74,7 @@ class ZeroShotEvaluation:
 
 
 def evaluate_zero_shot(
-    scored: ScoredPictures, *, unseen: Sequence[str], bias: float = 0.0, draws: int = 1000, seed: int = 0
+    scored: ScoredImages, *, unseen: Sequence[str], bias: float = 0.0, draws: int = 1000, seed: int = 0
 ) -> ZeroShotEvaluation:
     """Judge scores of seen and unseen labels.
 
@@ -90,7 +90,7 @@ def evaluate_zero_shot(
 
     Examples:
         >>> scores, targets = torch.rand(40, 4), torch.arange(160).reshape(40, 4) % 3 == 0
-        >>> scored = ScoredPictures.from_arrays(scores, targets, labels=["cat", "dog", "cow", "tram"])
+        >>> scored = ScoredImages.from_arrays(scores, targets, labels=["cat", "dog", "cow", "tram"])
         >>> evaluate_zero_shot(scored, unseen=["tram"], draws=0).seen
         ('cat', 'dog', 'cow')
     """
@@ -126,7 +126,7 @@ class _Part(NamedTuple):
 
 
 def _measure(
-    scored: ScoredPictures, parts: Mapping[str, _Part], *, draws: int, seed: int
+    scored: ScoredImages, parts: Mapping[str, _Part], *, draws: int, seed: int
 ) -> dict[str, dict[str, Estimate]]:
     """Measure all parts at once: the precision of a label is the same in each of them."""
     precision = average_precision(*scored.judged)
@@ -145,7 +145,7 @@ def _measure(
     return found
 
 
-def _f1(scored: ScoredPictures, part: _Part, k: int) -> Ratio:
+def _f1(scored: ScoredImages, part: _Part, k: int) -> Ratio:
     """Return F1 at k as a ratio to which only pictures with a label of the part add."""
     positives, known = (matrix[:, part.columns] for matrix in (scored.targets & scored.known, scored.known))
     predicted = top_labels(part.scores[:, part.columns], k)
@@ -160,7 +160,7 @@ def _f1(scored: ScoredPictures, part: _Part, k: int) -> Ratio:
     return Ratio(2 * hits * counted, (named + positives.sum(1)) * counted)
 
 
-def _chance(scored: ScoredPictures, columns: list[int], *, seed: int, times: int = 5) -> dict[str, float]:
+def _chance(scored: ScoredImages, columns: list[int], *, seed: int, times: int = 5) -> dict[str, float]:
     """Return what random scores reach, as the mean of a few tries."""
     generator = torch.Generator().manual_seed(seed)
     tries = []

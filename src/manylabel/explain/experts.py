@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from manylabel.classifier import Classifier
-from manylabel.data import PictureDataset
+from manylabel.data import ImageDataset
 from manylabel.errors import ConfigError
 from manylabel.explain.explanation import COLOURS
 from manylabel.explain.passes import feature_passes
@@ -72,7 +72,7 @@ class ExpertLoad:
 
 
 @torch.no_grad()
-def expert_load(model: Classifier, dataset: PictureDataset, *, layer: int = -1, limit: int = 256) -> ExpertLoad:
+def expert_load(model: Classifier, dataset: ImageDataset, *, layer: int = -1, limit: int = 256) -> ExpertLoad:
     """Measure to which experts the labels listen.
 
     Args:

@@ -66,7 +66,7 @@ def explain(
     Raises:
         ConfigError: There is no such method or block, the model does not offer it, or an array is of another kind.
         LabelError: There is no such label.
-        PictureError: The picture cannot be decoded.
+        ImageError: The picture cannot be decoded.
 
     Examples:
         >>> from PIL import Image

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from manylabel.classifier import Classifier
-from manylabel.data import PictureDataset
+from manylabel.data import ImageDataset
 from manylabel.errors import ConfigError
 from manylabel.explain.passes import feature_passes
 from manylabel.heads import Mixing
@@ -61,7 +61,7 @@ class MixupScale:
 
 
 @torch.no_grad()
-def mixup_scale(model: Classifier, dataset: PictureDataset, *, limit: int = 256) -> MixupScale:
+def mixup_scale(model: Classifier, dataset: ImageDataset, *, limit: int = 256) -> MixupScale:
     """Measure alpha; of several earlier stages, their sum.
 
     Args:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from manylabel.classifier import Classifier
-from manylabel.data import PictureDataset, PictureLoader, eval_transform
+from manylabel.data import ImageDataset, ImageLoader, eval_transform
 
 __all__ = ["FeaturePass", "feature_passes"]
 
@@ -23,7 +23,7 @@ class FeaturePass(NamedTuple):
 
 @torch.no_grad()
 def feature_passes(
-    model: Classifier, dataset: PictureDataset, *, limit: int = 256, batch_size: int = 32
+    model: Classifier, dataset: ImageDataset, *, limit: int = 256, batch_size: int = 32
 ) -> Iterator[FeaturePass]:
     """Give the feature maps of some pictures of a data set, evenly from all over it.
 
@@ -43,8 +43,6 @@ def feature_passes(
     chosen = dataset.subset(np.unique(np.linspace(0, len(dataset) - 1, min(limit, len(dataset))).astype(np.int64)))
     device = next(model.parameters()).device
     model.eval()
-    for batch in PictureLoader(
-        chosen, transform=eval_transform(model.input_spec), batch_size=batch_size, on_bad="skip"
-    ):
+    for batch in ImageLoader(chosen, transform=eval_transform(model.input_spec), batch_size=batch_size, on_bad="skip"):
         names = [chosen.pictures.name(index) for index in batch.indices.tolist()]
         yield FeaturePass(model.backbone(batch.images.to(device)), batch.targets, names)

@@ -2,7 +2,7 @@
 
 from torch import nn
 
-from manylabel.data import PictureDataset
+from manylabel.data import ImageDataset
 from manylabel.recipes.sets import TrainAndVal
 
 __all__ = ["advise", "advise_on_head", "advise_on_labels"]
@@ -24,7 +24,7 @@ def advise(head: nn.Module, sets: TrainAndVal) -> list[str]:
     ]
 
 
-def advise_on_labels(dataset: PictureDataset, *, what: str, effect: str, at_most: int = 10) -> list[str]:
+def advise_on_labels(dataset: ImageDataset, *, what: str, effect: str, at_most: int = 10) -> list[str]:
     """Name the labels that no picture has.
 
     Args:

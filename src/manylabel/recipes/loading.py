@@ -7,7 +7,7 @@ from torch import nn
 
 from manylabel.classifier import Classifier
 from manylabel.cores import available_cores
-from manylabel.data import PictureLoader, eval_transform, train_transform
+from manylabel.data import ImageLoader, eval_transform, train_transform
 from manylabel.data.feature_store import Pooling
 from manylabel.heads import ConvexCombinationHead, LinearHead, Mixing, RepresentationMixupHead, TextMapHead
 from manylabel.recipes.sets import TrainAndVal
@@ -126,7 +126,7 @@ def picture_loaders(
     part = shared_sampler(len(sets.val), share, shuffle=False, even=False)
     size, workers = settings.batch_size, num_workers(settings)
     return Loaders(
-        train=PictureLoader(
+        train=ImageLoader(
             sets.train,
             transform=train_transform(model.input_spec) if augment else plain,
             batch_size=size,
@@ -134,7 +134,7 @@ def picture_loaders(
             num_workers=workers,
             seed=settings.seed,
         ),
-        val=PictureLoader(sets.val, transform=plain, batch_size=size, sampler=part, num_workers=workers),
+        val=ImageLoader(sets.val, transform=plain, batch_size=size, sampler=part, num_workers=workers),
     )
 
 

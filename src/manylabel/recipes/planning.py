@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from manylabel.classifier import Classifier
 from manylabel.cost import Cost, count_cost, count_parameters
-from manylabel.data import PictureLoader, eval_transform
+from manylabel.data import ImageLoader, eval_transform
 from manylabel.errors import DataError
 from manylabel.recipes.advice import advise
 from manylabel.recipes.building import build_classifier, build_loss
@@ -122,7 +122,7 @@ def _estimate(settings: RecipeSettings, model: Classifier, sets: TrainAndVal, im
 
 def _some_images(model: Classifier, sets: TrainAndVal) -> Tensor:
     few = sets.train.subset(range(min(NUM_TIMED, len(sets.train))))
-    found = next(iter(PictureLoader(few, transform=eval_transform(model.input_spec), on_bad="skip")), None)
+    found = next(iter(ImageLoader(few, transform=eval_transform(model.input_spec), on_bad="skip")), None)
     if found is None:
         raise DataError(f"none of the first {len(few)} pictures of {few.name} can be read; see: manylabel data check")
     return found.images

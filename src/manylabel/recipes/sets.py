@@ -4,7 +4,7 @@ import hashlib
 import logging
 from dataclasses import dataclass
 
-from manylabel.data import PictureDataset, hold_out, load
+from manylabel.data import ImageDataset, hold_out, load
 from manylabel.errors import DataError
 from manylabel.recipes.settings import RecipeSettings
 from manylabel.training.run_folder import RunFolder
@@ -32,8 +32,8 @@ class TrainAndVal:
         (8, 2)
     """
 
-    train: PictureDataset
-    val: PictureDataset
+    train: ImageDataset
+    val: ImageDataset
 
     def __post_init__(self) -> None:
         for what, part in (("train on", self.train), ("judge by", self.val)):
@@ -129,7 +129,7 @@ def trained_sets(settings: RecipeSettings, sets: TrainAndVal) -> TrainAndVal:
     return TrainAndVal(settings.train_part(sets.train), sets.val)
 
 
-def _train_split(data: PictureDataset) -> PictureDataset:
+def _train_split(data: ImageDataset) -> ImageDataset:
     """Return the data's own split to train on, if it is plain which it is, else all."""
     train = data.splits_like("train")
     if len(train) != 1:
@@ -139,7 +139,7 @@ def _train_split(data: PictureDataset) -> PictureDataset:
     return data.split(train[0])
 
 
-def _own_splits(data: PictureDataset) -> tuple[str, str] | None:
+def _own_splits(data: ImageDataset) -> tuple[str, str] | None:
     """Return the names of the data's own splits, if it is plain which is which."""
     train, val = data.splits_like("train"), data.splits_like("val")
     return (train[0], val[0]) if len(train) == len(val) == 1 else None

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
-from manylabel.data import PictureDataset
+from manylabel.data import ImageDataset
 from manylabel.heads import HEADS
 from manylabel.losses import LOSSES
 from manylabel.training.fields import OneOf
@@ -87,11 +87,11 @@ class RecipeSettings(LoopSettings):
         """Return how many views of each training picture are kept, where there are so many pictures."""
         return 1
 
-    def total_epochs(self, train: PictureDataset) -> float:
+    def total_epochs(self, train: ImageDataset) -> float:
         """Return how many epochs' worth of pictures all that is trained sees."""
         return self.num_epochs(-(-len(train) // (self.batch_size * self.accumulate * self.devices)))
 
-    def train_part(self, dataset: PictureDataset) -> PictureDataset:
+    def train_part(self, dataset: ImageDataset) -> ImageDataset:
         """Return what of the training pictures and their labels is trained on."""
         return dataset
 

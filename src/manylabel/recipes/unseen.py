@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from manylabel.data import PictureDataset, nus_wide_zero_shot_labels
+from manylabel.data import ImageDataset, nus_wide_zero_shot_labels
 from manylabel.data.label_list import read_label_list
 from manylabel.data.spec import spec_path
 from manylabel.errors import ConfigError, DataError
@@ -71,7 +71,7 @@ def choose_unseen(unseen: str, labels: LabelSpace, *, data: str = "", seed: int 
     return tuple(labels[position] for position in positions)
 
 
-def seen_part(dataset: PictureDataset, unseen: tuple[str, ...], *, pictures: str) -> PictureDataset:
+def seen_part(dataset: ImageDataset, unseen: tuple[str, ...], *, pictures: str) -> ImageDataset:
     """Return what of a data set is trained on: only seen labels, and only some pictures.
 
     Args:

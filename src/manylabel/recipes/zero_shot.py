@@ -22,9 +22,9 @@ from typing import Annotated, Any, Literal
 from torch import nn
 
 from manylabel.classifier import Classifier, TextVocabulary
-from manylabel.data import PictureDataset
+from manylabel.data import ImageDataset
 from manylabel.errors import ConfigError
-from manylabel.evaluation.scores import ScoredPictures
+from manylabel.evaluation.scores import ScoredImages
 from manylabel.evaluation.zero_shot import ZeroShotEvaluation, evaluate_zero_shot
 from manylabel.heads import MLDecoder
 from manylabel.losses import LOSSES
@@ -135,7 +135,7 @@ class ZeroShot(RecipeSettings):
         """Return the labels of the data that are not trained on."""
         return choose_unseen(self.unseen, labels, data=self.data, seed=self.split_seed)
 
-    def train_part(self, dataset: PictureDataset) -> PictureDataset:
+    def train_part(self, dataset: ImageDataset) -> ImageDataset:
         """Return the seen labels of the pictures that are trained on."""
         return seen_part(dataset, self.unseen_labels(dataset.labels), pictures=self.pictures)
 
@@ -207,7 +207,7 @@ def zero_shot(
 
 
 def judge_unseen(
-    model: Classifier, cached: CachedFeatures, dataset: PictureDataset, *, unseen: tuple[str, ...], draws: int = 1000
+    model: Classifier, cached: CachedFeatures, dataset: ImageDataset, *, unseen: tuple[str, ...], draws: int = 1000
 ) -> ZeroShotEvaluation:
     """Judge a model by seen and unseen labels.
 
@@ -225,7 +225,7 @@ def judge_unseen(
     rows = cached.subset([names[whole.pictures.name(row)] for row in range(len(whole))])
     targets, known = whole.targets.dense()
     plain = logits_of(asked, rows) - (0 if asked.label_bias is None else asked.label_bias.cpu())
-    scored = ScoredPictures.from_arrays(plain.sigmoid(), targets, labels=whole.labels, known=known)
+    scored = ScoredImages.from_arrays(plain.sigmoid(), targets, labels=whole.labels, known=known)
     bias = 0.0 if model.text is None else model.text.new_label_bias
     return evaluate_zero_shot(scored, unseen=unseen, bias=bias, draws=draws)
 

@@ -10,9 +10,9 @@ import torch
 
 from manylabel.classifier import MODEL_FILES, Classifier
 from manylabel.cost import Cost, count_cost
-from manylabel.data import PictureDataset
+from manylabel.data import ImageDataset
 from manylabel.errors import ConfigError, ManyLabelError
-from manylabel.evaluation import Evaluation, ScoredPictures, evaluate, read_scores, save_scores, score
+from manylabel.evaluation import Evaluation, ScoredImages, evaluate, read_scores, save_scores, score
 from manylabel.evaluation.scores import Progress
 from manylabel.runs.run import Run
 
@@ -37,9 +37,9 @@ class JudgedRun:
 
     run: Run
     model: Classifier
-    train: PictureDataset
-    held_out: PictureDataset
-    scored: ScoredPictures
+    train: ImageDataset
+    held_out: ImageDataset
+    scored: ScoredImages
     evaluation: Evaluation
     cost: Cost
 
@@ -97,7 +97,7 @@ def _kept(run: Run) -> Path:
     return run.path / "scores.npz"
 
 
-def _kept_scores(run: Run, dataset: PictureDataset) -> ScoredPictures | None:
+def _kept_scores(run: Run, dataset: ImageDataset) -> ScoredImages | None:
     """Return the scores of an earlier report, unless the model or the pictures are others by now."""
     kept = _kept(run)
     changed = max((run.model / name).stat().st_mtime for name in MODEL_FILES)  # tune changes the config alone
@@ -110,7 +110,7 @@ def _kept_scores(run: Run, dataset: PictureDataset) -> ScoredPictures | None:
     return found
 
 
-def _keep_scores(scored: ScoredPictures, run: Run) -> None:
+def _keep_scores(scored: ScoredImages, run: Run) -> None:
     try:
         save_scores(scored, _kept(run), overwrite=True)
     except OSError as error:

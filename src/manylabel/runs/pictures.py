@@ -6,11 +6,11 @@ import io
 
 from PIL import Image
 
-from manylabel.data import PictureDataset, decode
-from manylabel.errors import MissingExtraError, PictureError
-from manylabel.evaluation.pages import DrawPicture
+from manylabel.data import ImageDataset, decode
+from manylabel.errors import ImageError, MissingExtraError
+from manylabel.evaluation.pages import DrawImage
 from manylabel.evaluation.pages.album import thumbnail
-from manylabel.evaluation.picture_results import PictureResult
+from manylabel.evaluation.picture_results import ImageResult
 from manylabel.explain import explain
 from manylabel.page import Picture
 from manylabel.runs.judging import JudgedRun
@@ -21,20 +21,20 @@ _HEIGHT = 112
 _GAP = 3
 
 
-def heat_thumbnails(judged: JudgedRun) -> DrawPicture:
+def heat_thumbnails(judged: JudgedRun) -> DrawImage:
     """Return what draws a picture beside the heat map of the label that tells most: missed, else invented, else found.
 
     Args:
         judged: The run; its model looks at the pictures again.
     """
 
-    def draw(result: PictureResult, caption: str) -> Picture:
+    def draw(result: ImageResult, caption: str) -> Picture:
         tags = [*result.missed, *result.invented, *result.found]
         if not tags:
             return thumbnail(judged.held_out, result.index, caption)
         try:
             return _pair(judged, result.index, tags[0].label, caption)
-        except (PictureError, OSError, MissingExtraError):
+        except (ImageError, OSError, MissingExtraError):
             return thumbnail(judged.held_out, result.index, caption)
 
     return draw
@@ -54,5 +54,5 @@ def _pair(judged: JudgedRun, index: int, label: str, caption: str) -> Picture:
     return Picture(encoded.getvalue(), words)
 
 
-def _open(dataset: PictureDataset, index: int) -> Image.Image:
+def _open(dataset: ImageDataset, index: int) -> Image.Image:
     return decode(dataset.pictures[index], name=dataset.pictures.name(index))

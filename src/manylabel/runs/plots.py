@@ -91,8 +91,8 @@ def draw_label_dots(labels: Mapping[str, Sequence[LabelResult]]) -> Figure:
         labels: By the run's name, how well it recognises each label; all runs have the same labels.
 
     Examples:
-        >>> from manylabel.evaluation import ScoredPictures, evaluate
-        >>> scored = ScoredPictures.from_arrays([[0.9, 0.6], [0.8, 0.1]], [[1, 0], [1, 1]], labels=["cat", "dog"])
+        >>> from manylabel.evaluation import ScoredImages, evaluate
+        >>> scored = ScoredImages.from_arrays([[0.9, 0.6], [0.8, 0.1]], [[1, 0], [1, 1]], labels=["cat", "dog"])
         >>> results = evaluate(scored, draws=0).labels
         >>> draw_label_dots({"a": results, "b": results}).caption
         'Average precision of each label in each run.'

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from manylabel.evaluation.pages import DrawPicture, evaluation_details, evaluation_headline
+from manylabel.evaluation.pages import DrawImage, evaluation_details, evaluation_headline
 from manylabel.evaluation.pages.words import plural
 from manylabel.labelgraph import LabelGraph, draw_graph, partition_labels
 from manylabel.page import Columns, Figure, Heading, Note, Page, Part, Section, Text
@@ -24,7 +24,7 @@ def report_page(
     runs: Sequence[JudgedRun],
     *,
     unjudged: Mapping[str, tuple[Run, str]] | None = None,
-    draw: Callable[[JudgedRun], DrawPicture] | None = None,
+    draw: Callable[[JudgedRun], DrawImage] | None = None,
     pairs: Sequence[tuple[str, str]] = (),
 ) -> Page:
     """Show finished runs as a page.
@@ -80,7 +80,7 @@ def _training(judged: Sequence[JudgedRun], runs: Sequence[Run]) -> Iterator[Part
         yield Text("No epoch was finished, so there are no curves.")
 
 
-def _results(runs: Sequence[JudgedRun], draw: Callable[[JudgedRun], DrawPicture] | None) -> Iterator[Part]:
+def _results(runs: Sequence[JudgedRun], draw: Callable[[JudgedRun], DrawImage] | None) -> Iterator[Part]:
     for judged in runs:
         parts = evaluation_details(judged.evaluation, judged.held_out, draw=None if draw is None else draw(judged))
         parts += head_parts(judged)

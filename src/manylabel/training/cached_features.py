@@ -15,11 +15,11 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from manylabel.data.dataset import PictureDataset
+from manylabel.data.dataset import ImageDataset
 from manylabel.data.feature_store import FeatureStore
 from manylabel.data.sampling import Draw, SeededBatches, every_picture
 from manylabel.errors import ConfigError
-from manylabel.types import BadPicture, FeatureBatch
+from manylabel.types import BadImage, FeatureBatch
 
 __all__ = ["CachedFeatures", "FeatureLoader"]
 
@@ -50,10 +50,10 @@ class CachedFeatures:
         (3, (512,), torch.Size([2, 512, 2, 2]))
     """
 
-    dataset: PictureDataset
+    dataset: ImageDataset
     stores: tuple[FeatureStore, ...]
     rows: NDArray[np.int64]
-    bad: tuple[BadPicture, ...] = ()
+    bad: tuple[BadImage, ...] = ()
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -114,7 +114,7 @@ class FeatureLoader(DataLoader[Any]):
     """Yields batches of cached features.
 
     The first pass is epoch 0, each further pass the next epoch; `set_epoch` goes to any other. Order and choice of
-    views follow from the seed and the epoch alone, as with `manylabel.data.PictureLoader`.
+    views follow from the seed and the epoch alone, as with `manylabel.data.ImageLoader`.
 
     Args:
         cached: The features.

@@ -19,14 +19,14 @@ from torch.utils.data import DataLoader
 
 from manylabel.backbone import Backbone
 from manylabel.cores import available_cores
-from manylabel.data.dataset import PictureDataset
+from manylabel.data.dataset import ImageDataset
 from manylabel.data.feature_store import FeatureKind, Pooling, StoreWriter
-from manylabel.data.loading import DecodedPictures, collate, explained_worker_deaths, most_bad, too_many_bad
+from manylabel.data.loading import DecodedImages, collate, explained_worker_deaths, most_bad, too_many_bad
 from manylabel.data.sampling import Draw
 from manylabel.errors import ConfigError
 from manylabel.training.engine import Engine, ready
 from manylabel.training.feature_progress import Meter
-from manylabel.types import BadPicture, Batch
+from manylabel.types import BadImage, Batch
 
 __all__ = ["FeaturePass", "pool"]
 
@@ -54,7 +54,7 @@ class FeaturePass:
     def __init__(
         self,
         backbone: Backbone,
-        dataset: PictureDataset,
+        dataset: ImageDataset,
         ids: NDArray[np.uint64],
         *,
         engine: Engine,
@@ -81,7 +81,7 @@ class FeaturePass:
 
     def fill(
         self, writer: StoreWriter, missing: NDArray[np.int64], transform: Callable[[Image.Image], Tensor]
-    ) -> list[BadPicture]:
+    ) -> list[BadImage]:
         """Compute the features of some pictures and add them to a store.
 
         Args:
@@ -93,11 +93,11 @@ class FeaturePass:
             The pictures that could not be decoded.
 
         Raises:
-            BadPicturesError: There are too many of them.
+            BadImagesError: There are too many of them.
             ConfigError: The features do not fit into float16.
             DataError: A process that decodes died.
         """
-        bad: list[BadPicture] = []
+        bad: list[BadImage] = []
         loader = self._loader(missing, transform, writer.kind)
         with explained_worker_deaths(loader):
             for batch in loader:
@@ -129,7 +129,7 @@ class FeaturePass:
         draws = [Draw(index, seed) for index, seed in zip(positions.tolist(), seeds.tolist(), strict=True)]
         workers = min(self.num_workers, len(draws) // self.batch_size)  # none for a handful of pictures
         return DataLoader(
-            DecodedPictures(self.dataset, transform=transform),
+            DecodedImages(self.dataset, transform=transform),
             batch_sampler=[draws[first : first + self.batch_size] for first in range(0, len(draws), self.batch_size)],
             collate_fn=collate,
             num_workers=workers,
@@ -137,7 +137,7 @@ class FeaturePass:
             generator=torch.Generator(),  # its own: training goes on the same whether features were there or not
         )
 
-    def _account(self, bad: list[BadPicture], new: Sequence[BadPicture]) -> None:
+    def _account(self, bad: list[BadImage], new: Sequence[BadImage]) -> None:
         """Name the bad pictures, and stop if there are too many."""
         for picture in new:
             logger.warning("bad picture %r: %s", picture.name, picture.reason)

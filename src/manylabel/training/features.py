@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from manylabel.backbone import Backbone, fingerprint_weights
-from manylabel.data.dataset import PictureDataset
+from manylabel.data.dataset import ImageDataset
 from manylabel.data.feature_store import (
     EXPORTS,
     FeatureKind,
@@ -28,13 +28,13 @@ from manylabel.data.feature_store import (
     default_root,
     picture_ids,
 )
-from manylabel.data.transforms import PictureTransform, eval_transform, train_transform
+from manylabel.data.transforms import ImageTransform, eval_transform, train_transform
 from manylabel.errors import CacheBusyError, CacheError, ConfigError, DataError, list_choices
 from manylabel.training.cached_features import CachedFeatures
 from manylabel.training.engine import Engine
 from manylabel.training.feature_pass import FeaturePass, pool
 from manylabel.training.feature_progress import FeatureProgress, Meter
-from manylabel.types import BadPicture, InputSpec
+from manylabel.types import BadImage, InputSpec
 
 __all__ = ["FeaturePlan", "cache_features", "plan_features"]
 
@@ -46,12 +46,12 @@ POLL_SECONDS = 0.5  # how often to look whether another process is done
 
 def cache_features(
     backbone: Backbone,
-    dataset: PictureDataset,
+    dataset: ImageDataset,
     *,
     input_spec: InputSpec,
     pooling: Pooling = "none",
     views: int = 1,
-    augmentation: PictureTransform | None = None,
+    augmentation: ImageTransform | None = None,
     seed: int = 0,
     root: str | Path | None = None,
     batch_size: int = 32,
@@ -88,7 +88,7 @@ def cache_features(
     Raises:
         ConfigError: A setting is wrong, or the backbone is not frozen.
         CacheError: The disk is full or cannot be written to.
-        BadPicturesError: Too many pictures cannot be decoded.
+        BadImagesError: Too many pictures cannot be decoded.
         MissingExtraError: The engine is ``"onnx"`` and onnxruntime is not installed.
 
     Examples:
@@ -160,12 +160,12 @@ class FeaturePlan:
 
 def plan_features(
     backbone: Backbone,
-    dataset: PictureDataset,
+    dataset: ImageDataset,
     *,
     input_spec: InputSpec,
     pooling: Pooling = "none",
     views: int = 1,
-    augmentation: PictureTransform | None = None,
+    augmentation: ImageTransform | None = None,
     seed: int = 0,
     root: str | Path | None = None,
 ) -> FeaturePlan:
@@ -222,7 +222,7 @@ def plan_features(
     return FeaturePlan(kinds, ids, missing=views * len(dataset) - there)
 
 
-def _transforms(spec: InputSpec, augmentation: PictureTransform | None, views: int) -> list[PictureTransform]:
+def _transforms(spec: InputSpec, augmentation: ImageTransform | None, views: int) -> list[ImageTransform]:
     """Return the transform of each view."""
     changed = augmentation or train_transform(spec, crop=SMALLEST_CROP, cutout=0, randaugment=False)
     return [eval_transform(spec), *[changed] * (views - 1)]
@@ -247,8 +247,8 @@ def _open(folder: Path, *, level: int = logging.WARNING) -> FeatureStore | None:
 
 
 def _complete(
-    root: Path, kind: FeatureKind, work: FeaturePass, transform: PictureTransform
-) -> tuple[FeatureStore, list[BadPicture]]:
+    root: Path, kind: FeatureKind, work: FeaturePass, transform: ImageTransform
+) -> tuple[FeatureStore, list[BadImage]]:
     """Open a store after computing what it lacks; where another process is at it, wait for that."""
     folder, waiting = root / kind.key, False
     while True:
@@ -270,7 +270,7 @@ def _complete(
 
 
 def _join(
-    dataset: PictureDataset, ids: NDArray[np.uint64], parts: Sequence[tuple[FeatureStore, list[BadPicture]]]
+    dataset: ImageDataset, ids: NDArray[np.uint64], parts: Sequence[tuple[FeatureStore, list[BadImage]]]
 ) -> CachedFeatures:
     """Put the views of pictures together; a picture that is bad in one of them is left out of all."""
     rows = np.stack([store.find(ids) for store, _ in parts])  # [V, N]

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from manylabel.classifier import CalibrationMethod, ScoreCalibration
 from manylabel.data import stratified_folds
 from manylabel.errors import ConfigError
-from manylabel.evaluation import ScoredPictures
+from manylabel.evaluation import ScoredImages
 from manylabel.metrics import calibration as bin_scores
 from manylabel.metrics import precision_recall, top_labels
 from manylabel.metrics.calibration import Calibration
@@ -100,7 +100,7 @@ class _Fit(NamedTuple):
 
 
 def tune(
-    scored: ScoredPictures,
+    scored: ScoredImages,
     *,
     method: Method = "platt",
     objective: Objective | None = None,
@@ -132,7 +132,7 @@ def tune(
         >>> generator = torch.Generator().manual_seed(0)
         >>> targets = torch.rand(400, 2, generator=generator) < 0.3
         >>> logits = 2.0 * targets - 3 + torch.randn(400, 2, generator=generator)
-        >>> scored = ScoredPictures.from_arrays(logits.sigmoid(), targets, labels=["cat", "dog"])
+        >>> scored = ScoredImages.from_arrays(logits.sigmoid(), targets, labels=["cat", "dog"])
         >>> result = tune(scored)
         >>> result.after.measures["OF1"] > result.before.measures["OF1"]
         True
@@ -214,7 +214,7 @@ def _fit(
     return _Fit(calibration, thresholds, not_fitted)
 
 
-def _judge(scored: ScoredPictures, scores: Tensor, decisions: Tensor) -> Performance:
+def _judge(scored: ScoredImages, scores: Tensor, decisions: Tensor) -> Performance:
     """Measure decisions and scores."""
     found = precision_recall(decisions.float(), scored.targets, scored.known)
     precision, recall = found.precision.values, found.recall.values
@@ -235,7 +235,7 @@ def _judge(scored: ScoredPictures, scores: Tensor, decisions: Tensor) -> Perform
 
 
 def _tuned_labels(
-    scored: ScoredPictures, final: _Fit, before: Performance, after: Performance, objective: Objective
+    scored: ScoredImages, final: _Fit, before: Performance, after: Performance, objective: Objective
 ) -> tuple[TunedLabel, ...]:
     positives = (scored.targets & scored.known).sum(dim=0).tolist()
     f1 = before.label_f1.tolist(), after.label_f1.tolist()
@@ -250,7 +250,7 @@ def _tuned_labels(
     return tuple(TunedLabel(*row) for row in zip(scored.labels, positives, values.tolist(), *f1, words, strict=True))
 
 
-def _notes(scored: ScoredPictures, final: _Fit, objective: Objective, min_positives: int) -> list[str]:
+def _notes(scored: ScoredImages, final: _Fit, objective: Objective, min_positives: int) -> list[str]:
     """Say which labels were not fitted on their own, or why no thresholds were chosen."""
     if final.thresholds is None:
         return ["The model names the surest label of each picture, so that no thresholds were chosen."]

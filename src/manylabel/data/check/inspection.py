@@ -24,10 +24,10 @@ from PIL import Image
 
 from manylabel.cores import available_cores
 from manylabel.data.check.duplicates import THUMBNAIL_SIDE
-from manylabel.data.sources import PictureSource
+from manylabel.data.sources import ImageSource
 from manylabel.decode import decode, picture_size
-from manylabel.errors import ConfigError, PictureError
-from manylabel.types import BadPicture
+from manylabel.errors import ConfigError, ImageError
+from manylabel.types import BadImage
 
 __all__ = ["Inspection", "Progress", "inspect_pictures"]
 
@@ -55,7 +55,7 @@ class Inspection:
     sizes: NDArray[np.int32]
     digests: NDArray[np.uint64]
     thumbnails: NDArray[np.uint8]
-    bad: tuple[BadPicture, ...]
+    bad: tuple[BadImage, ...]
 
     @classmethod
     def empty(cls, count: int) -> Inspection:
@@ -74,7 +74,7 @@ class Inspection:
 
 
 def inspect_pictures(
-    pictures: PictureSource, *, num_workers: int | None = None, progress: Progress | None = None
+    pictures: ImageSource, *, num_workers: int | None = None, progress: Progress | None = None
 ) -> Inspection:
     """Decode every picture once and note what a check wants to know.
 
@@ -90,7 +90,7 @@ def inspect_pictures(
     Examples:
         >>> from manylabel.data.sources import Files
         >>> inspect_pictures(Files("photos", ["gone.jpg"])).bad
-        (BadPicture(index=0, name='gone.jpg', reason='there is no such file'),)
+        (BadImage(index=0, name='gone.jpg', reason='there is no such file'),)
     """
     total = len(pictures)
     if num_workers is None:
@@ -98,7 +98,7 @@ def inspect_pictures(
     if num_workers < 0:
         raise ConfigError(f"num_workers must be 0 or more, got {num_workers}")
     spans = [range(start, min(start + _CHUNK, total)) for start in range(0, total, _CHUNK)]
-    whole, bad, done = Inspection.empty(total), list[BadPicture](), 0
+    whole, bad, done = Inspection.empty(total), list[BadImage](), 0
     # Closed at once when Ctrl-C comes: a pool that is only forgotten works on to its end.
     with closing(_in_processes(pictures, spans, num_workers) if num_workers else _here(pictures, spans)) as parts:
         for span, seen in parts:
@@ -115,9 +115,9 @@ def inspect_pictures(
     return replace(whole, bad=tuple(sorted(bad, key=lambda picture: picture.index)))
 
 
-def _inspect_span(pictures: PictureSource, span: range) -> Inspection:
+def _inspect_span(pictures: ImageSource, span: range) -> Inspection:
     """Inspect some pictures, one after the other."""
-    seen, bad = Inspection.empty(len(span)), list[BadPicture]()
+    seen, bad = Inspection.empty(len(span)), list[BadImage]()
     for row, index in enumerate(span):
         name = pictures.name(index)
         try:
@@ -125,28 +125,28 @@ def _inspect_span(pictures: PictureSource, span: range) -> Inspection:
             image = decode(source, name=name, at_least=(_DECODE_SIDE, _DECODE_SIDE))
             content = source if isinstance(source, bytes) else source.read_bytes()
             seen.sizes[row] = picture_size(content, name=name)
-        except (PictureError, OSError) as error:
-            bad.append(BadPicture(index, name, error.reason if isinstance(error, PictureError) else str(error)))
+        except (ImageError, OSError) as error:
+            bad.append(BadImage(index, name, error.reason if isinstance(error, ImageError) else str(error)))
             continue
         seen.digests[row] = int.from_bytes(blake2b(content, digest_size=8).digest())
         seen.thumbnails[row] = np.asarray(image.convert("L").resize((THUMBNAIL_SIDE,) * 2, Image.Resampling.BOX))
     return replace(seen, bad=tuple(bad))
 
 
-def _fetch(pictures: PictureSource, index: int) -> Path | bytes:
+def _fetch(pictures: ImageSource, index: int) -> Path | bytes:
     try:
         return pictures[index]
     except Exception as error:
-        raise PictureError(pictures.name(index), f"it could not be fetched: {error!r}") from error
+        raise ImageError(pictures.name(index), f"it could not be fetched: {error!r}") from error
 
 
-def _here(pictures: PictureSource, spans: Iterable[range]) -> Generator[tuple[range, Inspection], None, None]:
+def _here(pictures: ImageSource, spans: Iterable[range]) -> Generator[tuple[range, Inspection], None, None]:
     for span in spans:
         yield span, _inspect_span(pictures, span)
 
 
 def _in_processes(
-    pictures: PictureSource, spans: Iterable[range], num_workers: int
+    pictures: ImageSource, spans: Iterable[range], num_workers: int
 ) -> Generator[tuple[range, Inspection], None, None]:
     """Yield the inspection of each span as it is done; the death of a process costs one picture at most."""
     left = dict.fromkeys(spans)
@@ -169,7 +169,7 @@ def _in_processes(
             del left[span]
 
 
-def _one_by_one(pictures: PictureSource, indices: Iterable[int]) -> Generator[tuple[range, Inspection], None, None]:
+def _one_by_one(pictures: ImageSource, indices: Iterable[int]) -> Generator[tuple[range, Inspection], None, None]:
     """Yield the inspection of each picture; one whose process dies is bad."""
     waiting = deque(range(index, index + 1) for index in indices)
     while waiting:
@@ -182,12 +182,12 @@ def _one_by_one(pictures: PictureSource, indices: Iterable[int]) -> Generator[tu
                     yield waiting.popleft(), seen
             except BrokenProcessPool:
                 span = waiting.popleft()
-                bad = BadPicture(span.start, pictures.name(span.start), "the process that decoded it died")
+                bad = BadImage(span.start, pictures.name(span.start), "the process that decoded it died")
                 yield span, replace(Inspection.empty(1), bad=(bad,))
 
 
 @contextmanager
-def _pool(pictures: PictureSource, num_workers: int) -> Iterator[ProcessPoolExecutor | None]:
+def _pool(pictures: ImageSource, num_workers: int) -> Iterator[ProcessPoolExecutor | None]:
     """Give a pool whose processes know the pictures, or None where processes cannot be had."""
     # Forking a process that has threads is not safe, and starting each one anew imports torch as often.
     method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
@@ -205,10 +205,10 @@ def _pool(pictures: PictureSource, num_workers: int) -> Iterator[ProcessPoolExec
         pool.shutdown(cancel_futures=True)
 
 
-_pictures_of_worker: PictureSource
+_pictures_of_worker: ImageSource
 
 
-def _start_worker(pictures: PictureSource) -> None:
+def _start_worker(pictures: ImageSource) -> None:
     """Keep the pictures in the process, so that each task is only a range of positions."""
     global _pictures_of_worker
     _pictures_of_worker = pictures

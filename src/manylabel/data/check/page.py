@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from manylabel.data.check.figures import draw_bars, draw_heat_map, draw_histogram, draw_ranking
 from manylabel.data.check.report import CheckReport, DuplicateGroup
 from manylabel.data.check.run import FEW_POSITIVES
-from manylabel.data.dataset import PictureDataset
+from manylabel.data.dataset import ImageDataset
 from manylabel.decode import decode
-from manylabel.errors import PictureError
+from manylabel.errors import ImageError
 from manylabel.page import (
     Cell,
     Columns,
@@ -44,7 +44,7 @@ _EXAMPLES = 6
 _THUMBNAIL_HEIGHT = 112
 
 
-def check_page(report: CheckReport, dataset: PictureDataset) -> Page:
+def check_page(report: CheckReport, dataset: ImageDataset) -> Page:
     """Show a check as a page.
 
     Args:
@@ -75,7 +75,7 @@ def check_page(report: CheckReport, dataset: PictureDataset) -> Page:
 class _Album:
     """Thumbnails of a data set's pictures, captioned with their labels."""
 
-    def __init__(self, dataset: PictureDataset) -> None:
+    def __init__(self, dataset: ImageDataset) -> None:
         self.dataset = dataset
         self._by_label = dataset.targets.present.tocsc()
 
@@ -90,7 +90,7 @@ class _Album:
             return Picture.of(
                 decode(self.dataset.pictures[index], at_least=at_least), caption, height=_THUMBNAIL_HEIGHT
             )
-        except (PictureError, OSError):
+        except (ImageError, OSError):
             return Picture(b"", caption)
 
     def examples(self, label: int, *, readable: NDArray[np.bool_]) -> list[Picture]:

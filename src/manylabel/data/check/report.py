@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, triu
 
-from manylabel.types import BadPicture
+from manylabel.types import BadImage
 
 __all__ = ["CheckReport", "DuplicateGroup", "LabelCount", "Leak", "LeakKind"]
 
@@ -102,7 +102,7 @@ class CheckReport:
     unknown_share: float
     cooccurrence: csr_array
     sizes: NDArray[np.int32]
-    bad: tuple[BadPicture, ...]
+    bad: tuple[BadImage, ...]
     duplicates: tuple[DuplicateGroup, ...]
     leaks: tuple[Leak, ...]
     unseen: Mapping[str, tuple[str, ...]]

@@ -20,7 +20,7 @@ from manylabel.data.check.duplicates import duplicate_groups
 from manylabel.data.check.findings import find_problems, find_warnings
 from manylabel.data.check.inspection import Inspection, Progress, inspect_pictures
 from manylabel.data.check.report import CheckReport, DuplicateGroup, LabelCount, Leak, LeakKind
-from manylabel.data.dataset import PictureDataset
+from manylabel.data.dataset import ImageDataset
 from manylabel.targets import Targets, boolean_matrix
 from manylabel.types import LabelSpace
 
@@ -30,7 +30,7 @@ FEW_POSITIVES = 5
 """A label with fewer positives is rare; with as many, it is strange that it always comes with another."""
 
 
-def check(dataset: PictureDataset, *, num_workers: int | None = None, progress: Progress | None = None) -> CheckReport:
+def check(dataset: ImageDataset, *, num_workers: int | None = None, progress: Progress | None = None) -> CheckReport:
     """Look at every picture and every label of a data set.
 
     Args:
@@ -44,7 +44,7 @@ def check(dataset: PictureDataset, *, num_workers: int | None = None, progress: 
     Examples:
         >>> from manylabel.data.sources import Files
         >>> targets = Targets.from_lists([[0], [0, 1]], num_labels=2)
-        >>> report = check(PictureDataset(Files("photos", ["a.jpg", "b.jpg"]), targets, LabelSpace(["cat", "dog"])))
+        >>> report = check(ImageDataset(Files("photos", ["a.jpg", "b.jpg"]), targets, LabelSpace(["cat", "dog"])))
         >>> report.problems
         ("2 of 2 pictures cannot be read, ... for example 'a.jpg': there is no such file; mend or remove them",)
     """
@@ -80,7 +80,7 @@ def _count_labels(targets: Targets, labels: LabelSpace) -> tuple[LabelCount, ...
     return tuple(map(LabelCount, labels, map(labels.display, labels), *columns))
 
 
-def _find_duplicates(dataset: PictureDataset, seen: Inspection) -> tuple[DuplicateGroup, ...]:
+def _find_duplicates(dataset: ImageDataset, seen: Inspection) -> tuple[DuplicateGroup, ...]:
     readable = seen.readable
     groups = duplicate_groups(seen.digests[readable], seen.thumbnails[readable])
     groups = [readable[group] for group in groups]
@@ -115,7 +115,7 @@ def _labels_differ(targets: Targets, groups: list[NDArray[np.int64]]) -> NDArray
     return np.asarray(csr_array(absent).max(axis=1).toarray().ravel() > 0)
 
 
-def _find_leaks(dataset: PictureDataset, seen: Inspection, groups: tuple[DuplicateGroup, ...]) -> Iterator[Leak]:
+def _find_leaks(dataset: ImageDataset, seen: Inspection, groups: tuple[DuplicateGroup, ...]) -> Iterator[Leak]:
     """Yield what each two splits have in common, for each kind that they have."""
     if len(dataset.splits) < 2:
         return
@@ -144,7 +144,7 @@ def _is_part_of(small: str, large: str, splits: Mapping[str, NDArray[np.int64]])
     return small in large and bool(np.isin(splits[small], splits[large]).all())
 
 
-def _find_unseen(dataset: PictureDataset) -> dict[str, tuple[str, ...]]:
+def _find_unseen(dataset: ImageDataset) -> dict[str, tuple[str, ...]]:
     """Return the labels that are somewhere in the data set but nowhere in a split, for each of several splits."""
     if len(dataset.splits) < 2:
         return {}

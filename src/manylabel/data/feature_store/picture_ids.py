@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from manylabel.data.sources import JoinedSource, LazyBytes, PictureSource
+from manylabel.data.sources import ImageSource, JoinedSource, LazyBytes
 
 __all__ = ["picture_ids"]
 
 
-def picture_ids(source: PictureSource) -> NDArray[np.uint64]:
+def picture_ids(source: ImageSource) -> NDArray[np.uint64]:
     """Return a number for each picture, which changes when the picture does.
 
     A file is known by its name, size and time of change, so nothing is read; where its folder stands does not matter.
@@ -38,7 +38,7 @@ def picture_ids(source: PictureSource) -> NDArray[np.uint64]:
     return np.frombuffer(digests, dtype="<u8").astype(np.uint64)
 
 
-def _lines(source: PictureSource) -> Iterator[bytes]:
+def _lines(source: ImageSource) -> Iterator[bytes]:
     """Yield what each picture is known by, for each part of a joined source in turn."""
     if isinstance(source, JoinedSource):
         for part in source.parts:
@@ -48,7 +48,7 @@ def _lines(source: PictureSource) -> Iterator[bytes]:
         yield f"{source.name(index)}\n{_content(source, index)}".encode(errors="surrogateescape")
 
 
-def _content(source: PictureSource, index: int) -> str:
+def _content(source: ImageSource, index: int) -> str:
     if isinstance(source, LazyBytes) and source.identity is not None:
         return f"{source.identity} {index if source.positions is None else source.positions[index]}"
     try:

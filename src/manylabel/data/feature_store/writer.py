@@ -20,7 +20,7 @@ from manylabel.data.feature_store.lock import WriterLock
 from manylabel.data.feature_store.store import StoreFiles
 from manylabel.errors import CacheError
 from manylabel.storage import write_text
-from manylabel.types import BadPicture
+from manylabel.types import BadImage
 
 __all__ = ["StoreWriter", "check_room"]
 
@@ -85,7 +85,7 @@ class StoreWriter:
             self._close()
 
     def append(
-        self, features: Sequence[NDArray[np.float16]], *, ids: NDArray[np.uint64], bad: Sequence[BadPicture] = ()
+        self, features: Sequence[NDArray[np.float16]], *, ids: NDArray[np.uint64], bad: Sequence[BadImage] = ()
     ) -> None:
         """Add the features of some pictures.
 

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from manylabel.data.dataset import PictureDataset
+from manylabel.data.dataset import ImageDataset
 from manylabel.data.layout import are_on_disk, existing, picture_folder
 from manylabel.data.nus_wide.files import NusWideFiles
 from manylabel.data.sources import Files
@@ -48,7 +48,7 @@ def nus_wide(
     images: str | Path | None = None,
     empty: Literal["drop", "keep"] = "keep",
     downloaded_only: bool = False,
-) -> PictureDataset:
+) -> ImageDataset:
     """Read NUS-WIDE from its official files.
 
     ``Groundtruth/AllLabels`` is read where it is there, else ``Groundtruth/TrainTestLabels``. A value other than 0 and
@@ -82,7 +82,7 @@ def nus_wide(
     parts = [WHOLE] if files.has(WHOLE.concept.format(files.concepts[0])) else HALVES
     names = pl.concat([files.pictures(part.pictures) for part in parts])
     root = path / "Flickr" if images is None else picture_folder(images, beside=path)
-    dataset = PictureDataset(
+    dataset = ImageDataset(
         Files(root, names),
         Targets.stack([_read_part(files, part, labels) for part in parts]),
         LabelSpace(_label_names(files, labels)),

@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
-from manylabel.data.dataset import PictureDataset
+from manylabel.data.dataset import ImageDataset
 from manylabel.data.label_list import read_label_list
 from manylabel.data.layout import are_on_disk, existing, picture_folder
 from manylabel.data.open_images.image_level_labels import ImageLevelLabels, label_names_in, read_image_level_labels
@@ -39,7 +39,7 @@ def open_images(
     annotations: Literal["human", "machine"] = "human",
     min_confidence: float | None = None,
     downloaded_only: bool = False,
-) -> PictureDataset:
+) -> ImageDataset:
     """Read the image-level labels of Open Images.
 
     A label with confidence 1 is present, with 0 verified absent, and every label without a row is unknown. Where two
@@ -96,7 +96,7 @@ def open_images(
         )
     sizes = [len(part.names) for part in parts.values()]
     members = np.split(np.arange(len(names)), np.cumsum(sizes)[:-1])
-    dataset = PictureDataset(
+    dataset = ImageDataset(
         Files(root, names),
         _targets(list(parts.values()), num_labels=len(space)),
         space,

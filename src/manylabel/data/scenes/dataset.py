@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from manylabel.data.dataset import PictureDataset
+from manylabel.data.dataset import ImageDataset
 from manylabel.data.scenes.catalogue import KINDS
 from manylabel.data.scenes.compositions import COMPOSITIONS, composed_areas, encode_composition
 from manylabel.data.scenes.layout import arrange
@@ -38,7 +38,7 @@ def scenes(
     unknown: float = 0.0,
     min_visible: float = 0.3,
     labels: LabelSet = "things",
-) -> PictureDataset:
+) -> ImageDataset:
     """Draw pictures of everyday things, several in each, with labels that are right by construction.
 
     There are 24 labels of things; or 256 compositions of a colour, a texture and a shape ("red striped star"), with
@@ -87,7 +87,7 @@ def scenes(
         identity=f"scenes of manylabel {version('manylabel')}, seed={seed}, size={size}"
         + (f", labels={labels}" if labels != "things" else ""),
     )
-    dataset = PictureDataset(
+    dataset = ImageDataset(
         pictures=pictures,
         targets=Targets(csr_array(areas > 0), unknown=csr_array(blank) if unknown else None),
         labels=LabelSpace(names),

@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from manylabel.data.dataset import PictureDataset
+from manylabel.data.dataset import ImageDataset
 from manylabel.data.label_list import read_label_list
 from manylabel.data.layout import picture_folder
 from manylabel.data.sources import Files
@@ -31,7 +31,7 @@ def table(
     split_column: str | None = None,
     separator: str | None = None,
     labels: Sequence[str] | str | Path | None = None,
-) -> PictureDataset:
+) -> ImageDataset:
     r"""Read pictures and labels from a table.
 
     The labels are either tags joined in one column (a picture lacks every tag that is not listed), or one column for
@@ -83,7 +83,7 @@ def table(
         separator=separator,
         labels=None if labels is None else read_label_list(labels, folder=path.parent),
     )
-    dataset = PictureDataset(
+    dataset = ImageDataset(
         Files(path.parent if images is None else picture_folder(images, beside=path.parent), names[first_rows]),
         targets,
         space,

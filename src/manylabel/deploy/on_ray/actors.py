@@ -10,7 +10,7 @@ from manylabel.deploy.choosing import TagChoice
 from manylabel.deploy.decoding import DecodingPool
 from manylabel.deploy.listing import is_address
 from manylabel.deploy.on_ray.placed_model import PlacedModel
-from manylabel.deploy.predictor import TaggedPicture
+from manylabel.deploy.predictor import TaggedImage
 from manylabel.types import Tag
 
 if TYPE_CHECKING:  # it comes with the extra
@@ -65,11 +65,11 @@ def split_names(joined: bytes) -> list[str]:
     return [os.fsdecode(name) for name in joined.split(b"\0")]
 
 
-def pictures_to_table(pictures: Sequence[TaggedPicture]) -> pyarrow.Table:
+def pictures_to_table(pictures: Sequence[TaggedImage]) -> pyarrow.Table:
     """Return tagged pictures as rows.
 
     Examples:
-        >>> pictures = [TaggedPicture("a.jpg", (Tag("cat", 0.9),)), TaggedPicture("b.jpg", error="it is empty")]
+        >>> pictures = [TaggedImage("a.jpg", (Tag("cat", 0.9),)), TaggedImage("b.jpg", error="it is empty")]
         >>> table_to_pictures(pictures_to_table(pictures)) == pictures
         True
     """
@@ -85,9 +85,9 @@ def pictures_to_table(pictures: Sequence[TaggedPicture]) -> pyarrow.Table:
     return pyarrow.table(columns, schema=schema)
 
 
-def table_to_pictures(table: pyarrow.Table) -> list[TaggedPicture]:
+def table_to_pictures(table: pyarrow.Table) -> list[TaggedImage]:
     """Return the tagged pictures of a table."""
     return [
-        TaggedPicture(os.fsdecode(row["name"]), tuple(Tag(**tag) for tag in row["tags"]), row["error"])
+        TaggedImage(os.fsdecode(row["name"]), tuple(Tag(**tag) for tag in row["tags"]), row["error"])
         for row in table.to_pylist()
     ]

@@ -17,7 +17,7 @@ from manylabel.deploy.choosing import TagChoice
 from manylabel.deploy.on_ray.actors import TaggingActor, join_names, table_to_pictures
 from manylabel.deploy.on_ray.placed_model import PlacedModel
 from manylabel.deploy.opening import EngineName
-from manylabel.deploy.predictor import TaggedPicture
+from manylabel.deploy.predictor import TaggedImage
 from manylabel.errors import ClusterError, ConfigError
 from manylabel.extras import require
 
@@ -38,7 +38,7 @@ def tag_with_ray(
     batch_size: int = 32,
     replicas: int | None = None,
     address: str | None = None,
-) -> Iterator[list[TaggedPicture]]:
+) -> Iterator[list[TaggedImage]]:
     """Tag pictures on a cluster, or in several processes of this machine, in their order.
 
     The tags are those of `tag_pictures`. Names are listed before the first is tagged, and are all that is held of
@@ -87,7 +87,7 @@ def _tag(
     batch_size: int,
     replicas: int | None,
     address: str | None,
-) -> Iterator[list[TaggedPicture]]:
+) -> Iterator[list[TaggedImage]]:
     """Do it, once all is known to be right."""
     with connected_to_ray(address, advice=ADVICE) as ray, _quiet():
         data = require("ray.data", extra="ray")

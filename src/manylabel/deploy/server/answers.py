@@ -7,10 +7,10 @@ from pydantic import BaseModel, ConfigDict, Field
 __all__ = [
     "ExplainAnswer",
     "ExplanationAnswer",
+    "ImageAnswer",
     "LabelAnswer",
     "LabelsAnswer",
     "LimitsAnswer",
-    "PictureAnswer",
     "PredictAnswer",
     "Problem",
     "StatusAnswer",
@@ -31,7 +31,7 @@ class TagAnswer(BaseModel):
     score: float = Field(ge=0, le=1, description="A probability.", examples=[0.98])
 
 
-class PictureAnswer(BaseModel):
+class ImageAnswer(BaseModel):
     """The tags of one picture, or why it could not be read."""
 
     name: str = Field(description="The name that was sent.", examples=["photo.jpg"])
@@ -43,7 +43,7 @@ class PredictAnswer(BaseModel):
     """What is in some pictures."""
 
     model: str = Field(examples=["builtin:coco80"])
-    pictures: list[PictureAnswer] = Field(description="In the order in which they were sent.")
+    pictures: list[ImageAnswer] = Field(description="In the order in which they were sent.")
 
 
 class ExplanationAnswer(TagAnswer):

@@ -8,7 +8,7 @@ from pydantic import BaseModel
 
 from manylabel.deploy.server.questions import (
     MOST_PICTURES,
-    EncodedPicture,
+    EncodedImage,
     ExplainOptions,
     ExplainQuestion,
     PredictOptions,
@@ -25,7 +25,7 @@ def predict_body() -> dict[str, Any]:
         >>> sorted(predict_body()["requestBody"]["content"])
         ['application/json', 'multipart/form-data']
     """
-    picture = EncodedPicture.model_json_schema()["properties"]["data"]["examples"][0]
+    picture = EncodedImage.model_json_schema()["properties"]["data"]["examples"][0]
     examples = {
         "one": {"summary": "One picture", "value": {"pictures": [{"name": "dot.png", "data": picture}]}},
         "several": {
@@ -48,7 +48,7 @@ def explain_body() -> dict[str, Any]:
         >>> explain_body()["requestBody"]["content"]["multipart/form-data"]["schema"]["required"]
         ['picture']
     """
-    picture = EncodedPicture.model_json_schema()["properties"]["data"]["examples"][0]
+    picture = EncodedImage.model_json_schema()["properties"]["data"]["examples"][0]
     examples = {"found": {"summary": "Labels that are found", "value": {"picture": {"name": "a.png", "data": picture}}}}
     return _body(ExplainQuestion, examples, _form(ExplainOptions, "picture", _file()))
 
@@ -81,7 +81,7 @@ def _inlined(question: type[BaseModel]) -> dict[str, Any]:
     """Return a model's schema with the picture inside it: references would point outside of the document."""
     schema = question.model_json_schema()
     schema.pop("$defs")
-    picture = EncodedPicture.model_json_schema()
+    picture = EncodedImage.model_json_schema()
     fields = schema["properties"]
     if "pictures" in fields:
         fields["pictures"]["items"] = picture

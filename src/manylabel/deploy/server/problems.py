@@ -9,7 +9,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 
 from manylabel.deploy.server.answers import Problem
-from manylabel.errors import LabelError, PictureError
+from manylabel.errors import ImageError, LabelError
 
 __all__ = ["ProblemError", "handle_problems", "problem_response"]
 
@@ -65,7 +65,7 @@ def handle_problems(app: FastAPI) -> None:
     def on_problem(_: Request, error: Exception) -> JSONResponse:
         return problem_response(_as_problem(error))
 
-    for kind in (ProblemError, HTTPException, LabelError, PictureError, ClientDisconnect, Exception):
+    for kind in (ProblemError, HTTPException, LabelError, ImageError, ClientDisconnect, Exception):
         app.add_exception_handler(kind, on_problem)
 
 
@@ -80,7 +80,7 @@ def _as_problem(error: Exception) -> ProblemError:
             )
         case LabelError():
             return ProblemError(422, "unknown_label", str(error))
-        case PictureError():
+        case ImageError():
             return ProblemError(422, "unreadable_picture", str(error))
         case ClientDisconnect():
             return ProblemError(400, "cut_off", "the connection ended before the request did")

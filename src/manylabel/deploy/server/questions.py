@@ -14,7 +14,7 @@ __all__ = [
     "MOST_LABELS",
     "MOST_LETTERS",
     "MOST_PICTURES",
-    "EncodedPicture",
+    "EncodedImage",
     "ExplainOptions",
     "ExplainQuestion",
     "PredictOptions",
@@ -31,11 +31,11 @@ _DOT = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP4z8AAAAMBAQDJ
 Label = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=MOST_LETTERS)]
 
 
-class EncodedPicture(BaseModel):
+class EncodedImage(BaseModel):
     """A picture inside JSON.
 
     Examples:
-        >>> EncodedPicture(data="data:image/png;base64,aGk=").content()
+        >>> EncodedImage(data="data:image/png;base64,aGk=").content()
         b'hi'
     """
 
@@ -100,9 +100,9 @@ class PredictOptions(BaseModel):
 class PredictQuestion(PredictOptions):
     """Pictures to tag."""
 
-    pictures: list[EncodedPicture] = Field(min_length=1, max_length=MOST_PICTURES)
+    pictures: list[EncodedImage] = Field(min_length=1, max_length=MOST_PICTURES)
 
-    def sent(self) -> list[EncodedPicture]:
+    def sent(self) -> list[EncodedImage]:
         """Return the pictures."""
         return self.pictures
 
@@ -123,8 +123,8 @@ class ExplainOptions(BaseModel):
 class ExplainQuestion(ExplainOptions):
     """A picture to explain."""
 
-    picture: EncodedPicture
+    picture: EncodedImage
 
-    def sent(self) -> list[EncodedPicture]:
+    def sent(self) -> list[EncodedImage]:
         """Return the picture, in a list."""
         return [self.picture]

@@ -21,7 +21,7 @@ from manylabel.deploy.server.questions import (
     PredictQuestion,
 )
 
-__all__ = ["Asked", "SentPicture", "read_explain", "read_predict"]
+__all__ = ["Asked", "SentImage", "read_explain", "read_predict"]
 
 _MOST_FIELD = 10_000  # bytes of a field that is no file
 _MOST_FIELDS = MOST_LABELS + 10
@@ -32,7 +32,7 @@ Options = TypeVar("Options", PredictOptions, ExplainOptions)
 
 
 @dataclass(frozen=True)
-class SentPicture:
+class SentImage:
     """A picture as it came: what it is called, and its file."""
 
     name: str
@@ -43,7 +43,7 @@ class SentPicture:
 class Asked(Generic[Options]):
     """What a request asks: pictures, and what is wanted of them."""
 
-    pictures: list[SentPicture]
+    pictures: list[SentImage]
     options: Options
 
 
@@ -106,7 +106,7 @@ def _from_json(
 ) -> Asked[Options]:
     asked = question.model_validate_json(body, strict=True)
     wanted = options.model_validate(asked.model_dump(include=set(options.model_fields)))
-    return Asked([SentPicture(each.name, each.content()) for each in asked.sent()], wanted)
+    return Asked([SentImage(each.name, each.content()) for each in asked.sent()], wanted)
 
 
 async def _from_form(form: FormData, options: type[Options], field: str) -> Asked[Options]:
@@ -124,7 +124,7 @@ async def _from_form(form: FormData, options: type[Options], field: str) -> Aske
         else:
             given[_clean(name)] = _clean(value)
     pictures = [
-        SentPicture(_clean(file.filename or "picture")[:_MOST_NAME], await file.read())
+        SentImage(_clean(file.filename or "picture")[:_MOST_NAME], await file.read())
         for file in files
         if isinstance(file, UploadFile)
     ]

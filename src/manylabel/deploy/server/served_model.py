@@ -99,7 +99,7 @@ class ServedModel:
         """Decode and resize a picture to bytes ``[H, W, 3]``.
 
         Raises:
-            PictureError: It cannot be read, or has too many pixels.
+            ImageError: It cannot be read, or has too many pixels.
         """
         refuse_large(content, name=name, max_pixels=self.max_pixels)
         return self.predictor.prepare(content, name=name)
@@ -152,7 +152,7 @@ class ServedModel:
 
         Raises:
             LabelError: There is no such label.
-            PictureError: The picture cannot be read.
+            ImageError: The picture cannot be read.
         """
         from manylabel.explain import explain
 

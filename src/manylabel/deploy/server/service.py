@@ -15,17 +15,17 @@ from numpy.typing import NDArray
 from manylabel.deploy.decoding import default_workers
 from manylabel.deploy.inference_spec import InferenceSpec
 from manylabel.deploy.preparing import Pixels
-from manylabel.deploy.server.answers import ExplainAnswer, PictureAnswer, PredictAnswer
+from manylabel.deploy.server.answers import ExplainAnswer, ImageAnswer, PredictAnswer
 from manylabel.deploy.server.batcher import Batcher
 from manylabel.deploy.server.metrics import ServerMetrics
 from manylabel.deploy.server.places import Places
 from manylabel.deploy.server.problems import ProblemError
 from manylabel.deploy.server.questions import ExplainOptions, PredictOptions
-from manylabel.deploy.server.reading import Asked, SentPicture
+from manylabel.deploy.server.reading import Asked, SentImage
 from manylabel.deploy.server.served_model import ServedModel
 from manylabel.deploy.server.settings import ServerSettings
 from manylabel.deploy.server.wording import explanation_answer, tag_answers
-from manylabel.errors import PictureError
+from manylabel.errors import ImageError
 
 __all__ = ["Service"]
 
@@ -91,7 +91,7 @@ class Service:
         with self.places.reserve(len(asked.pictures)):
             async with self._in_time():
                 read = await asyncio.gather(*map(self._decode, asked.pictures))
-                pixels = [each for each in read if not isinstance(each, PictureError)]
+                pixels = [each for each in read if not isinstance(each, ImageError)]
                 self._refuse_unless_any(read)
                 if columns is None and labels is not None:
                     scores, spec = await self._in_torch(partial(self.model.ask, pixels, labels))
@@ -99,9 +99,9 @@ class Service:
                     scores, spec = await self._score(pixels, columns or [])
         tags = iter(asked.options.choice().pick(scores, spec))
         answers = [
-            PictureAnswer(name=picture.name, tags=[], error=found.reason)
-            if isinstance(found, PictureError)
-            else PictureAnswer(name=picture.name, tags=tag_answers(next(tags), spec.labels))
+            ImageAnswer(name=picture.name, tags=[], error=found.reason)
+            if isinstance(found, ImageError)
+            else ImageAnswer(name=picture.name, tags=tag_answers(next(tags), spec.labels))
             for picture, found in zip(asked.pictures, read, strict=True)
         ]
         return PredictAnswer(model=self.model.name, pictures=answers)
@@ -112,7 +112,7 @@ class Service:
         Raises:
             ProblemError: The model cannot be explained, too much waits, or it took too long.
             LabelError: A label is asked for that the model cannot know.
-            PictureError: The picture cannot be read.
+            ImageError: The picture cannot be read.
         """
         if not self.model.explains:
             words = "an exported file cannot be explained; serve the model's folder instead"
@@ -131,11 +131,11 @@ class Service:
                 )
         return ExplainAnswer(model=self.model.name, name=picture.name, explanations=found)
 
-    async def _decode(self, picture: SentPicture) -> Pixels | PictureError:
+    async def _decode(self, picture: SentImage) -> Pixels | ImageError:
         prepare = partial(self.model.prepare, picture.content, name=picture.name)
         try:
             pixels = await asyncio.get_running_loop().run_in_executor(self.decoders, prepare)
-        except PictureError as error:
+        except ImageError as error:
             self.metrics.pictures.labels("unreadable").inc()
             return error
         self.metrics.pictures.labels("read").inc()
@@ -157,9 +157,9 @@ class Service:
             words = f"no answer within {self.settings.seconds:g} s; send fewer or smaller pictures, or try again later"
             raise ProblemError(429, "busy", words, headers={"Retry-After": "10"}) from None
 
-    def _refuse_unless_any(self, read: list[Pixels | PictureError]) -> None:
+    def _refuse_unless_any(self, read: list[Pixels | ImageError]) -> None:
         """Raise when no picture could be read."""
-        bad = [each for each in read if isinstance(each, PictureError)]
+        bad = [each for each in read if isinstance(each, ImageError)]
         if len(bad) == len(read):
             more = f"; and {len(bad) - _MOST_NAMED} more" if len(bad) > _MOST_NAMED else ""
             raise ProblemError(422, "unreadable_picture", "; ".join(map(str, bad[:_MOST_NAMED])) + more)

@@ -2,10 +2,10 @@
 
 from manylabel.evaluation.pages.comparison import compare_page
 from manylabel.evaluation.pages.evaluation import (
-    DrawPicture,
+    DrawImage,
     evaluation_details,
     evaluation_headline,
     evaluation_page,
 )
 
-__all__ = ["DrawPicture", "compare_page", "evaluation_details", "evaluation_headline", "evaluation_page"]
+__all__ = ["DrawImage", "compare_page", "evaluation_details", "evaluation_headline", "evaluation_page"]

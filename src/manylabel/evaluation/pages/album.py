@@ -1,7 +1,7 @@
 """Thumbnails of a data set's pictures."""
 
-from manylabel.data import PictureDataset, decode
-from manylabel.errors import PictureError
+from manylabel.data import ImageDataset, decode
+from manylabel.errors import ImageError
 from manylabel.page import Picture
 
 __all__ = ["thumbnail"]
@@ -9,7 +9,7 @@ __all__ = ["thumbnail"]
 _HEIGHT = 112
 
 
-def thumbnail(dataset: PictureDataset, index: int, caption: str) -> Picture:
+def thumbnail(dataset: ImageDataset, index: int, caption: str) -> Picture:
     """Return a thumbnail of one picture; only its caption where it cannot be read any more.
 
     Args:
@@ -24,5 +24,5 @@ def thumbnail(dataset: PictureDataset, index: int, caption: str) -> Picture:
     """
     try:
         return Picture.of(decode(dataset.pictures[index], at_least=(_HEIGHT, _HEIGHT)), caption, height=_HEIGHT)
-    except (PictureError, OSError):
+    except (ImageError, OSError):
         return Picture(b"", caption)

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from manylabel.data import PictureDataset
-from manylabel.evaluation.compare import Comparison, PictureChange
+from manylabel.data import ImageDataset
+from manylabel.evaluation.compare import Comparison, ImageChange
 from manylabel.evaluation.measures import MEASURES
 from manylabel.evaluation.pages.album import thumbnail
 from manylabel.evaluation.pages.plots import draw_changes
@@ -28,7 +28,7 @@ from manylabel.page import (
 __all__ = ["compare_page"]
 
 
-def compare_page(comparison: Comparison, dataset: PictureDataset) -> Page:
+def compare_page(comparison: Comparison, dataset: ImageDataset) -> Page:
     """Show a comparison as a page.
 
     Args:
@@ -37,11 +37,11 @@ def compare_page(comparison: Comparison, dataset: PictureDataset) -> Page:
 
     Examples:
         >>> from manylabel.data import scenes
-        >>> from manylabel.evaluation import ScoredPictures, compare
+        >>> from manylabel.evaluation import ScoredImages, compare
         >>> dataset = scenes(8)
         >>> targets, _ = dataset.targets.dense()
-        >>> good = ScoredPictures.from_arrays(0.8 * targets + 0.1, targets, labels=dataset.labels, model="good")
-        >>> bad = ScoredPictures.from_arrays(0.8 - 0.6 * targets, targets, labels=dataset.labels, model="bad")
+        >>> good = ScoredImages.from_arrays(0.8 * targets + 0.1, targets, labels=dataset.labels, model="good")
+        >>> bad = ScoredImages.from_arrays(0.8 - 0.6 * targets, targets, labels=dataset.labels, model="bad")
         >>> compare_page(compare(bad, good, draws=50), dataset).title
         'good against bad'
     """
@@ -141,7 +141,7 @@ def _labels(comparison: Comparison) -> Iterator[Part]:
     yield Table(columns, rows, caption="Average precision of every label, what lost most first.")
 
 
-def _pictures(comparison: Comparison, dataset: PictureDataset) -> Iterator[Part]:
+def _pictures(comparison: Comparison, dataset: ImageDataset) -> Iterator[Part]:
     yield Heading("Pictures")
     yield Text("Below each, what is there, and how far the scores are from it (cross-entropy), first and second model.")
     if comparison.better:
@@ -150,7 +150,7 @@ def _pictures(comparison: Comparison, dataset: PictureDataset) -> Iterator[Part]
         yield Pictures(_thumbnails(comparison.worse, dataset), title=f"Better understood by {comparison.first}")
 
 
-def _thumbnails(changes: Sequence[PictureChange], dataset: PictureDataset) -> list[Picture]:
+def _thumbnails(changes: Sequence[ImageChange], dataset: ImageDataset) -> list[Picture]:
     present = dataset.targets.present
     pictures = []
     for change in changes:

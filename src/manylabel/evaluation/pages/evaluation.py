@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 
-from manylabel.data import PictureDataset
+from manylabel.data import ImageDataset
 from manylabel.evaluation.evaluate import Evaluation
 from manylabel.evaluation.groups import SIZE_LIMITS
 from manylabel.evaluation.label_results import LabelResult
@@ -10,7 +10,7 @@ from manylabel.evaluation.measures import MEASURES
 from manylabel.evaluation.pages.album import thumbnail
 from manylabel.evaluation.pages.plots import draw_calibration, draw_curves, draw_groups, draw_labels
 from manylabel.evaluation.pages.words import describe_tags, interval, number, plural, shown, some, with_interval
-from manylabel.evaluation.picture_results import PictureResult
+from manylabel.evaluation.picture_results import ImageResult
 from manylabel.page import (
     Cell,
     Columns,
@@ -28,9 +28,9 @@ from manylabel.page import (
     Tiles,
 )
 
-__all__ = ["DrawPicture", "evaluation_details", "evaluation_headline", "evaluation_page"]
+__all__ = ["DrawImage", "evaluation_details", "evaluation_headline", "evaluation_page"]
 
-DrawPicture = Callable[[PictureResult, str], Picture]
+DrawImage = Callable[[ImageResult, str], Picture]
 """Makes the thumbnail of a picture that a model understood well or badly, over the caption given."""
 
 _FEW_POSITIVES = 20  # with fewer, the average precision of a label is mostly luck
@@ -39,7 +39,7 @@ _DECISIONS = ("CP", "CR", "CF1", "OP", "OR", "OF1")
 _KEY_FIGURES = ("top_1", "mAP", "CF1", "OF1", "one_error", "calibration_error")
 
 
-def evaluation_page(evaluation: Evaluation, dataset: PictureDataset) -> Page:
+def evaluation_page(evaluation: Evaluation, dataset: ImageDataset) -> Page:
     """Show an evaluation as a page.
 
     Args:
@@ -48,10 +48,10 @@ def evaluation_page(evaluation: Evaluation, dataset: PictureDataset) -> Page:
 
     Examples:
         >>> from manylabel.data import scenes
-        >>> from manylabel.evaluation import ScoredPictures, evaluate
+        >>> from manylabel.evaluation import ScoredImages, evaluate
         >>> dataset = scenes(8)
         >>> targets, _ = dataset.targets.dense()
-        >>> scored = ScoredPictures.from_arrays(0.8 * targets + 0.1, targets, labels=dataset.labels)
+        >>> scored = ScoredImages.from_arrays(0.8 * targets + 0.1, targets, labels=dataset.labels)
         >>> evaluation_page(evaluate(scored, draws=50), dataset).title
         'Evaluation of model'
     """
@@ -65,17 +65,15 @@ def evaluation_headline(evaluation: Evaluation) -> list[Part]:
     """Return what a reader should see first: key figures, and what to know before trusting them.
 
     Examples:
-        >>> from manylabel.evaluation import ScoredPictures, evaluate
-        >>> scored = ScoredPictures.from_arrays([[0.9, 0.2]], [[1, 0]], labels=["cat", "dog"])
+        >>> from manylabel.evaluation import ScoredImages, evaluate
+        >>> scored = ScoredImages.from_arrays([[0.9, 0.2]], [[1, 0]], labels=["cat", "dog"])
         >>> type(evaluation_headline(evaluate(scored, draws=0))[0]).__name__
         'Tiles'
     """
     return [_key_figures(evaluation), *_notes(evaluation)]
 
 
-def evaluation_details(
-    evaluation: Evaluation, dataset: PictureDataset, *, draw: DrawPicture | None = None
-) -> list[Part]:
+def evaluation_details(evaluation: Evaluation, dataset: ImageDataset, *, draw: DrawImage | None = None) -> list[Part]:
     """Return the rest: all measures, labels, confusions, hard cases and pictures.
 
     Args:
@@ -85,10 +83,10 @@ def evaluation_details(
 
     Examples:
         >>> from manylabel.data import scenes
-        >>> from manylabel.evaluation import ScoredPictures, evaluate
+        >>> from manylabel.evaluation import ScoredImages, evaluate
         >>> dataset = scenes(4)
         >>> targets, _ = dataset.targets.dense()
-        >>> scored = ScoredPictures.from_arrays(0.8 * targets + 0.1, targets, labels=dataset.labels)
+        >>> scored = ScoredImages.from_arrays(0.8 * targets + 0.1, targets, labels=dataset.labels)
         >>> evaluation_details(evaluate(scored, draws=0), dataset)[0]
         Heading(text='All measures', level=2)
     """
@@ -191,7 +189,7 @@ def _row(label: LabelResult) -> list[Cell]:
     return [label.display_name, label.positives, Share(label.value), interval(label.average_precision), *decisions]
 
 
-def _confusions(evaluation: Evaluation, dataset: PictureDataset) -> Iterator[Part]:
+def _confusions(evaluation: Evaluation, dataset: ImageDataset) -> Iterator[Part]:
     yield Heading("Confusions that matter")
     if not evaluation.confusions:
         yield Text("In no two pictures was the same label missed while the same other one was invented.")
@@ -254,7 +252,7 @@ def _size_table(evaluation: Evaluation) -> Table:
     return Table(["size", "picture x label", "recall", "mAP"], rows, caption=caption)
 
 
-def _pictures(evaluation: Evaluation, dataset: PictureDataset, draw: DrawPicture) -> Iterator[Part]:
+def _pictures(evaluation: Evaluation, dataset: ImageDataset, draw: DrawImage) -> Iterator[Part]:
     yield Heading("Pictures")
     for results, title in (
         (evaluation.worst, "Understood worst: scores furthest from the truth"),
@@ -263,7 +261,7 @@ def _pictures(evaluation: Evaluation, dataset: PictureDataset, draw: DrawPicture
         yield Pictures([draw(result, _caption(result, dataset)) for result in results], title=title)
 
 
-def _caption(result: PictureResult, dataset: PictureDataset) -> str:
+def _caption(result: ImageResult, dataset: ImageDataset) -> str:
     parts = {"found": result.found, "missed": result.missed, "invented": result.invented}
     words = [f"{what} {describe_tags(tags, dataset.labels)}" for what, tags in parts.items() if tags]
     return f"{result.name}: {'; '.join(words) or 'nothing there, nothing predicted'}"

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from manylabel.evaluation.scores import ScoredPictures
+from manylabel.evaluation.scores import ScoredImages
 from manylabel.metrics import top_labels
 from manylabel.metrics.inputs import Judged
 from manylabel.metrics.ranking import coverage_depths, ranking_losses
@@ -76,11 +76,11 @@ def overall_ratios(predicted: Tensor, judged: Judged, *, suffix: str = "") -> di
     }
 
 
-def picture_ratios(scored: ScoredPictures) -> dict[str, Ratio]:
+def picture_ratios(scored: ScoredImages) -> dict[str, Ratio]:
     """Return every measure of `manylabel.evaluation.measures` that is a ratio of sums over pictures.
 
     Examples:
-        >>> scored = ScoredPictures.from_arrays([[0.9, 0.6], [0.8, 0.1]], [[1, 0], [1, 1]], labels=["cat", "dog"])
+        >>> scored = ScoredImages.from_arrays([[0.9, 0.6], [0.8, 0.1]], [[1, 0], [1, 1]], labels=["cat", "dog"])
         >>> ratios = picture_ratios(scored)
         >>> ratios["OR"].value, ratios["subset_accuracy"].value
         (0.6666666666666666, 0.0)

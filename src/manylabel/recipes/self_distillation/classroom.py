@@ -14,7 +14,7 @@ from lightning import Callback
 from torch import nn
 
 from manylabel.classifier import Classifier
-from manylabel.data import Files, PictureDataset
+from manylabel.data import Files, ImageDataset
 from manylabel.errors import ManyLabelError, RunInterruptedError
 from manylabel.recipes.building import build_loss, build_teacher
 from manylabel.recipes.loading import CachedSets, feature_loaders, picture_loaders
@@ -179,5 +179,5 @@ def _select(cached: CachedFeatures, lesson: Lesson) -> CachedFeatures:
 
 
 def _without_pictures(cached: CachedFeatures) -> CachedFeatures:
-    labels: PictureDataset = replace(cached.dataset, pictures=Files("", [""] * len(cached)), areas=None, splits={})
+    labels: ImageDataset = replace(cached.dataset, pictures=Files("", [""] * len(cached)), areas=None, splits={})
     return replace(cached, dataset=labels, bad=())

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from manylabel.data import PictureDataset
+from manylabel.data import ImageDataset
 from manylabel.labelgraph import LabelGraph, Partition, PartitionKind, draw_graph, partition_labels
 from manylabel.page import write_drawing
 from manylabel.storage import write_text
@@ -60,7 +60,7 @@ class Lesson:
     number: int
 
 
-def divide(train: PictureDataset, *, partition: str, k: int, tau: float, seed: int) -> list[Side]:
+def divide(train: ImageDataset, *, partition: str, k: int, tau: float, seed: int) -> list[Side]:
     """Divide the labels of pictures.
 
     Args:
@@ -82,7 +82,7 @@ def divide(train: PictureDataset, *, partition: str, k: int, tau: float, seed: i
     return _divide(graph, partition=partition, k=k, seed=seed)
 
 
-def read_or_divide(folder: Path, train: PictureDataset, *, partition: str, k: int, tau: float, seed: int) -> list[Side]:
+def read_or_divide(folder: Path, train: ImageDataset, *, partition: str, k: int, tau: float, seed: int) -> list[Side]:
     """Divide the labels and leave partitions.json and a drawing in a folder, or read what an earlier run left there.
 
     Args:

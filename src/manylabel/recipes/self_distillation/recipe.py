@@ -16,7 +16,7 @@ from pathlib import Path
 from torch import nn
 
 from manylabel.classifier import Classifier
-from manylabel.data import PictureDataset, PictureLoader, eval_transform
+from manylabel.data import ImageDataset, ImageLoader, eval_transform
 from manylabel.errors import ConfigError
 from manylabel.recipes.building import build_classifier, build_loss, is_single_label, name_head
 from manylabel.recipes.loading import CachedSets, cache_sets, num_workers
@@ -125,7 +125,7 @@ def _train_baseline(
 
 
 def _make_guide(
-    classroom: Classroom, lessons: Sequence[Lesson], model: Classifier, train: PictureDataset, run: RunFolder
+    classroom: Classroom, lessons: Sequence[Lesson], model: Classifier, train: ImageDataset, run: RunFolder
 ) -> Distillation:
     """Ask the teachers, now or while the student learns."""
     settings = classroom.settings
@@ -174,7 +174,7 @@ def _all_pictures(classroom: Classroom, model: Classifier) -> Callable[[], Itera
             yield from FeatureLoader(cached.train, batch_size=ASKED_AT_ONCE, view=view)
 
     def of_pictures(pictures: TrainAndVal) -> Iterator[Batch]:
-        yield from PictureLoader(
+        yield from ImageLoader(
             pictures.train,
             transform=eval_transform(model.input_spec),
             batch_size=settings.batch_size,

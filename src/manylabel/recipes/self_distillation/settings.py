@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from manylabel.data import PictureDataset
+from manylabel.data import ImageDataset
 from manylabel.errors import ConfigError
 from manylabel.recipes.self_distillation.lessons import Lesson, count_pictures, divide, plan_lessons
 from manylabel.recipes.settings import RecipeSettings
@@ -158,7 +158,7 @@ class SelfDistillation(RecipeSettings):
         """Whether teachers are asked once."""
         return self.logits == "cached" or (self.logits == "auto" and self.has_fixed_views)
 
-    def budget(self, train: PictureDataset, lessons: Sequence[Lesson]) -> float:
+    def budget(self, train: ImageDataset, lessons: Sequence[Lesson]) -> float:
         """Return how many epochs' worth of pictures all teachers and the student see.
 
         Args:
@@ -175,7 +175,7 @@ class SelfDistillation(RecipeSettings):
         seen = sum(count_pictures(train.targets, train.labels, each, which=self.teacher_pictures) for each in lessons)
         return self.epochs + (self.teacher_epochs or self.epochs) * seen / len(train)
 
-    def total_epochs(self, train: PictureDataset) -> float:
+    def total_epochs(self, train: ImageDataset) -> float:
         """Return how many epochs' worth of pictures all that is trained sees, the baseline included."""
         sides = divide(train, partition=self.partition, k=self.k, tau=self.tau, seed=self.seed)
         budget = self.budget(train, plan_lessons(sides))

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from rich.table import Table
 
-from manylabel.data import PictureDataset
+from manylabel.data import ImageDataset
 from manylabel.recipes.self_distillation.classroom import Classroom
 from manylabel.recipes.self_distillation.lessons import Lesson, count_pictures
 from manylabel.storage import write_text
@@ -102,8 +102,8 @@ def summarise(
     classroom: Classroom,
     lessons: Sequence[Lesson],
     *,
-    train: PictureDataset,
-    val: PictureDataset,
+    train: ImageDataset,
+    val: ImageDataset,
     student: RunFolder,
     baseline: RunFolder | None,
 ) -> Summary:
