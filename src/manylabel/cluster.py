@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from types import ModuleType
 
 from manylabel.errors import ClusterError
-from manylabel.extras import require
+from manylabel.system import require
 
 __all__ = ["connected_to_ray"]
 

@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from manylabel.cores import available_cores
 from manylabel.errors import ConfigError
-from manylabel.extras import require
 from manylabel.storage import replacing
+from manylabel.system import available_cores, require
 
 if TYPE_CHECKING:  # opening a file must not wait for torch
     from torch import Tensor, nn

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from manylabel.backbone.extraction import TimmModel
 from manylabel.errors import ConfigError, ModelFormatError, list_choices
-from manylabel.extras import require
+from manylabel.system import require
 
 __all__ = ["OFFLINE_MODELS", "build_model", "imagenet_classifier", "load_weights", "timm_name"]
 

@@ -9,8 +9,7 @@ import typer
 from rich.console import Console
 
 from manylabel.cli.engines import EngineChoice
-from manylabel.cores import available_cores
-from manylabel.extras import require
+from manylabel.system import available_cores, require
 
 __all__ = ["serve"]
 

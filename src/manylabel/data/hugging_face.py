@@ -15,7 +15,7 @@ from manylabel.data.dataset import ImageDataset
 from manylabel.data.layout import existing
 from manylabel.data.sources import LazyBytes
 from manylabel.errors import DataError, list_choices
-from manylabel.extras import require
+from manylabel.system import require
 from manylabel.targets import Targets, boolean_matrix
 from manylabel.types import LabelSpace
 

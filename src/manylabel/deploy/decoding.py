@@ -17,11 +17,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from manylabel.cores import available_cores
 from manylabel.deploy.listing import is_address
 from manylabel.deploy.preparing import Pixels, to_pixels
 from manylabel.deploy.workers import WorkerDiedError, WorkerProcess
 from manylabel.errors import ConfigError, ImageError
+from manylabel.system import available_cores
 from manylabel.types import InputSpec
 
 __all__ = ["DecodedBatch", "DecodingPool", "decode_batch", "decode_batches", "default_workers"]

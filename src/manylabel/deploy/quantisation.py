@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from manylabel.deploy.engines import OnnxEngine
 from manylabel.deploy.preparing import Pixels
 from manylabel.errors import ConfigError
-from manylabel.extras import require
 from manylabel.storage import refuse_existing, replacing
+from manylabel.system import require
 
 __all__ = ["Quantised", "quantise"]
 

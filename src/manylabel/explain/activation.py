@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from manylabel.errors import ConfigError
-from manylabel.extras import require
 from manylabel.heads import LinearHead, RepresentationMixupHead, ResidualAttentionHead
+from manylabel.system import require
 
 __all__ = ["class_activation", "eigen_maps", "gradient_maps", "head_gradients", "label_weights"]
 

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from torch import nn
 
 from manylabel.classifier import Classifier
-from manylabel.cores import available_cores
 from manylabel.data import ImageLoader, eval_transform, train_transform
 from manylabel.data.feature_store import Pooling
 from manylabel.heads import ConvexCombinationHead, LinearHead, Mixing, RepresentationMixupHead, TextMapHead
 from manylabel.recipes.sets import TrainAndVal
 from manylabel.recipes.settings import RecipeSettings
+from manylabel.system import available_cores
 from manylabel.training.cached_features import CachedFeatures, FeatureLoader
 from manylabel.training.feature_progress import FeatureProgress
 from manylabel.training.features import cache_features, plan_features

@@ -12,7 +12,7 @@ from pathlib import Path
 from torch import Tensor
 
 from manylabel.errors import ConfigError
-from manylabel.extras import require
+from manylabel.system import require
 
 __all__ = ["OFFLINE_ENCODERS", "SentenceEncoder"]
 

@@ -18,12 +18,12 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from manylabel.backbone import Backbone
-from manylabel.cores import available_cores
 from manylabel.data.dataset import ImageDataset
 from manylabel.data.feature_store import FeatureKind, Pooling, StoreWriter
 from manylabel.data.loading import DecodedImages, collate, explained_worker_deaths, most_bad, too_many_bad
 from manylabel.data.sampling import Draw
 from manylabel.errors import ConfigError
+from manylabel.system import available_cores
 from manylabel.training.engine import Engine, ready
 from manylabel.training.feature_progress import Meter
 from manylabel.types import BadImage, Batch

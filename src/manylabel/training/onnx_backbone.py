@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from manylabel.backbone import Backbone, fingerprint_weights
-from manylabel.extras import require
 from manylabel.onnx_files import open_session, write_onnx
+from manylabel.system import require
 
 __all__ = ["OnnxBackbone", "relative_difference"]
 

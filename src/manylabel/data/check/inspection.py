@@ -22,11 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from manylabel.cores import available_cores
 from manylabel.data.check.duplicates import THUMBNAIL_SIDE
 from manylabel.data.sources import ImageSource
 from manylabel.decode import decode, picture_size
 from manylabel.errors import ConfigError, ImageError
+from manylabel.system import available_cores
 from manylabel.types import BadImage
 
 __all__ = ["Inspection", "Progress", "inspect_pictures"]

@@ -13,7 +13,7 @@ from manylabel.cluster import connected_to_ray
 from manylabel.deploy.on_ray.placed_model import PlacedModel
 from manylabel.deploy.opening import EngineName
 from manylabel.errors import ClusterError
-from manylabel.extras import require
+from manylabel.system import require
 
 if TYPE_CHECKING:  # the extra may be missing
     from fastapi import FastAPI

@@ -19,7 +19,7 @@ from manylabel.deploy.on_ray.placed_model import PlacedModel
 from manylabel.deploy.opening import EngineName
 from manylabel.deploy.predictor import TaggedImage
 from manylabel.errors import ClusterError, ConfigError
-from manylabel.extras import require
+from manylabel.system import require
 
 __all__ = ["tag_with_ray"]
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import torch
 
-from manylabel.cores import available_cores
 from manylabel.errors import TrainingError
 from manylabel.recipes.loading import num_workers
 from manylabel.recipes.self_distillation.classroom import Classroom
@@ -16,6 +15,7 @@ from manylabel.recipes.self_distillation.executors.processes import Processes
 from manylabel.recipes.self_distillation.executors.sequential import Sequential
 from manylabel.recipes.self_distillation.lessons import Lesson
 from manylabel.recipes.self_distillation.settings import SelfDistillation
+from manylabel.system import available_cores
 
 __all__ = ["make_executor", "train_teachers"]
 

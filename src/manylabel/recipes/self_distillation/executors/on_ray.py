@@ -9,9 +9,9 @@ from types import ModuleType
 
 from manylabel.cluster import connected_to_ray
 from manylabel.errors import RunInterruptedError
-from manylabel.extras import require
 from manylabel.recipes.self_distillation.classroom import Classroom, attempt
 from manylabel.recipes.self_distillation.lessons import Lesson
+from manylabel.system import require
 from manylabel.training.signals import StopSignals
 
 __all__ = ["OnRay"]

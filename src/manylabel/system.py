@@ -1,19 +1,30 @@
-"""Optional dependencies: imported only where they are used, with an error that names the install line."""
+"""The machine and its installed packages: cores this process may use, and optional dependencies."""
 
+import os
 from importlib import import_module
 from types import ModuleType
 
 from manylabel.errors import MissingExtraError
 
-__all__ = ["require"]
+__all__ = ["available_cores", "require"]
+
+
+def available_cores() -> int:
+    """Return the number of cores that this process may use; containers and batch jobs often allow fewer than exist.
+
+    Examples:
+        >>> available_cores() >= 1
+        True
+    """
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def require(module: str, *, extra: str) -> ModuleType:
     """Import a module of an optional dependency.
 
     Args:
-        module: The module's import name, such as ``"onnxruntime"``.
-        extra: The extra of manylabel that installs it.
+        module: Import name of the module, such as ``"onnxruntime"``.
+        extra: Extra of manylabel that installs it.
 
     Returns:
         The module.
@@ -31,7 +42,7 @@ def require(module: str, *, extra: str) -> ModuleType:
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
-        if error.name is None or module.partition(".")[0] != error.name.partition(".")[0]:
-            raise  # the extra is there, something inside it is broken: do not hide that
         package = module.partition(".")[0]
+        if error.name is None or package != error.name.partition(".")[0]:
+            raise  # the extra is installed, but something inside it is broken: do not hide that
         raise MissingExtraError(f'{package} is not installed; run: pip install "manylabel[{extra}]"') from error
