@@ -24,7 +24,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from manylabel import Classifier
 from manylabel.data import load
-from manylabel.deploy import Predictor, TagChoice, tag_pictures
+from manylabel.inference import Predictor, TagChoice, tag_pictures
 
 Tags = list[frozenset[str]]
 

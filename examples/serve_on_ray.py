@@ -10,7 +10,7 @@ import threading
 import urllib.request
 
 from manylabel.builtin import DEFAULT_MODEL, sample_photos
-from manylabel.deploy.on_ray import serve_with_ray
+from manylabel.inference.on_ray import serve_with_ray
 
 
 def main() -> None:

@@ -4,7 +4,7 @@ import os
 
 import numpy as np
 
-from manylabel.deploy.decoding import DecodedBatch
+from manylabel.inference.decoding import DecodedBatch
 
 
 def decode_batch(names, spec):

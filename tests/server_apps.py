@@ -7,9 +7,9 @@ from contextlib import contextmanager
 import numpy as np
 
 from colour_model import SPEC
-from manylabel.deploy.predictor import Predictor
-from manylabel.deploy.server import ServedModel, ServerSettings, create_app
-from manylabel.deploy.server.running import make_server
+from manylabel.inference.predictor import Predictor
+from manylabel.inference.server import ServedModel, ServerSettings, create_app
+from manylabel.inference.server.running import make_server
 
 
 class SlowEngine:

@@ -17,14 +17,14 @@ from typer.testing import CliRunner
 
 from manylabel import data
 from manylabel.cli.main import app
-from manylabel.deploy.server import ServedModel, create_app
+from manylabel.inference.server import ServedModel, create_app
 from reader_folder import ADDRESS, FENCE, ROOT, commands_of, furnish, text_of
 from server_apps import listening
 
 PAGES = [
     page for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))] if FENCE.search(page.read_text())
 ]
-ON_RAY = ("--executor ray", "tag_with_ray")  # tests/deploy/on_ray/test_docs.py runs them
+ON_RAY = ("--executor ray", "tag_with_ray")  # tests/inference/on_ray/test_docs.py runs them
 SHORTER = {
     "linear_probe": "--epochs 1 --limit 16 --views 1",
     "representation_mixup": "--epochs 1 --limit 16",
@@ -51,7 +51,7 @@ def reader(furnished, tmp_path, monkeypatch):
     shutil.copytree(furnished, folder, symlinks=True, copy_function=os.link)
     monkeypatch.chdir(folder)
     monkeypatch.setenv("MANYLABEL_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("manylabel.deploy.server.run_server", lambda app, **settings: None)
+    monkeypatch.setattr("manylabel.inference.server.run_server", lambda app, **settings: None)
     return folder
 
 

@@ -6,9 +6,9 @@ from manylabel import heads
 from manylabel.classifier import Classifier
 from manylabel.cli.main import app
 from manylabel.data import scenes
-from manylabel.deploy import Predictor
-from manylabel.deploy.quantisation import Quantised
 from manylabel.errors import ConfigError, OutputExistsError
+from manylabel.inference import Predictor
+from manylabel.inference.quantisation import Quantised
 
 
 def run(*arguments):
@@ -43,7 +43,7 @@ def quantised(monkeypatch):
         small.write_bytes(path.read_bytes())
         return Quantised(small, num_bytes=1, size_ratio=1.0, speed_ratio=1.0, difference=0.0)
 
-    monkeypatch.setattr("manylabel.deploy.quantisation.quantise", quantise)
+    monkeypatch.setattr("manylabel.inference.quantisation.quantise", quantise)
     return seen
 
 
@@ -101,7 +101,7 @@ def test_pictures_that_are_cut_short_are_left_out(tmp_path):
 @pytest.mark.parametrize("there", ["model.onnx", "model.int8.onnx"])
 def test_what_is_there_is_refused_before_the_export_begins(tmp_path, monkeypatch, there):
     (tmp_path / there).write_text("mine")
-    monkeypatch.setattr("manylabel.deploy.export.export_onnx", lambda *_, **__: pytest.fail("the export began"))
+    monkeypatch.setattr("manylabel.inference.export.export_onnx", lambda *_, **__: pytest.fail("the export began"))
     with pytest.raises(OutputExistsError, match=there):
         run(make().save(tmp_path / "model"), "--out", tmp_path / "model.onnx", "--data", "scenes:3", "--int8")
     assert (tmp_path / there).read_text() == "mine"

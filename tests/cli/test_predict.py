@@ -109,7 +109,7 @@ def test_a_full_disk_ends_the_run(model, photos, tmp_path, monkeypatch):
     def fail(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("manylabel.deploy.beside.copy_by_tag", fail)
+    monkeypatch.setattr("manylabel.inference.beside.copy_by_tag", fail)
     with pytest.raises(OSError, match="No space left"):
         run(photos, "--model", model, "--copy-to", tmp_path / "sorted")
 

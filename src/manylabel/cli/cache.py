@@ -76,7 +76,7 @@ def rm(
 
 def _exported_models() -> list[Path]:
     """Return the models that predict and serve exported for onnxruntime."""
-    from manylabel.deploy.opening import EXPORTS
+    from manylabel.inference.opening import EXPORTS
 
     return sorted((cache_folder() / EXPORTS).glob("*.onnx*"))
 

@@ -52,7 +52,7 @@ def export(
         refuse_existing(file, overwrite=overwrite)
     from manylabel.classifier import Classifier
     from manylabel.data import load
-    from manylabel.deploy.export import export_onnx, export_torch
+    from manylabel.inference.export import export_onnx, export_torch
 
     dataset = None if data is None else load(data)
     checked = None if dataset is None else [dataset.pictures[index] for index in _readable(dataset, _CHECKED)]
@@ -72,9 +72,9 @@ def _quantise(path: Path, dataset: ImageDataset, count: int, *, overwrite: bool)
     """Write the smaller file and say what it costs, on pictures that it was not calibrated with."""
     import numpy as np
 
-    from manylabel.deploy.measuring import mean_average_precision
-    from manylabel.deploy.predictor import Predictor
-    from manylabel.deploy.quantisation import quantise
+    from manylabel.inference.measuring import mean_average_precision
+    from manylabel.inference.predictor import Predictor
+    from manylabel.inference.quantisation import quantise
 
     before = Predictor.load(path)
     used = _readable(dataset, min(count, max(1, len(dataset) // 2)))

@@ -25,9 +25,9 @@ from manylabel.errors import ConfigError, ManyLabelError
 from manylabel.storage import refuse_existing
 
 if TYPE_CHECKING:  # --help must not wait for these
-    from manylabel.deploy.choosing import TagChoice
-    from manylabel.deploy.outputs import TagWriter
-    from manylabel.deploy.predictor import TaggedImage
+    from manylabel.inference.choosing import TagChoice
+    from manylabel.inference.outputs import TagWriter
+    from manylabel.inference.predictor import TaggedImage
 
 __all__ = ["predict"]
 
@@ -95,9 +95,9 @@ def predict(
     Bad pictures never stop it: they are named at the end, and in FILE. Nor does a folder that cannot be written to.
     After a kill FILE is whole; --resume goes on.
     """
-    from manylabel.deploy.choosing import TagChoice
-    from manylabel.deploy.listing import list_pictures
-    from manylabel.deploy.outputs import DoneImages, open_output
+    from manylabel.inference.choosing import TagChoice
+    from manylabel.inference.listing import list_pictures
+    from manylabel.inference.outputs import DoneImages, open_output
 
     if resume and out is None:
         raise ConfigError("--resume goes on with a file; name it with --out")
@@ -135,8 +135,8 @@ class _Opening:
 
     def here(self, names: Iterator[str], workers: int | None) -> Iterator[list[TaggedImage]]:
         """Tag on this machine."""
-        from manylabel.deploy import Predictor, tag_pictures
-        from manylabel.deploy.decoding import default_workers
+        from manylabel.inference import Predictor, tag_pictures
+        from manylabel.inference.decoding import default_workers
 
         predictor = Predictor.load(self.model, engine=self.engine, labels=self.labels, device=self.device)
         self.choice.limits(predictor.spec)
@@ -145,7 +145,7 @@ class _Opening:
 
     def on_ray(self, names: Iterator[str], address: str | None, replicas: int | None) -> Iterator[list[TaggedImage]]:
         """Tag on Ray."""
-        from manylabel.deploy.on_ray import tag_with_ray
+        from manylabel.inference.on_ray import tag_with_ray
 
         return tag_with_ray(
             names,
@@ -211,13 +211,13 @@ class _Results:
         return "; ".join(failures)
 
     def _copy(self, picture: TaggedImage) -> None:
-        from manylabel.deploy.beside import copy_by_tag
+        from manylabel.inference.beside import copy_by_tag
 
         if self.copy_to is not None:
             copy_by_tag(picture, self.copy_to)
 
     def _write_sidecar(self, picture: TaggedImage) -> None:
-        from manylabel.deploy.beside import write_sidecar
+        from manylabel.inference.beside import write_sidecar
 
         if self.sidecar is not None and not write_sidecar(picture, self.sidecar, overwrite=self.overwrite):
             self.kept += 1
@@ -293,7 +293,7 @@ def _progress(paths: Sequence[str], *, skipped: int) -> Iterator[Callable[[int],
         task = bar.add_task("", total=None)
 
         def count() -> None:
-            from manylabel.deploy.listing import list_pictures
+            from manylabel.inference.listing import list_pictures
 
             with suppress(ManyLabelError, OSError):
                 total = sum(1 for _ in list_pictures(paths, allow_urls=True))

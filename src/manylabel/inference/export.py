@@ -1,0 +1,194 @@
+"""Classifiers as files for other programs: ONNX and torch.export, checked on real pictures before they are written."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from timm.layers.conv2d_same import Conv2dSame
+from torch import Tensor
+
+from manylabel.backbone import Backbone
+from manylabel.builtin import sample_photos
+from manylabel.classifier import Classifier
+from manylabel.errors import ConfigError
+from manylabel.inference.inference_module import InferenceModule, describe
+from manylabel.inference.inference_spec import METADATA_KEY
+from manylabel.inference.preparing import Picture, to_pixels
+from manylabel.onnx_files import open_session, write_onnx
+from manylabel.storage import refuse_existing, replacing
+
+__all__ = ["TOLERANCE", "Export", "export_onnx", "export_torch"]
+
+TOLERANCE = 1e-3
+"""How far the scores of an exported file may be from the model's."""
+
+OTHER_SIZE = 64  # pixels by which a second size differs, on which a file for any size is tried
+
+Run = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Export:
+    """A file that was written.
+
+    Args:
+        path: The file.
+        num_bytes: Its size.
+        difference: The largest difference between its scores and the model's.
+        any_size: Whether pictures may have any height and width; their number is always free.
+        note: Why not, if not.
+    """
+
+    path: Path
+    num_bytes: int
+    difference: float
+    any_size: bool
+    note: str = ""
+
+
+def export_onnx(
+    classifier: Classifier,
+    path: str | Path,
+    *,
+    pictures: Sequence[Picture] | None = None,
+    any_size: bool = True,
+    overwrite: bool = False,
+) -> Export:
+    """Write a classifier as an ONNX file, which `Predictor` runs without torch.
+
+    Its input ``images`` is RGB bytes ``[batch, height, width, 3]``; its outputs are ``scores``, calibrated
+    probabilities, and ``logits``. Labels, resizing and thresholds stand in its metadata.
+
+    Args:
+        classifier: The classifier.
+        path: Where the file goes.
+        pictures: What it is checked on; the sample photos when left out.
+        any_size: Whether to leave height and width free, where the backbone allows.
+        overwrite: Whether a file that is there may be replaced.
+
+    Returns:
+        What was written.
+
+    Raises:
+        ConfigError: The classifier cannot be exported, or the file disagrees with it; then none is written.
+        OutputExistsError: The file is there and `overwrite` is false.
+    """
+
+    def write(target: Path, module: InferenceModule, images: Tensor, axes: Sequence[int]) -> Run:
+        metadata = {METADATA_KEY: describe(classifier).to_json()}
+        name, outputs = classifier.backbone.name, ("scores", "logits")
+        write_onnx(module, images, target, name=name, outputs=outputs, dynamic_axes=axes, metadata=metadata)
+        session = open_session(target)
+        return lambda inputs: torch.from_numpy(session.run(["scores"], {"images": inputs.numpy()})[0])
+
+    return _export(classifier, path, write, pictures=pictures, any_size=any_size, overwrite=overwrite)
+
+
+def export_torch(
+    classifier: Classifier,
+    path: str | Path,
+    *,
+    pictures: Sequence[Picture] | None = None,
+    any_size: bool = True,
+    overwrite: bool = False,
+) -> Export:
+    """Write a classifier as a program of ``torch.export`` (``.pt2``), for torch without this package.
+
+    Input, outputs and arguments are those of `export_onnx`; labels, resizing and thresholds are its extra file
+    ``manylabel``.
+
+    Raises:
+        ConfigError: The classifier cannot be exported, or the file disagrees with it; then none is written.
+        OutputExistsError: The file is there and `overwrite` is false.
+    """
+
+    def write(target: Path, module: InferenceModule, images: Tensor, axes: Sequence[int]) -> Run:
+        shapes = (dict.fromkeys(axes, torch.export.Dim.DYNAMIC),)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # about torch's own inside
+                program = torch.export.export(module, (images,), dynamic_shapes=shapes)
+                torch.export.save(program, target, extra_files={METADATA_KEY: describe(classifier).to_json()})
+                loaded = torch.export.load(target).module()
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}"
+            raise ConfigError(f"{classifier.backbone.name} cannot be exported by torch.export: {reason}") from error
+        return lambda inputs: loaded(inputs)[0]
+
+    return _export(classifier, path, write, pictures=pictures, any_size=any_size, overwrite=overwrite)
+
+
+@torch.no_grad()
+def _export(
+    classifier: Classifier,
+    path: str | Path,
+    write: Callable[[Path, InferenceModule, Tensor, Sequence[int]], Run],
+    *,
+    pictures: Sequence[Picture] | None,
+    any_size: bool,
+    overwrite: bool,
+) -> Export:
+    """Write a file under a temporary name, check it, and move it into place."""
+    refuse_existing(path, overwrite=overwrite)
+    module = InferenceModule(classifier).cpu()
+    images = _images(classifier, sample_photos() if pictures is None else pictures)
+    note = _why_one_size(classifier.backbone) if any_size else ""
+    free = any_size and not note
+    with replacing(path, overwrite=overwrite) as temporary:
+        if free:
+            try:
+                difference = _difference(write(temporary, module, images[:2], (0, 1, 2)), module, images, other=True)
+            except ConfigError as error:
+                free, note = False, f"Only one size of pictures: {str(error).partition(chr(10))[0]}"
+        if not free:
+            difference = _difference(write(temporary, module, images[:2], (0,)), module, images, other=False)
+        num_bytes = temporary.stat().st_size
+    return Export(Path(path), num_bytes, difference, any_size=free, note=note)
+
+
+def _why_one_size(backbone: Backbone) -> str:
+    """Return why a file cannot be for pictures of any size; nothing where it can."""
+    if not backbone.takes_any_size:
+        return f"{backbone.name} is built for one size of pictures."
+    # how it pads depends on the size in each layer, an expression that grows without end in torch's exporter
+    if any(isinstance(module, Conv2dSame) for module in backbone.modules()):
+        return f"{backbone.name} pads pictures by their size, which only exports for one size."
+    return ""
+
+
+def _images(classifier: Classifier, pictures: Sequence[Picture]) -> Tensor:
+    """Return pictures as bytes ``[B, H, W, 3]``, three or more: exporters take small numbers for constants."""
+    pixels = [to_pixels(picture, classifier.input_spec) for picture in pictures]
+    if not pixels:
+        raise ConfigError("give at least one picture to check the export on")
+    return torch.from_numpy(np.stack((pixels * 3)[: max(3, len(pixels))]))
+
+
+def _difference(run: Run, module: InferenceModule, images: Tensor, *, other: bool) -> float:
+    """Return the largest difference of scores, and refuse a file that is too far off.
+
+    Args:
+        run: The file.
+        module: What was exported.
+        images: Pictures ``[B, H, W, 3]``.
+        other: Whether to try another height and width, too.
+    """
+    tried = [images, images[:1]]
+    if other:
+        tried.append(torch.cat([images, images.flip(1)[:, :OTHER_SIZE]], dim=1))
+    try:
+        differences = [float((run(each) - module(each)[0]).abs().max()) for each in tried]
+    except Exception as error:
+        raise ConfigError(f"the exported file does not run: {type(error).__name__}: {error}") from error
+    worst = max(differences, key=lambda value: float("inf") if np.isnan(value) else value)
+    if not worst <= TOLERANCE:  # also true for nan
+        raise ConfigError(
+            f"the exported file disagrees with the model: scores differ by {worst:.1e}, more than {TOLERANCE:.0e}; "
+            "nothing was written. Try another version of torch, or another backbone"
+        )
+    return worst

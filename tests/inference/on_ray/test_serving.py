@@ -1,0 +1,73 @@
+"""Two replicas of a server on a real Ray."""
+
+import socket
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx2 as httpx
+import pytest
+from fastapi.testclient import TestClient
+from PIL import Image
+
+from manylabel.errors import ClusterError, ConfigError, ModelFormatError
+from manylabel.inference.on_ray import serve_with_ray
+from manylabel.inference.server import ServedModel, ServerSettings, create_app
+from picture_files import encode
+
+pytestmark = [
+    pytest.mark.timeout(600),  # on a busy machine Ray needs more than one attempt to start
+    pytest.mark.filterwarnings("default"),  # Ray warns of its own code
+]
+
+RED, BLUE = (encode(Image.new("RGB", (40, 30), colour), "PNG") for colour in ("red", "blue"))
+
+
+@pytest.fixture(scope="module")
+def url(local_ray, colour_file, free_port):
+    with serve_with_ray(colour_file, port=free_port, replicas=2, settings=ServerSettings(batch_size=4)) as address:
+        yield address
+
+
+def test_a_port_that_is_taken_is_an_error(local_ray, colour_file):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with pytest.raises(ClusterError, match=r"the server does not start: .*Failed to bind.*choose another port"):
+            serve_with_ray(colour_file, port=taken.getsockname()[1]).__enter__()
+
+
+def ask(url, *contents, **options):
+    files = [("pictures", (f"{place}.png", content)) for place, content in enumerate(contents)]
+    return httpx.post(f"{url}/v1/predict", files=files, data=options, timeout=60)
+
+
+def test_answers_are_those_of_the_server_without_ray(url, colour_file):
+    asked = {"files": [("pictures", (name, each)) for name, each in (("a", RED), ("b", b"no picture"), ("c", BLUE))]}
+    with TestClient(create_app(ServedModel.open(colour_file))) as client:
+        for question in (asked, {**asked, "data": {"top": 3}}, {"json": {"pictures": []}}, {"content": b"nothing"}):
+            here, there = client.post("/v1/predict", **question), httpx.post(f"{url}/v1/predict", **question)
+            assert (there.status_code, there.json()) == (here.status_code, here.json())
+        for path in ("/v1/labels", "/elsewhere", "/v1/predict"):
+            assert httpx.get(url + path).json() == client.get(path).json()
+
+
+def test_the_page_is_there_too(url):
+    assert "<title>manylabel</title>" in httpx.get(url).text
+
+
+def test_many_callers_each_get_their_own_answer(url):
+    with ThreadPoolExecutor(8) as callers:
+        answers = list(callers.map(lambda content: ask(url, content).json(), [RED, BLUE] * 16))
+    found = [answer["pictures"][0]["tags"][0]["label"] for answer in answers]
+    assert found == ["red", "blue"] * 16
+
+
+def test_a_body_that_is_too_large_is_refused(url):
+    answer = ask(url, bytes(ServerSettings().max_body_bytes))
+    assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
+
+
+def test_mistakes_show_before_anything_starts(tmp_path):
+    with pytest.raises(ModelFormatError, match="there is no file"):
+        serve_with_ray(tmp_path / "gone.onnx").__enter__()
+    with pytest.raises(ConfigError, match="replicas must be at least 1"):
+        serve_with_ray(replicas=0).__enter__()

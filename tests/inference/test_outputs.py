@@ -1,0 +1,113 @@
+import json
+
+import polars as pl
+import pytest
+
+from manylabel.data import load
+from manylabel.errors import ConfigError, DataError, OutputExistsError
+from manylabel.inference import TaggedImage
+from manylabel.inference.outputs import open_output
+from manylabel.types import Tag
+from picture_files import ODD_NAMES
+
+PICTURES = [
+    TaggedImage("a.jpg", (Tag("cat", 0.9), Tag("traffic light", 0.25))),
+    TaggedImage("empty.jpg"),
+    TaggedImage('bad, "really".jpg', error="it is empty (0 bytes)"),
+    *(TaggedImage(name, (Tag("cat", 0.5),)) for name in ODD_NAMES),
+]
+KINDS = ("jsonl", "csv", "parquet")
+
+
+def write(path, pictures, **settings):
+    writer, done = open_output(path, **settings)
+    writer.write(pictures)
+    writer.close()
+    return done
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_written_is_known_when_a_run_goes_on(tmp_path, kind):
+    path = tmp_path / f"tags.{kind}"
+    assert len(write(path, PICTURES[:4])) == 0
+    assert len(write(path, PICTURES[4:], resume=True)) == 4
+    done = write(path, [], resume=True)
+    assert len(done) == len(PICTURES)
+    assert all(picture.name in done for picture in PICTURES)
+    assert "other.jpg" not in done
+
+
+def test_json_lines_hold_tags_or_a_reason(tmp_path):
+    write(tmp_path / "tags.jsonl", PICTURES)
+    rows = [json.loads(line) for line in (tmp_path / "tags.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert rows == [picture.to_dict() for picture in PICTURES]
+    assert rows[2] == {"picture": 'bad, "really".jpg', "error": "it is empty (0 bytes)"}
+
+
+def test_a_table_of_tags_is_read_back_as_a_data_set(tmp_path):
+    write(tmp_path / "tags.csv", PICTURES[:2])
+    frame = pl.read_csv(tmp_path / "tags.csv")
+    assert frame["scores"].to_list() == ["0.9|0.25", None]
+    dataset = load(f"csv:{tmp_path / 'tags.csv'},label_column=tags")
+    assert set(dataset.labels) == {"cat", "traffic light"}
+
+
+def test_a_folder_of_parts_is_one_table(tmp_path, monkeypatch):
+    monkeypatch.setattr("manylabel.inference.outputs.ROWS_PER_PART", 3)
+    path = tmp_path / "tags.parquet"
+    writer, _ = open_output(path)
+    for start in range(0, len(PICTURES), 2):
+        writer.write(PICTURES[start : start + 2])
+    assert len(list(path.iterdir())) == len(PICTURES) // 4  # whole parts, before the writer is closed
+    writer.close()
+    frame = pl.read_parquet(path)
+    assert frame["picture"].to_list() == [picture.name for picture in PICTURES]
+    assert frame["tags"][0].to_list() == [
+        {"label": "cat", "score": pytest.approx(0.9)},
+        {"label": "traffic light", "score": 0.25},
+    ]
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "csv"])
+def test_half_a_row_at_the_end_is_cut_off(tmp_path, kind):
+    path = tmp_path / f"tags.{kind}"
+    write(path, PICTURES)
+    whole = path.read_bytes()
+    for lost in range(1, 60, 7):
+        path.write_bytes(whole[:-lost])
+        done = write(path, [], resume=True)
+        assert PICTURES[-1].name not in done
+        write(path, [picture for picture in PICTURES if picture.name not in done], resume=True)
+        assert path.read_bytes() == whole
+
+
+def test_a_name_that_is_not_unicode_is_found_again(tmp_path):
+    name = "broken\udcff.jpg"
+    for kind in KINDS:
+        write(tmp_path / f"tags.{kind}", [TaggedImage(name)])
+        assert name in write(tmp_path / f"tags.{kind}", [], resume=True)
+
+
+def test_nothing_is_lost_unless_asked(tmp_path):
+    for kind in KINDS:
+        path = tmp_path / f"tags.{kind}"
+        write(path, PICTURES)
+        with pytest.raises(OutputExistsError, match="--overwrite"):
+            open_output(path)
+        assert len(write(path, PICTURES[:1], overwrite=True)) == 0
+        assert len(write(path, [], resume=True)) == 1
+
+
+def test_rejects_what_it_cannot_go_on_with(tmp_path):
+    (tmp_path / "other.csv").write_text("a,b\n1,2")
+    (tmp_path / "other.jsonl").write_text('{"a":\n1}')
+    (tmp_path / "other.parquet").touch()
+    for kind in KINDS:
+        before = (tmp_path / f"other.{kind}").read_bytes()
+        with pytest.raises(DataError, match=r"other\."):
+            open_output(tmp_path / f"other.{kind}", resume=True)
+        assert (tmp_path / f"other.{kind}").read_bytes() == before
+    with pytest.raises(ConfigError, match=r"cannot write tags to tags\.txt"):
+        open_output(tmp_path / "tags.txt")
+    with pytest.raises(ConfigError, match="not both"):
+        open_output(tmp_path / "tags.csv", resume=True, overwrite=True)

@@ -1,0 +1,66 @@
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from colour_model import SPEC, write_colour_model
+from manylabel.errors import ConfigError, ModelFormatError
+from manylabel.inference import Predictor, TagChoice, tag_pictures
+from picture_files import encode
+
+RED = Image.new("RGB", (40, 30), (255, 51, 0))
+
+
+def test_names_what_is_in_pictures_of_every_kind(colour_file, tmp_path):
+    RED.save(tmp_path / "red.png")
+    predictor = Predictor.load(colour_file)
+    pictures = [RED, encode(RED, "PNG"), np.asarray(RED), tmp_path / "red.png", str(tmp_path / "red.png")]
+    results = predictor.predict(pictures, batch_size=2)
+    assert [result.tags for result in results] == [(("red", 1.0),)] * 5
+    assert [result.name for result in results[:3]] == ["picture 0", "picture 1", "picture 2"]
+    assert predictor.predict(RED, top=2)[0].tags == (("red", 1.0), ("green", 0.2))
+
+
+def test_a_bad_picture_keeps_its_place_and_says_why(colour_file):
+    first, bad, last = Predictor.load(colour_file).predict([RED, b"", RED])
+    assert (first.error, bad.error, last.error) == (None, "it is empty (0 bytes)", None)
+    assert first.tags == last.tags != bad.tags
+    assert Predictor.load(colour_file).predict([b""])[0].tags == ()
+
+
+def test_many_files_are_tagged_as_one_by_one(colour_file, tmp_path):
+    names = [str(tmp_path / f"{number}.png") for number in range(7)]
+    for number, name in enumerate(names):
+        Image.new("RGB", (20, 20), (36 * number, 255 - 36 * number, 0)).save(name)
+    predictor = Predictor.load(colour_file)
+    batches = list(tag_pictures(predictor, names, choice=TagChoice(top=3), batch_size=3))
+    assert [len(batch) for batch in batches] == [3, 3, 1]
+    assert [picture for batch in batches for picture in batch] == predictor.predict(names, top=3)
+
+
+def test_an_exported_model_runs_without_torch(colour_file, tmp_path):
+    RED.save(tmp_path / "red.png")
+    code = (
+        "import sys; from manylabel.inference import Predictor, tag_pictures; "
+        f"predictor = Predictor.load({str(colour_file)!r}); "
+        f"(batch,) = tag_pictures(predictor, [{str(tmp_path / 'red.png')!r}]); "
+        "assert batch[0].tags[0].label == 'red'; sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_files_that_are_not_ours_are_refused(tmp_path):
+    (tmp_path / "noise.onnx").write_bytes(b"noise")
+    write_colour_model(tmp_path / "strange.onnx", spec=None)
+    for name, words in (("gone", "there is no file"), ("noise", "cannot be opened"), ("strange", "does not name its")):
+        with pytest.raises(ModelFormatError, match=words):
+            Predictor.load(tmp_path / f"{name}.onnx")
+
+
+def test_an_exported_model_keeps_its_labels_and_engine(colour_file):
+    assert Predictor.load(colour_file).labels == SPEC.labels
+    for settings in ({"labels": ["cat"]}, {"engine": "torch"}):
+        with pytest.raises(ConfigError, match="runs in onnxruntime, with its own labels"):
+            Predictor.load(colour_file, **settings)
