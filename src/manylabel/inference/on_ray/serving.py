@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 from manylabel.builtin import DEFAULT_MODEL
 from manylabel.cluster import connected_to_ray
 from manylabel.errors import ClusterError
+from manylabel.inference.on_ray.placed_model import PlacedModel
+from manylabel.inference.opening import EngineName
 from manylabel.system import require
 
 if TYPE_CHECKING:  # the extra may be missing

@@ -14,6 +14,11 @@ from pathlib import Path
 from manylabel.builtin import DEFAULT_MODEL
 from manylabel.cluster import connected_to_ray
 from manylabel.errors import ClusterError, ConfigError
+from manylabel.inference.choosing import TagChoice
+from manylabel.inference.on_ray.actors import TaggingActor, join_names, table_to_pictures
+from manylabel.inference.on_ray.placed_model import PlacedModel
+from manylabel.inference.opening import EngineName
+from manylabel.inference.predictor import TaggedImage
 from manylabel.system import require
 
 __all__ = ["tag_with_ray"]
