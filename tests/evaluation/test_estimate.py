@@ -1,6 +1,8 @@
 import numpy as np
 import pytest
+import torch
 
+from manylabel.evaluation import ScoredImages, compare, compare_map, estimate_map, evaluate
 from manylabel.evaluation.estimate import Estimate, estimate, estimates
 
 
@@ -39,3 +41,27 @@ def test_several_at_once_are_as_one_by_one():
     draws = np.random.default_rng(0).random((4, 50))
     values = [0.2, 0.4, 0.6, 0.8]
     assert estimates(values, draws) == [estimate(value, row) for value, row in zip(values, draws, strict=True)]
+
+
+def test_map_of_tensors_has_the_interval_of_an_evaluation():
+    generator = torch.Generator().manual_seed(0)
+    targets = torch.rand(120, 4, generator=generator) < 0.3
+    scores = 0.4 * targets + 0.6 * torch.rand(120, 4, generator=generator)
+    known = torch.rand(120, 4, generator=generator) < 0.9
+    scored = ScoredImages.from_arrays(scores, targets, labels=list("abcd"), known=known)
+    expected = evaluate(scored, draws=200).measures["mAP"]
+    assert estimate_map(scores, targets, known) == pytest.approx(expected)
+    assert estimate_map(scores.logit(), targets, known).low == pytest.approx(expected.low)
+
+
+def test_two_epochs_are_told_apart_only_where_chance_is_left_out():
+    generator = torch.Generator().manual_seed(0)
+    targets = torch.rand(120, 4, generator=generator) < 0.3
+    noise = torch.rand(3, 120, 4, generator=generator)
+    good, same, bad = 0.4 * targets + 0.6 * noise[0], 0.4 * targets + 0.6 * noise[1], noise[2]
+    scored = [ScoredImages.from_arrays(scores, targets, labels=list("abcd")) for scores in (bad, good)]
+    expected = compare(*scored, draws=200).measures["mAP"].difference
+    assert compare_map(bad, good, targets) == pytest.approx(expected)
+    assert compare_map(bad, good, targets).is_positive
+    assert not compare_map(good, bad, targets).is_positive
+    assert not compare_map(same, good, targets).is_positive

@@ -1,6 +1,6 @@
 """Numbers with intervals, comparisons and the pages that show them."""
 
-from manylabel.evaluation.bootstrap import Draws, bootstrap
+from manylabel.evaluation.bootstrap import Draws, bootstrap, compare_map, estimate_map
 from manylabel.evaluation.compare import Comparison, compare
 from manylabel.evaluation.confusions import Confusion, find_confusions
 from manylabel.evaluation.estimate import Estimate
@@ -33,7 +33,9 @@ __all__ = [
     "by_label_count",
     "by_object_size",
     "compare",
+    "compare_map",
     "compare_page",
+    "estimate_map",
     "evaluate",
     "evaluate_zero_shot",
     "evaluation_page",

@@ -6,7 +6,7 @@ a block of draws at once. The same seed and number of pictures give the same dra
 Letters in shape comments: N pictures, L labels, D draws.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,14 +17,25 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from manylabel.errors import ConfigError
+from manylabel.evaluation.estimate import Estimate, estimate
 from manylabel.evaluation.scores import ScoredImages
 from manylabel.evaluation.statistics.average_precision import WeightedAveragePrecision
 from manylabel.evaluation.statistics.calibration import WeightedCalibrationError
 from manylabel.evaluation.statistics.classes import WeightedClassAverages
 from manylabel.evaluation.statistics.ratios import WeightedRatios, picture_ratios
-from manylabel.metrics import top_labels
+from manylabel.metrics import average_precision, top_labels
+from manylabel.metrics.inputs import check
 
-__all__ = ["Draws", "Statistic", "bootstrap", "draw_counts", "mean_over_labels", "resample"]
+__all__ = [
+    "Draws",
+    "Statistic",
+    "bootstrap",
+    "compare_map",
+    "draw_counts",
+    "estimate_map",
+    "mean_over_labels",
+    "resample",
+]
 
 _BLOCK = 32  # draws at once: 128 bytes a picture, so that the counts of tens of thousands of pictures fit in a cache
 
@@ -77,6 +88,64 @@ def bootstrap(scored: ScoredImages, *, draws: int = 1000, seed: int = 0) -> Draw
         "calibration_error": found["calibration"][0],
     }
     return Draws(measures, found["precision"][0])
+
+
+def estimate_map(
+    scores: Tensor, targets: Tensor, known: Tensor | None = None, *, draws: int = 200, seed: int = 0
+) -> Estimate:
+    """Estimate mAP with its interval from bare tensors, cheaply enough for the end of a training run.
+
+    Args:
+        scores: ``[N, L]``, probabilities or logits.
+        targets: ``[N, L]``, 1 where a label is present, else 0.
+        known: ``[N, L]``, true where the target is known (default: all of it).
+        draws: Number of bootstrap draws.
+        seed: Seed of the draws.
+
+    Examples:
+        >>> scores, targets = torch.tensor([[0.9], [0.2], [0.6]]), torch.tensor([[1], [0], [1]])
+        >>> estimate_map(scores, targets)
+        Estimate(value=1.0, low=1.0, high=1.0)
+    """
+    [(value, drawn)] = _map_of([scores], targets, known, draws=draws, seed=seed)
+    return estimate(value, drawn)
+
+
+def compare_map(
+    first: Tensor, second: Tensor, targets: Tensor, known: Tensor | None = None, *, draws: int = 200, seed: int = 0
+) -> Estimate:
+    """Estimate the mAP of `second` minus that of `first` on the same images, such as two epochs of one run.
+
+    Args:
+        first: ``[N, L]``, probabilities or logits.
+        second: ``[N, L]``.
+        targets: ``[N, L]``, 1 where a label is present, else 0.
+        known: ``[N, L]``, true where the target is known (default: all of it).
+        draws: Number of bootstrap draws, the same for both.
+        seed: Seed of the draws.
+
+    Returns:
+        The difference; its `is_positive` is true where the second is significantly better.
+
+    Examples:
+        >>> targets = torch.arange(60).reshape(60, 1) % 3 == 0
+        >>> good, bad = targets.float(), torch.arange(60.0).reshape(60, 1)
+        >>> compare_map(bad, good, targets).is_positive, compare_map(good, good, targets).is_positive
+        (True, False)
+    """
+    before, after = _map_of([first, second], targets, known, draws=draws, seed=seed)
+    return estimate(after[0] - before[0], after[1] - before[1], bounds=(-1, 1), centred=False)
+
+
+def _map_of(
+    models: Sequence[Tensor], targets: Tensor, known: Tensor | None, *, draws: int, seed: int
+) -> list[tuple[float, NDArray[np.float64]]]:
+    """Return mAP and its draws for the scores of each model."""
+    judged = [check(scores, targets, known) for scores in models]
+    statistics = {str(number): WeightedAveragePrecision(one) for number, one in enumerate(judged)}
+    drawn = resample(statistics, num_pictures=len(targets), draws=draws, seed=seed)
+    values = [average_precision(*one).mean().item() for one in judged]
+    return list(zip(values, (mean_over_labels(found[0]) for found in drawn.values()), strict=True))
 
 
 def resample(

@@ -35,6 +35,11 @@ class Estimate(NamedTuple):
     def __str__(self) -> str:
         return f"{self.value:.4f}" + ("" if self.low is None else f" ({self.low:.4f} to {self.high:.4f})")
 
+    @property
+    def is_positive(self) -> bool:
+        """True where the whole interval lies above 0: a difference that chance does not explain."""
+        return self.low is not None and self.low > 0
+
     def to_dict(self) -> dict[str, float | None]:
         """Return plain numbers, ready for JSON."""
         return self._asdict()
