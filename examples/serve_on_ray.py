@@ -8,9 +8,32 @@ import base64
 import json
 import threading
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from fastapi import FastAPI
+from ray import serve
 
 from manylabel.builtin import DEFAULT_MODEL, sample_photos
-from manylabel.inference.on_ray import serve_with_ray
+from manylabel.cluster import connected_to_ray
+from manylabel.server import ServedModel, create_app
+
+
+@contextmanager
+def serving(model: str, *, replicas: int, port: int, ray_address: str | None = None) -> Iterator[str]:
+    """Run replicas of `manylabel serve` until the end of the context; Ray spreads requests and restarts what dies."""
+
+    def build() -> FastAPI:
+        return create_app(ServedModel.open(model, num_threads=1))
+
+    with connected_to_ray(ray_address):
+        quiet = {"log_level": "WARNING", "enable_access_log": False}
+        serve.start(http_options={"port": port}, logging_config=quiet)
+        serve.run(serve.deployment(serve.ingress(build)(), num_replicas=replicas, logging_config=quiet).bind())
+        try:
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            serve.shutdown()
 
 
 def main() -> None:
@@ -22,7 +45,7 @@ def main() -> None:
     parser.add_argument("--ray-address", help="a Ray cluster, such as auto; Ray is started here when left out")
     parser.add_argument("--keep", action="store_true", help="serve until Ctrl-C")
     given = parser.parse_args()
-    with serve_with_ray(given.model, replicas=given.replicas, port=given.port, address=given.ray_address) as url:
+    with serving(given.model, replicas=given.replicas, port=given.port, ray_address=given.ray_address) as url:
         print(f"Try: curl -F pictures=@photo.jpg -F top=3 {url}/v1/predict, or open {url}", flush=True)
         if given.keep:
             threading.Event().wait()

@@ -28,6 +28,26 @@ def free_port():
 
 
 @pytest.fixture(scope="session")
+def colour_file(tmp_path_factory):
+    """An exported model whose scores are the fractions of red, green and blue."""
+    from colour_model import write_colour_model
+
+    return write_colour_model(tmp_path_factory.mktemp("colours") / "colours.onnx")
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory):
+    """The folder of a tiny model with two labels."""
+    from manylabel import Classifier, heads
+
+    model = Classifier.create(
+        "test_resnet", head=heads.LinearHead, labels=["cat", "dog"], pretrained=False, image_size=64
+    )
+    model.thresholds = (0.4, 0.6)
+    return model.save(tmp_path_factory.mktemp("tiny") / "model")
+
+
+@pytest.fixture(scope="session")
 def browser(tmp_path_factory):
     """Chromium, driven by selenium, without a network; it logs what it requests and what goes wrong."""
     chromium, driver = shutil.which("chromium") or shutil.which("chromium-browser"), shutil.which("chromedriver")

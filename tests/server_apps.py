@@ -8,8 +8,8 @@ import numpy as np
 
 from colour_model import SPEC
 from manylabel.inference.predictor import Predictor
-from manylabel.inference.server import ServedModel, ServerSettings, create_app
-from manylabel.inference.server.running import make_server
+from manylabel.server import ServedModel, ServerSettings, create_app
+from manylabel.server.running import make_server
 
 
 class SlowEngine:

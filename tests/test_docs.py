@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from manylabel import data
 from manylabel.cli.main import app
-from manylabel.inference.server import ServedModel, create_app
+from manylabel.server import ServedModel, create_app
 from reader_folder import ADDRESS, FENCE, ROOT, commands_of, furnish, text_of
 from server_apps import listening
 
@@ -51,7 +51,7 @@ def reader(furnished, tmp_path, monkeypatch):
     shutil.copytree(furnished, folder, symlinks=True, copy_function=os.link)
     monkeypatch.chdir(folder)
     monkeypatch.setenv("MANYLABEL_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("manylabel.inference.server.run_server", lambda app, **settings: None)
+    monkeypatch.setattr("manylabel.server.run_server", lambda app, **settings: None)
     return folder
 
 

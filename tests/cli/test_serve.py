@@ -33,7 +33,7 @@ def free_port():
 def started(monkeypatch):
     """What the command would serve."""
     calls = []
-    monkeypatch.setattr("manylabel.inference.server.run_server", lambda app, **settings: calls.append(settings))
+    monkeypatch.setattr("manylabel.server.run_server", lambda app, **settings: calls.append(settings))
     return calls
 
 

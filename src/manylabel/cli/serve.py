@@ -50,7 +50,7 @@ def serve(
     """
     for module in ("fastapi", "prometheus_client", "python_multipart", "uvicorn"):
         require(module, extra="serve")
-    from manylabel.inference.server import ServedModel, ServerSettings, create_app, run_server
+    from manylabel.server import ServedModel, ServerSettings, create_app, run_server
 
     is_cpu = device is None or device == "cpu"
     cores = available_cores()

@@ -5,15 +5,12 @@ import sys
 
 import pyarrow
 import pytest
-from fastapi.testclient import TestClient
 from PIL import Image
 
 from colour_model import write_colour_model
 from manylabel.inference import Predictor, TagChoice
 from manylabel.inference.on_ray.actors import TaggingActor, join_names, table_to_pictures
 from manylabel.inference.on_ray.placed_model import PlacedModel
-from manylabel.inference.on_ray.serving import _app_of
-from manylabel.inference.server import ServerSettings
 
 ODD_NAME = "caf\udce9.png" if sys.platform == "linux" else "cafe.png"  # only Linux lets a file name be any bytes
 
@@ -36,14 +33,6 @@ def test_an_actor_tags_as_a_predictor_does(model, tmp_path):
     expected = Predictor.load(model).predict([tmp_path / name for name in names], top=2)
     assert [picture.name for picture in found] == names
     assert [(picture.tags, picture.error) for picture in found] == [(each.tags, each.error) for each in expected]
-
-
-def test_a_replica_is_the_server_with_its_settings(model):
-    app = _app_of(PlacedModel(model), ServerSettings(api_key="secret"))()
-    with TestClient(app) as client:
-        assert client.get("/v1/labels").status_code == 401
-        answer = client.get("/v1/labels", headers={"Authorization": "Bearer secret"}).json()
-    assert (answer["model"], len(answer["labels"])) == ("colours", 3)
 
 
 def test_a_path_is_made_absolute_for_other_processes(model, monkeypatch):

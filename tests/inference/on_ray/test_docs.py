@@ -6,10 +6,10 @@ import shutil
 import subprocess
 
 import pytest
+from examples.serve_on_ray import serving
 from typer.testing import CliRunner
 
 from manylabel.cli.main import app
-from manylabel.inference.on_ray import serve_with_ray
 from reader_folder import ADDRESS, FENCE, ROOT, commands_of, furnish, text_of
 
 pytestmark = [
@@ -53,7 +53,7 @@ def test_python(local_ray, capsys):
 @pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl")
 def test_questions_to_the_server(local_ray, free_port):
     asked = [words for words in COMMANDS if words[0] == "curl"]
-    with serve_with_ray("my-model", port=free_port) as address:
+    with serving("my-model", replicas=1, port=free_port) as address:
         for words in asked:
             words = [word.replace(ADDRESS, address) for word in words]
             answer = subprocess.run([*words, "--silent", "--show-error"], capture_output=True, text=True, check=True)

@@ -1,16 +1,14 @@
-"""Two replicas of a server on a real Ray."""
+"""Two replicas of a server on a real Ray, as the example starts them."""
 
-import socket
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx2 as httpx
 import pytest
+from examples.serve_on_ray import serving
 from fastapi.testclient import TestClient
 from PIL import Image
 
-from manylabel.errors import ClusterError, ConfigError, ModelFormatError
-from manylabel.inference.on_ray import serve_with_ray
-from manylabel.inference.server import ServedModel, ServerSettings, create_app
+from manylabel.server import ServedModel, ServerSettings, create_app
 from picture_files import encode
 
 pytestmark = [
@@ -23,16 +21,8 @@ RED, BLUE = (encode(Image.new("RGB", (40, 30), colour), "PNG") for colour in ("r
 
 @pytest.fixture(scope="module")
 def url(local_ray, colour_file, free_port):
-    with serve_with_ray(colour_file, port=free_port, replicas=2, settings=ServerSettings(batch_size=4)) as address:
+    with serving(str(colour_file), port=free_port, replicas=2) as address:
         yield address
-
-
-def test_a_port_that_is_taken_is_an_error(local_ray, colour_file):
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        with pytest.raises(ClusterError, match=r"the server does not start: .*Failed to bind.*choose another port"):
-            serve_with_ray(colour_file, port=taken.getsockname()[1]).__enter__()
 
 
 def ask(url, *contents, **options):
@@ -64,10 +54,3 @@ def test_many_callers_each_get_their_own_answer(url):
 def test_a_body_that_is_too_large_is_refused(url):
     answer = ask(url, bytes(ServerSettings().max_body_bytes))
     assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
-
-
-def test_mistakes_show_before_anything_starts(tmp_path):
-    with pytest.raises(ModelFormatError, match="there is no file"):
-        serve_with_ray(tmp_path / "gone.onnx").__enter__()
-    with pytest.raises(ConfigError, match="replicas must be at least 1"):
-        serve_with_ray(replicas=0).__enter__()

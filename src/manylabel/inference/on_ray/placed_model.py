@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from manylabel.errors import ConfigError
 from manylabel.inference.inference_spec import InferenceSpec
 from manylabel.inference.opening import EngineName
 from manylabel.inference.predictor import Predictor
-
-if TYPE_CHECKING:  # the extra may be missing
-    from manylabel.inference.server import ServedModel
 
 __all__ = ["PlacedModel"]
 
@@ -80,11 +76,3 @@ class PlacedModel:
     def open(self) -> Predictor:
         """Open the model where it is used; on a CPU with one thread, as there is a replica for each core."""
         return Predictor.load(self.model, engine=self.engine, labels=self.labels, device=self.device, num_threads=1)
-
-    def open_served(self, *, max_pixels: int) -> ServedModel:
-        """Open the model for a server, likewise."""
-        from manylabel.inference.server import ServedModel
-
-        return ServedModel.open(
-            self.model, engine=self.engine, device=self.device, num_threads=1, max_pixels=max_pixels
-        )

@@ -11,8 +11,8 @@ from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import FormData, UploadFile
 from starlette.requests import Request
 
-from manylabel.inference.server.problems import ProblemError
-from manylabel.inference.server.questions import (
+from manylabel.server.problems import ProblemError
+from manylabel.server.questions import (
     MOST_LABELS,
     MOST_PICTURES,
     ExplainOptions,

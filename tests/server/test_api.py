@@ -10,7 +10,7 @@ from PIL import Image
 from colour_model import SPEC, write_colour_model
 from manylabel.classifier import Classifier
 from manylabel.explain import explain
-from manylabel.inference.server import ServedModel, ServerSettings, create_app
+from manylabel.server import ServedModel, ServerSettings, create_app
 from picture_files import bad_files, encode, photo
 from server_apps import slow_app
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from manylabel.inference.server.batcher import Batcher
+from manylabel.server.batcher import Batcher
 
 
 def run(items, *, seconds=0.02, **settings):

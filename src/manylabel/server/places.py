@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from manylabel.inference.server.problems import ProblemError
+from manylabel.server.problems import ProblemError
 
 __all__ = ["Places"]
 
@@ -27,7 +27,7 @@ class Places:
         >>> with places.reserve(3):
         ...     pass
         Traceback (most recent call last):
-        manylabel.inference.server.problems.ProblemError: (413, 'too_many', ...
+        manylabel.server.problems.ProblemError: (413, 'too_many', ...
     """
 
     def __init__(self, most: int) -> None:

@@ -16,16 +16,16 @@ from manylabel.errors import ImageError
 from manylabel.inference.decoding import default_workers
 from manylabel.inference.inference_spec import InferenceSpec
 from manylabel.inference.preparing import Pixels
-from manylabel.inference.server.answers import ExplainAnswer, ImageAnswer, PredictAnswer
-from manylabel.inference.server.batcher import Batcher
-from manylabel.inference.server.metrics import ServerMetrics
-from manylabel.inference.server.places import Places
-from manylabel.inference.server.problems import ProblemError
-from manylabel.inference.server.questions import ExplainOptions, PredictOptions
-from manylabel.inference.server.reading import Asked, SentImage
-from manylabel.inference.server.served_model import ServedModel
-from manylabel.inference.server.settings import ServerSettings
-from manylabel.inference.server.wording import explanation_answer, tag_answers
+from manylabel.server.answers import ExplainAnswer, ImageAnswer, PredictAnswer
+from manylabel.server.batcher import Batcher
+from manylabel.server.metrics import ServerMetrics
+from manylabel.server.places import Places
+from manylabel.server.problems import ProblemError
+from manylabel.server.questions import ExplainOptions, PredictOptions
+from manylabel.server.reading import Asked, SentImage
+from manylabel.server.served_model import ServedModel
+from manylabel.server.settings import ServerSettings
+from manylabel.server.wording import explanation_answer, tag_answers
 
 __all__ = ["Service"]
 

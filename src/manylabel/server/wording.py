@@ -8,7 +8,7 @@ from io import BytesIO
 from typing import TYPE_CHECKING
 
 from manylabel.inference.inference_spec import InferenceSpec
-from manylabel.inference.server.answers import ExplanationAnswer, LabelAnswer, TagAnswer
+from manylabel.server.answers import ExplanationAnswer, LabelAnswer, TagAnswer
 from manylabel.types import LabelSpace, Tag
 
 if TYPE_CHECKING:  # it needs torch, which tags do without

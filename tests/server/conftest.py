@@ -4,7 +4,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from colour_model import write_colour_model
-from manylabel.inference.server import ServedModel, create_app
+from manylabel.server import ServedModel, create_app
 
 
 @pytest.fixture(scope="session")

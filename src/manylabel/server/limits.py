@@ -2,7 +2,7 @@
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from manylabel.inference.server.problems import ProblemError, problem_response
+from manylabel.server.problems import ProblemError, problem_response
 
 __all__ = ["LimitBodies"]
 

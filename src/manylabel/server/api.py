@@ -10,7 +10,7 @@ from fastapi.responses import PlainTextResponse
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.requests import Request
 
-from manylabel.inference.server.answers import (
+from manylabel.server.answers import (
     ExplainAnswer,
     LabelsAnswer,
     LimitsAnswer,
@@ -18,12 +18,12 @@ from manylabel.inference.server.answers import (
     Problem,
     StatusAnswer,
 )
-from manylabel.inference.server.openapi import explain_body, predict_body
-from manylabel.inference.server.problems import ProblemError
-from manylabel.inference.server.questions import MOST_EXPLAINED, MOST_LABELS, MOST_LETTERS, MOST_PICTURES
-from manylabel.inference.server.reading import read_explain, read_predict
-from manylabel.inference.server.service import Service
-from manylabel.inference.server.wording import label_answers
+from manylabel.server.openapi import explain_body, predict_body
+from manylabel.server.problems import ProblemError
+from manylabel.server.questions import MOST_EXPLAINED, MOST_LABELS, MOST_LETTERS, MOST_PICTURES
+from manylabel.server.reading import read_explain, read_predict
+from manylabel.server.service import Service
+from manylabel.server.wording import label_answers
 
 __all__ = ["Api", "add_api"]
 

@@ -1,7 +1,7 @@
 import pytest
 
 from manylabel.errors import ConfigError
-from manylabel.inference.server import ServerSettings
+from manylabel.server import ServerSettings
 
 
 @pytest.mark.parametrize(

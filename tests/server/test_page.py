@@ -14,7 +14,7 @@ from selenium.webdriver.support.wait import WebDriverWait
 from colour_model import SPEC, write_colour_model
 from manylabel import Classifier, heads
 from manylabel.classifier import TextVocabulary
-from manylabel.inference.server import ServedModel, create_app
+from manylabel.server import ServedModel, create_app
 from manylabel.text import StoredVectors
 from picture_files import encode, photo
 from server_apps import listening, slow_app

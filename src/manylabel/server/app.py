@@ -9,14 +9,14 @@ from importlib.metadata import version
 from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
-from manylabel.inference.server.api import add_api
-from manylabel.inference.server.limits import LimitBodies
-from manylabel.inference.server.metrics import MeasureRequests
-from manylabel.inference.server.page import add_page
-from manylabel.inference.server.problems import handle_problems
-from manylabel.inference.server.served_model import ServedModel
-from manylabel.inference.server.service import Service
-from manylabel.inference.server.settings import ServerSettings
+from manylabel.server.api import add_api
+from manylabel.server.limits import LimitBodies
+from manylabel.server.metrics import MeasureRequests
+from manylabel.server.page import add_page
+from manylabel.server.problems import handle_problems
+from manylabel.server.served_model import ServedModel
+from manylabel.server.service import Service
+from manylabel.server.settings import ServerSettings
 
 __all__ = ["create_app"]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from manylabel.inference.server.questions import (
+from manylabel.server.questions import (
     MOST_PICTURES,
     EncodedImage,
     ExplainOptions,

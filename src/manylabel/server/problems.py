@@ -9,7 +9,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 
 from manylabel.errors import ImageError, LabelError
-from manylabel.inference.server.answers import Problem
+from manylabel.server.answers import Problem
 
 __all__ = ["ProblemError", "handle_problems", "problem_response"]
 
