@@ -7,8 +7,10 @@
     │   ├── SpecError         a data spec such as ``voc:PATH,split=train`` is wrong
     │   ├── ImageError      one picture cannot be decoded
     │   └── BadImagesError  too many pictures cannot be decoded
-    ├── CacheError            cached features cannot be written or read    (OSError)
-    │   └── CacheBusyError    another process writes them
+    ├── StorageError          a file cannot be written                     (OSError)
+    │   ├── DiskFullError     the disk is full
+    │   ├── BusyError         another process writes there
+    │   └── CacheError        cached features cannot be written or read
     ├── ModelFormatError      a saved model cannot be understood           (ValueError)
     ├── OutputExistsError     a file or folder would be overwritten        (FileExistsError)
     ├── MissingExtraError     an optional dependency is not installed      (ImportError)
@@ -24,11 +26,12 @@ from difflib import get_close_matches
 
 __all__ = [
     "BadImagesError",
-    "CacheBusyError",
+    "BusyError",
     "CacheError",
     "ClusterError",
     "ConfigError",
     "DataError",
+    "DiskFullError",
     "ImageError",
     "LabelError",
     "ManyLabelError",
@@ -37,6 +40,7 @@ __all__ = [
     "OutputExistsError",
     "RunInterruptedError",
     "SpecError",
+    "StorageError",
     "TrainingError",
     "list_choices",
 ]
@@ -83,12 +87,20 @@ class BadImagesError(DataError):
     """Too many pictures cannot be decoded."""
 
 
-class CacheError(ManyLabelError, OSError):
+class StorageError(ManyLabelError, OSError):
+    """A file cannot be written."""
+
+
+class DiskFullError(StorageError):
+    """The disk is full; all that is written from now on would fail."""
+
+
+class BusyError(StorageError):
+    """Another process writes there."""
+
+
+class CacheError(StorageError):
     """Cached features cannot be written or read."""
-
-
-class CacheBusyError(CacheError):
-    """Another process writes these cached features."""
 
 
 class ModelFormatError(ManyLabelError, ValueError):

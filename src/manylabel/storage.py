@@ -1,5 +1,10 @@
-"""Where files go: written so that nothing is lost, a temporary name first, then one move; and the folder of caches."""
+"""Files written whole or not at all, with a sentence where the disk fails; and the folder of caches.
 
+Every file of the package is written here: whole ones under a temporary name that is moved into place (`replacing`),
+growing ones by `append`.
+"""
+
+import errno
 import os
 import shutil
 import tempfile
@@ -7,9 +12,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from manylabel.errors import OutputExistsError
+from manylabel.errors import DiskFullError, OutputExistsError, StorageError
 
-__all__ = ["cache_folder", "refuse_existing", "replacing", "replacing_folder", "write_text"]
+__all__ = [
+    "append",
+    "cache_folder",
+    "refuse_existing",
+    "replacing",
+    "replacing_folder",
+    "write_errors",
+    "write_text",
+]
+
+_FULL = (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC))  # EFBIG: a limit of the process or disk
+# Of libraries that write themselves, safetensors and polars give the reason in their own words, torch and numpy none.
+_FULL_WORDS = (*map(os.strerror, _FULL), "inline_container.cc", "iostream error", " requested and ")
 
 
 @contextmanager
@@ -20,13 +37,14 @@ def replacing(path: str | Path, *, overwrite: bool = False) -> Iterator[Path]:
 
     Args:
         path: Where the file goes in the end; parent folders are made.
-        overwrite: Whether a file that is there may be replaced.
+        overwrite: Replace a file that exists.
 
     Yields:
         A path in the same folder, with the same ending.
 
     Raises:
-        OutputExistsError: The file is there and `overwrite` is false.
+        OutputExistsError: The file exists and `overwrite` is false.
+        StorageError: The disk is full, or cannot be written to.
 
     Examples:
         >>> folder = Path(tempfile.mkdtemp())
@@ -35,14 +53,18 @@ def replacing(path: str | Path, *, overwrite: bool = False) -> Iterator[Path]:
         >>> [file.name for file in folder.iterdir()]
         ['a.txt']
     """
-    path = _ready(path, overwrite=overwrite)
-    handle, name = tempfile.mkstemp(prefix=f".{path.stem}.", suffix=path.suffix, dir=path.parent)
+    refuse_existing(path, overwrite=overwrite)
+    path = Path(path)
+    with write_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=f".{path.stem[:100]}.", suffix=path.suffix, dir=path.parent)
     os.close(handle)
     temporary = Path(name)
     try:
-        yield temporary
-        _let_others_read(temporary)
-        temporary.replace(path)
+        with write_errors(path, inside=temporary):
+            yield temporary
+            _let_others_read(temporary)
+            temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -53,13 +75,14 @@ def replacing_folder(path: str | Path, *, overwrite: bool = False) -> Iterator[P
 
     Args:
         path: Where the folder goes in the end; parent folders are made.
-        overwrite: Whether a folder that is there may be replaced, with all that is in it.
+        overwrite: Replace a folder that exists, with all that is in it.
 
     Yields:
-        An empty folder beside `path`.
+        An empty folder next to `path`.
 
     Raises:
         OutputExistsError: Something is there and `overwrite` is false. An empty folder is nothing.
+        StorageError: The disk is full, or cannot be written to.
 
     Examples:
         >>> target = Path(tempfile.mkdtemp()) / "model"
@@ -69,18 +92,21 @@ def replacing_folder(path: str | Path, *, overwrite: bool = False) -> Iterator[P
         ['a.txt']
     """
     path = Path(path)
-    path = _ready(path, overwrite=overwrite or (path.is_dir() and not any(path.iterdir())))
-    workshop = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+    refuse_existing(path, overwrite=overwrite or (path.is_dir() and not any(path.iterdir())))
+    with write_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        workshop = Path(tempfile.mkdtemp(prefix=f".{path.name[:100]}.", dir=path.parent))
     temporary, old = workshop / "new", workshop / "old"
     try:
-        temporary.mkdir()
-        yield temporary
-        for file in temporary.rglob("*"):
-            if file.is_file():
-                _let_others_read(file)
-        if path.exists():
-            path.replace(old)
-        temporary.replace(path)
+        with write_errors(path, inside=workshop):
+            temporary.mkdir()
+            yield temporary
+            for file in temporary.rglob("*"):
+                if file.is_file():
+                    _let_others_read(file)
+            if path.exists():
+                path.replace(old)
+            temporary.replace(path)
     finally:
         if old.exists() and not path.exists():
             old.replace(path)  # the second move failed: what was there comes back
@@ -92,11 +118,11 @@ def write_text(path: str | Path, text: str, *, overwrite: bool = False) -> Path:
 
     Args:
         path: Where the file goes.
-        text: What it says.
-        overwrite: Whether a file that is there may be replaced.
+        text: Its content.
+        overwrite: Replace a file that exists.
 
     Returns:
-        The path, for the caller to name.
+        The path.
 
     Examples:
         >>> write_text(Path(tempfile.mkdtemp()) / "a.txt", "done").read_text(encoding="utf-8")
@@ -107,15 +133,83 @@ def write_text(path: str | Path, text: str, *, overwrite: bool = False) -> Path:
     return Path(path)
 
 
+def append(path: str | Path, content: bytes) -> None:
+    r"""Add to the end of a file: all of it, or nothing and an error.
+
+    Args:
+        path: The file; it is made where there is none.
+        content: What to add; a kill between may leave some of it, never anything else.
+
+    Raises:
+        StorageError: The disk is full, or cannot be written to; the file is as long as it was before.
+
+    Examples:
+        >>> file = Path(tempfile.mkdtemp()) / "rows.txt"
+        >>> append(file, b"one\n")
+        >>> append(file, b"two\n")
+        >>> file.read_bytes()
+        b'one\ntwo\n'
+    """
+    with write_errors(path), Path(path).open("ab", buffering=0) as file:
+        length = file.seek(0, os.SEEK_END)
+        try:
+            rest = memoryview(content)
+            while rest:
+                rest = rest[file.write(rest) :]  # a disk that is nearly full takes less than it is given
+        except BaseException:
+            file.truncate(length)
+            raise
+
+
+@contextmanager
+def write_errors(path: str | Path, *, inside: Path | None = None) -> Iterator[None]:
+    """Turn the failures of a disk into sentences, whichever library met them.
+
+    Args:
+        path: What is written, for the message.
+        inside: The temporary file or folder that the block writes to: an error about any other file, such as one
+            that is read in the block, is left as it is (default: every `OSError` is about `path`).
+
+    Raises:
+        DiskFullError: The disk is full.
+        StorageError: It cannot be written to.
+
+    Examples:
+        >>> with write_errors("tags.csv"):
+        ...     raise OSError(errno.ENOSPC, "No space left on device")
+        Traceback (most recent call last):
+        manylabel.errors.DiskFullError: cannot write tags.csv: the disk is full; make room and run the same command ...
+    """
+    try:
+        yield
+    except StorageError:
+        raise
+    except Exception as error:
+        is_ours = isinstance(error, OSError) and (inside is None or _is_about(error, inside))
+        if getattr(error, "errno", None) in _FULL or any(words in str(error) for words in _FULL_WORDS):
+            raise DiskFullError(
+                f"cannot write {path}: the disk is full; make room and run the same command again, with --resume where "
+                "it has that: what was written before is whole"
+            ) from error
+        if is_ours and not isinstance(error, OutputExistsError):
+            reason = error.strerror or error  # type: ignore[attr-defined] # an OSError, as `is_ours` says
+            raise StorageError(f"cannot write {path}: {reason}; choose a place that can be written to") from error
+        raise
+
+
+def _is_about(error: OSError, inside: Path) -> bool:
+    return error.filename is not None and Path(os.fsdecode(error.filename)).is_relative_to(inside)
+
+
 def refuse_existing(path: str | Path, *, overwrite: bool = False) -> None:
     """Refuse to overwrite a file or folder, before the work whose result goes there.
 
     Args:
         path: Where something is to be written.
-        overwrite: Whether what is there may be replaced; then nothing is refused.
+        overwrite: Allow to replace what is there; then nothing is refused.
 
     Raises:
-        OutputExistsError: The file is there and `overwrite` is false.
+        OutputExistsError: The file exists and `overwrite` is false.
 
     Examples:
         >>> refuse_existing(Path(tempfile.mkdtemp()))
@@ -145,21 +239,8 @@ def _platform_caches() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
 
 
-def _ready(path: str | Path, *, overwrite: bool) -> Path:
-    """Refuse what would be overwritten and make the parent folders."""
-    path = Path(path)
-    refuse_existing(path, overwrite=overwrite)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return path
-
-
 def _let_others_read(file: Path) -> None:
     """Give a file the rights that a new file has; mkstemp and safetensors make some that only their owner can read."""
-    file.chmod(0o666 & ~_umask())
-
-
-def _umask() -> int:
-    """Return the process's umask, which can only be read by setting it."""
-    mask = os.umask(0)
+    mask = os.umask(0)  # which can only be read by setting it
     os.umask(mask)
-    return mask
+    file.chmod(0o666 & ~mask)

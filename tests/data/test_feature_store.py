@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from manylabel import lock as lock_module
 from manylabel.data.feature_store import (
     FeatureKind,
     FeatureStore,
@@ -22,11 +23,10 @@ from manylabel.data.feature_store import (
     picture_ids,
     remove_store,
 )
-from manylabel.data.feature_store import lock as lock_module
-from manylabel.data.feature_store.lock import WriterLock
 from manylabel.data.scenes import scenes
 from manylabel.data.sources import Files, JoinedSource, LazyBytes
-from manylabel.errors import CacheBusyError, CacheError
+from manylabel.errors import BusyError, CacheError
+from manylabel.lock import WriterLock
 from manylabel.types import BadImage
 
 SHAPES = ((4, 2, 3), (8, 1, 1))
@@ -172,7 +172,7 @@ def killed(tmp_path_factory):
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     while int(process.stdout.readline()) < 20:
         pass
-    with pytest.raises(CacheBusyError) as told:
+    with pytest.raises(BusyError) as told:
         StoreWriter(folder, make_kind()).__enter__()
     process.send_signal(signal.SIGKILL)
     process.communicate()
@@ -210,7 +210,7 @@ def test_rows_that_never_reached_the_disk_are_dropped(killed_store):
 
 
 def test_a_lock_is_given_back_and_a_second_writer_told_who_has_it(tmp_path):
-    with StoreWriter(tmp_path / "a", make_kind()), pytest.raises(CacheBusyError, match=f"process {os.getpid()}"):
+    with StoreWriter(tmp_path / "a", make_kind()), pytest.raises(BusyError, match=f"process {os.getpid()}"):
         StoreWriter(tmp_path / "a", make_kind()).__enter__()
     with StoreWriter(tmp_path / "a", make_kind()):
         pass
@@ -257,7 +257,7 @@ def test_a_half_made_lock_holds_for_a_moment_only(tmp_path):
 def test_a_writer_that_slept_does_not_write_into_what_another_took_over(tmp_path):
     with StoreWriter(tmp_path / "a", make_kind()) as writer:
         other_lock(tmp_path / "a" / "lock", machine="elsewhere")
-        with pytest.raises(CacheError, match="another process took over"):
+        with pytest.raises(BusyError, match="another process took over"):
             writer.append(rows_of(np.array([1])), ids=np.array([1], np.uint64))
     assert (tmp_path / "a" / "lock").exists()  # it is theirs
 
@@ -398,7 +398,7 @@ def test_lists_stores_the_last_used_first_and_removes_them(tmp_path):
 
 def test_does_not_remove_what_is_being_written(tmp_path):
     with StoreWriter(tmp_path / "a", make_kind()):
-        with pytest.raises(CacheBusyError):
+        with pytest.raises(BusyError):
             remove_store("a", tmp_path)
         assert list_stores(tmp_path)[0].writer.startswith(f"process {os.getpid()}")
 

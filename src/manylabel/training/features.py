@@ -29,7 +29,7 @@ from manylabel.data.feature_store import (
     picture_ids,
 )
 from manylabel.data.transforms import ImageTransform, eval_transform, train_transform
-from manylabel.errors import CacheBusyError, CacheError, ConfigError, DataError, list_choices
+from manylabel.errors import BusyError, CacheError, ConfigError, DataError, list_choices
 from manylabel.training.cached_features import CachedFeatures
 from manylabel.training.engine import Engine
 from manylabel.training.feature_pass import FeaturePass, pool
@@ -262,7 +262,7 @@ def _complete(
                 work.meter.count(int((rows >= 0).sum()))
                 bad = work.fill(writer, np.flatnonzero(rows < 0), transform)
             return FeatureStore(folder), bad
-        except CacheBusyError as busy:
+        except BusyError as busy:
             if not waiting:
                 logger.warning("these features are being computed already, waiting: %s", busy)
             waiting = True

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from manylabel.data.feature_store.journal import Journal
 from manylabel.data.feature_store.kind import FeatureKind
-from manylabel.data.feature_store.lock import WriterLock
 from manylabel.errors import CacheError, list_choices
+from manylabel.lock import WriterLock
 from manylabel.storage import cache_folder
 
 __all__ = ["EXPORTS", "StoreInfo", "default_root", "list_stores", "remove_store"]
@@ -81,7 +81,7 @@ def remove_store(key: str, root: Path | None = None) -> StoreInfo:
         What was removed.
 
     Raises:
-        CacheBusyError: A process writes to it.
+        BusyError: A process writes to it.
         CacheError: There is no such store, or more than one.
 
     Examples:

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from manylabel.data.feature_store.journal import Chunk, Journal
 from manylabel.data.feature_store.kind import DTYPE, FeatureKind
-from manylabel.data.feature_store.lock import WriterLock
 from manylabel.data.feature_store.store import StoreFiles
-from manylabel.errors import CacheError
+from manylabel.errors import BusyError, CacheError, DiskFullError
+from manylabel.lock import WriterLock
 from manylabel.storage import write_text
 from manylabel.types import BadImage
 
@@ -39,7 +39,7 @@ class StoreWriter:
             first batch that is damaged on, everything is dropped.
 
     Raises:
-        CacheBusyError: Another process writes.
+        BusyError: Another process writes.
         CacheError: The disk is full, or the folder cannot be written to.
 
     Examples:
@@ -154,10 +154,10 @@ class StoreWriter:
         """Say in a sentence what the disk does not do."""
         try:
             yield
-        except CacheError:
+        except (BusyError, CacheError):
             raise
         except OSError as error:
-            if error.errno in (errno.ENOSPC, getattr(errno, "EDQUOT", None)):
+            if isinstance(error, DiskFullError) or error.errno in (errno.ENOSPC, getattr(errno, "EDQUOT", None)):
                 raise CacheError(
                     f"the disk of {self.folder} is full; the features of {self.journal.rows:,} pictures are kept: "
                     "make room and run the same command again"

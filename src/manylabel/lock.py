@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Self
 from uuid import uuid4
 
-from manylabel.errors import CacheBusyError, CacheError
+from manylabel.errors import BusyError
 
 __all__ = ["Holder", "WriterLock"]
 
@@ -40,6 +40,7 @@ class WriterLock:
 
     Args:
         path: The lock file.
+        guarded: What it guards, for messages (default: the folder of the lock file).
 
     Examples:
         >>> import tempfile
@@ -51,8 +52,9 @@ class WriterLock:
         False
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, guarded: Path | None = None) -> None:
         self.path = path
+        self.guarded = path.parent if guarded is None else guarded
         self._me = Holder(os.getpid(), socket.gethostname(), _start_of(os.getpid()) or "", uuid4().hex)
 
     def acquire(self) -> Holder | None:
@@ -66,7 +68,7 @@ class WriterLock:
         holder = self.holder()
         if holder is not None:
             return holder
-        self.path.unlink(missing_ok=True)  # stale
+        self._remove_stale()
         return None if self._create() else self.holder() or self._me
 
     def holder(self) -> Holder | None:
@@ -85,33 +87,43 @@ class WriterLock:
         """Give a sign of life.
 
         Raises:
-            CacheError: The lock is somebody else's by now.
+            BusyError: The lock is somebody else's by now.
         """
         try:
             content = json.loads(self.path.read_text(encoding="utf-8"))
         except (FileNotFoundError, ValueError):
             content = {}
         if content.get("token") != self._me.token:
-            raise CacheError(f"another process took over {self.path.parent} while this one slept; start it again")
+            raise BusyError(f"another process took over {self.guarded} while this one slept; start it again")
         os.utime(self.path)
 
     def release(self) -> None:
         """Give the lock back."""
-        with suppress(CacheError):
+        with suppress(BusyError):
             self.renew()
             self.path.unlink()
 
     def __enter__(self) -> Self:
         holder = self.acquire()
         if holder is not None:
-            raise CacheBusyError(
-                f"{self.path.parent} is being written by {holder}; wait for it, "
+            raise BusyError(
+                f"{self.guarded} is being written by {holder}; wait for it, "
                 f"or remove {self.path} if you know that it is gone"
             )
         return self
 
     def __exit__(self, *_: object) -> None:
         self.release()
+
+    def _remove_stale(self) -> None:
+        """Move a stale lock away; one that was taken over meanwhile is put back, so that only one process gets it."""
+        aside = self.path.with_name(f"{self.path.name}.{self._me.token}")
+        with suppress(FileNotFoundError):
+            self.path.replace(aside)
+            if WriterLock(aside).holder() is not None:
+                with suppress(FileExistsError):
+                    os.link(aside, self.path)
+            aside.unlink()
 
     def _create(self) -> bool:
         """Make the lock file unless there is one."""
