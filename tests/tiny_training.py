@@ -39,9 +39,9 @@ def tiny_settings(**changes):
     return LoopSettings(**{**defaults, **changes})
 
 
-def tiny_task(settings, **changes):
+def tiny_task(settings, *, dropout=0.2, **changes):
     torch.manual_seed(0)
-    head = MLDecoder(8, NUM_LABELS, width=16, num_heads=2, feedforward=16, num_groups=2, dropout=0.2)
+    head = MLDecoder(8, NUM_LABELS, width=16, num_heads=2, feedforward=16, num_groups=2, dropout=dropout)
     return ClassificationTask(head, AsymmetricLoss(), settings=settings, **changes)
 
 

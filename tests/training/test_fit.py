@@ -8,7 +8,7 @@ from rich.console import Console
 
 from manylabel.errors import ConfigError, MissingExtraError
 from manylabel.training import LoopSettings, RunProgress
-from tiny_training import tiny_run
+from tiny_training import tiny_loaders, tiny_run, tiny_settings, tiny_task
 
 
 def test_metrics_are_written_for_every_epoch(tmp_path):
@@ -18,6 +18,32 @@ def test_metrics_are_written_for_every_epoch(tmp_path):
     assert [int(row["epoch"]) for row in written] == [1, 2, 3]
     assert [float(row["val_mAP"]) for row in written] == [row["val_mAP"] for row in rows]
     assert list(written[0]) == ["epoch", "step", "train_loss", "val_loss", "val_mAP", "learning_rate", "seconds"]
+
+
+def test_the_loss_is_the_mean_per_image_of_the_epoch_on_the_console_as_in_the_table(tmp_path):
+    text = io.StringIO()
+    settings = tiny_settings(ema_decay=0.0, learning_rate=1e-12)
+    _, rows = tiny_run(
+        tmp_path / "run",
+        task=tiny_task(settings, dropout=0.0),
+        callbacks=[RunProgress(Console(file=text))],
+        ema_decay=0.0,
+        learning_rate=1e-12,
+    )
+    task, train = tiny_task(settings, dropout=0.0), tiny_loaders(settings).train
+    losses = [task.loss(task(batch), batch.targets, batch.known).item() for batch in train]  # each a sum over images
+    assert rows[0]["train_loss"] == pytest.approx(sum(losses) / len(train.targets), rel=1e-5)
+    assert [line.split()[3] for line in text.getvalue().splitlines()] == [f"{row['train_loss']:.4f}" for row in rows]
+
+
+def test_losses_compare_between_batch_sizes(tmp_path):
+    rows = []
+    for number, sizes in enumerate(({"batch_size": 4}, {"batch_size": 11}, {"batch_size": 4, "accumulate": 3})):
+        changes = {"epochs": 1, "learning_rate": 1e-12, "ema_decay": 0.0, **sizes}
+        task = tiny_task(tiny_settings(**changes), dropout=0.0)
+        rows += tiny_run(tmp_path / str(number), task=task, **changes)[1]
+    for name in ("train_loss", "val_loss"):
+        assert [row[name] for row in rows] == pytest.approx([rows[0][name]] * 3, rel=1e-5)
 
 
 class FakeMap(Callback):

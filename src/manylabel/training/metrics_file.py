@@ -47,9 +47,10 @@ def reached(rows: Sequence[Mapping[str, float]], *, keep: str) -> float | None:
 
 
 class MetricsFile(Callback):
-    """Writes metrics.csv, one line per epoch: losses, mAP, learning rate and seconds.
+    """Writes metrics.csv, one line per epoch: mean losses per image, mAP, learning rate and seconds.
 
-    What it collected goes into the checkpoint: a run that was resumed leaves the same table, but for the seconds.
+    The training loss is logged as ``train_loss``, too: the mean of the epoch so far. What it collected goes into the
+    checkpoint: a run that was resumed leaves the same table, but for the seconds.
 
     Args:
         path: Where the table goes.
@@ -63,7 +64,7 @@ class MetricsFile(Callback):
         self.path = path
         self.rows: list[dict[str, float]] = []
         self._loss_sum: Tensor | float = 0.0
-        self._num_batches = 0
+        self._num_images = 0
         self._seconds = 0.0
         self._tick = time.monotonic()
 
@@ -74,31 +75,33 @@ class MetricsFile(Callback):
     def on_train_batch_end(
         self,
         trainer: Trainer,  # noqa: ARG002 (Lightning's)
-        pl_module: LightningModule,  # noqa: ARG002 (Lightning's)
+        pl_module: LightningModule,
         outputs: Any,  # noqa: ANN401 (Lightning's: a dictionary, or whatever a task returns)
-        batch: object,  # noqa: ARG002 (Lightning's)
+        batch: Any,  # noqa: ANN401 (Lightning's: a batch of images or of features)
         batch_idx: int,  # noqa: ARG002 (Lightning's)
     ) -> None:
         """Add a batch's loss; it stays on its device, so that nothing waits for it."""
-        self._loss_sum = self._loss_sum + outputs["loss"].detach().double()
-        self._num_batches += 1
+        self._loss_sum = self._loss_sum + outputs["image_loss"].float() * len(batch)
+        self._num_images += len(batch)
+        pl_module.log("train_loss", self._loss_sum / self._num_images, batch_size=len(batch))
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Write the line of an epoch."""
-        loss = torch.as_tensor(self._loss_sum / self._num_batches, device=pl_module.device)
+        collected = torch.tensor([float(self._loss_sum), self._num_images], dtype=torch.float64)
+        total, count = trainer.strategy.reduce(collected.float().to(pl_module.device), reduce_op="sum").tolist()
         measured = {name: float(value) for name, value in trainer.callback_metrics.items() if name.startswith("val_")}
         self._count_seconds()
         self.rows.append(
             {
                 "epoch": trainer.current_epoch + 1,
                 "step": trainer.global_step,
-                "train_loss": float(trainer.strategy.reduce(loss, reduce_op="mean")),
+                "train_loss": total / count,
                 **dict(sorted(measured.items())),
                 "learning_rate": trainer.optimizers[0].param_groups[-1]["lr"],
                 "seconds": round(self._seconds, 2),
             }
         )
-        self._loss_sum, self._num_batches, self._seconds = 0.0, 0, 0.0
+        self._loss_sum, self._num_images, self._seconds = 0.0, 0, 0.0
         if trainer.is_global_zero:
             self._write()
 
@@ -108,14 +111,14 @@ class MetricsFile(Callback):
         return {
             "rows": self.rows,
             "loss_sum": float(self._loss_sum),
-            "num_batches": self._num_batches,
+            "num_images": self._num_images,
             "seconds": self._seconds,
         }
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Take it up again."""
         self.rows = list(state_dict["rows"])
-        self._loss_sum, self._num_batches = state_dict["loss_sum"], state_dict["num_batches"]
+        self._loss_sum, self._num_images = state_dict["loss_sum"], state_dict["num_images"]
         self._seconds = state_dict["seconds"]
 
     def _count_seconds(self) -> None:

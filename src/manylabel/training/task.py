@@ -101,19 +101,18 @@ class ClassificationTask(LightningModule):
         loss: Tensor = self.loss(logits, batch.targets, batch.known)
         return loss if self.guide is None else loss + self.guide(batch, logits)
 
-    def training_step(self, batch: Batch | FeatureBatch, batch_idx: int) -> Tensor:
-        """Return the loss of a batch."""
+    def training_step(self, batch: Batch | FeatureBatch, batch_idx: int) -> dict[str, Tensor]:
+        """Return the loss of a batch, and the same per image, which `MetricsFile` averages over the epoch."""
         loss = self.objective(batch)
         if not loss.isfinite():
             raise TrainingError(self._not_finite(float(loss.detach()), batch, batch_idx))
-        self.log("train_loss", loss, batch_size=len(batch))
-        return loss
+        return {"loss": loss, "image_loss": self._per_image(loss.detach(), batch)}
 
     def validation_step(self, batch: Batch | FeatureBatch, batch_idx: int) -> None:  # noqa: ARG002 (Lightning's)
         """Judge a batch."""
         logits = self(batch).float()
         loss = self.loss(logits, batch.targets, batch.known)
-        self.log("val_loss", loss, batch_size=len(batch), on_epoch=True, sync_dist=True)
+        self.log("val_loss", self._per_image(loss, batch), batch_size=len(batch), on_epoch=True, sync_dist=True)
         scores = logits.softmax(dim=1) if self.single_label else logits.sigmoid()
         self.mean_average_precision.update(scores, batch.targets, batch.known)
         if self.accuracy is not None:
@@ -137,6 +136,10 @@ class ClassificationTask(LightningModule):
             total_steps=self.total_steps,
         )
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    def _per_image(self, loss: Tensor, batch: Batch | FeatureBatch) -> Tensor:
+        """Return a batch's loss per image, so that numbers compare between batch sizes and datasets."""
+        return loss / len(batch) if getattr(self.loss, "reduction", "mean") == "sum" else loss
 
     def _not_finite(self, loss: float, batch: Batch | FeatureBatch, batch_idx: int) -> str:
         values = batch.features if isinstance(batch, FeatureBatch) else (batch.images,)
