@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from manylabel.errors import ConfigError, list_choices
+from manylabel.seeds import private_generator
 
 __all__ = [
     "LearnableQueries",
@@ -56,8 +57,7 @@ def group_labels(num_labels: int, num_groups: int, seed: int = 0) -> Tensor:
         )
     if num_groups == num_labels:
         return torch.arange(num_labels, device="cpu")
-    generator = torch.Generator().manual_seed(seed)
-    order = torch.randperm(num_labels, generator=generator, device="cpu")
+    order = torch.from_numpy(private_generator("label groups", seed).permutation(num_labels))
     return order % num_groups * math.ceil(num_labels / num_groups) + order // num_groups
 
 
@@ -100,8 +100,8 @@ class RandomQueries(nn.Module):
 
     def __init__(self, num_queries: int, width: int, *, seed: int = 0) -> None:
         super().__init__()
-        generator = torch.Generator().manual_seed(seed)
-        self.register_buffer("vectors", torch.randn(num_queries, width, generator=generator, device="cpu"))
+        drawn = private_generator("random queries", seed).standard_normal((num_queries, width))
+        self.register_buffer("vectors", torch.from_numpy(drawn).to(torch.get_default_dtype()))
 
     def forward(self) -> Tensor:
         """Return the queries, ``[K, D]``."""

@@ -7,10 +7,12 @@
         }
 
 The maps that a head is given have `channels` channels, finest first, each twice as fine as the next.
-Override `channels` and `num_labels` where a head wants other ones; `tells` is what its `repr` must also say, per case.
+Override `channels` and `num_labels` where a head wants other ones; `tells` is what its `repr` must also say, per case;
+`copies` names buffers that hold the same values by design.
 """
 
 import copy
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
@@ -26,6 +28,7 @@ class HeadSuite:
     channels: ClassVar[Sequence[int]] = (24,)
     num_labels: ClassVar[int] = 7
     tells: ClassVar[Mapping[str, Sequence[str]]] = {}
+    copies: ClassVar[Sequence[str]] = ()
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         if "case" in metafunc.fixturenames:
@@ -85,6 +88,21 @@ class HeadSuite:
         before = copy.deepcopy(features)
         head.train()(features)
         assert all(torch.equal(old, new) for old, new in zip(before, features, strict=True))
+
+    def test_no_seed_makes_two_tensors_alike(self, case: str) -> None:
+        """With one stream for weights and queries, both were the same numbers."""
+        for seed in range(21):
+            torch.manual_seed(seed)
+            head = self.cases[case]()
+            tensors = {
+                name: tensor.detach().flatten().double()
+                for name, tensor in (*head.named_parameters(), *head.named_buffers())
+                if name not in self.copies and tensor.is_floating_point()
+            }
+            for (name, one), (other, two) in itertools.combinations(tensors.items(), 2):
+                pair = torch.stack([one[: len(two)], two[: len(one)]])
+                if pair.shape[1] >= 32 and (pair.std(1) > 0).all():
+                    assert abs(pair.corrcoef()[0, 1]) < 0.9, (seed, name, other)
 
     def test_state_dict_round_trip_is_exact(self, head: nn.Module, case: str) -> None:
         torch.manual_seed(1)

@@ -8,6 +8,7 @@ VECTORS = torch.randn(7, 5, generator=torch.Generator().manual_seed(0))
 
 
 class TestConvexCombinationHead(HeadSuite):
+    copies = ("trained_vectors",)
     cases = {
         "trained labels": lambda: ConvexCombinationHead(24, 7, text_vectors=VECTORS),
         "other labels": lambda: ConvexCombinationHead(24, 3, text_vectors=VECTORS[:3]).with_text(VECTORS),

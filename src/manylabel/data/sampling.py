@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch.utils.data import BatchSampler, Sampler
 
 from manylabel.errors import ConfigError
+from manylabel.seeds import seed_sequence
 from manylabel.targets import Targets
 
 __all__ = ["Draw", "EpochSampler", "SeededBatches", "class_aware_sampler", "every_picture"]
@@ -182,6 +183,6 @@ class SeededBatches(Sampler[list[Draw]]):
         self.skip(0)
         batches = enumerate(BatchSampler(indices, self.batch_size, drop_last=False))
         for number, batch in islice(batches, first, None):
-            seeds = np.random.SeedSequence([self.seed, epoch, number]).generate_state(len(batch))
+            seeds = seed_sequence("augmentation", self.seed, epoch, number).generate_state(len(batch))
             # The position is mixed in because processes that train together share the seed but not the pictures.
             yield [Draw(index, seed ^ index) for index, seed in zip(batch, seeds.tolist(), strict=True)]

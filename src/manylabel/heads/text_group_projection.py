@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from manylabel.queries import group_labels
+from manylabel.seeds import private_generator
 
 __all__ = ["TextGroupProjection", "group_by_text"]
 
@@ -34,8 +35,7 @@ def group_by_text(vectors: Tensor, num_groups: int, *, seed: int = 0) -> Tensor:
         >>> torch.equal(there_and_back, group_by_text(vectors, 2))
         True
     """
-    generator = torch.Generator().manual_seed(seed)
-    direction = torch.randn(vectors.shape[1], generator=generator, dtype=torch.float64)
+    direction = torch.from_numpy(private_generator("group direction", seed).standard_normal(vectors.shape[1]))
     # An elementwise product and a sum: unlike a matrix product, it gives a row the same number wherever it stands.
     ranks = (vectors.detach().cpu().double() * direction).sum(1).argsort(stable=True).argsort()
     return group_labels(len(vectors), num_groups, seed)[ranks]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Protocol
 
-import numpy as np
 import torch
 from lightning import LightningModule
 from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
@@ -15,6 +14,7 @@ from torch import Tensor, nn
 
 from manylabel.errors import TrainingError
 from manylabel.metrics import MeanAveragePrecision, TopOneAccuracy
+from manylabel.seeds import seed_sequence
 from manylabel.training.optimizers import make_optimizer
 from manylabel.training.schedules import make_schedule
 from manylabel.training.settings import LoopSettings
@@ -92,8 +92,8 @@ class ClassificationTask(LightningModule):
 
     def on_train_batch_start(self, batch: Batch | FeatureBatch, batch_idx: int) -> None:  # noqa: ARG002 (Lightning's)
         """Seed what chance there is in the model."""
-        place = [self.settings.seed, self.current_epoch, batch_idx, self.global_rank]
-        torch.manual_seed(int(np.random.SeedSequence(place).generate_state(1)[0]))
+        place = self.settings.seed, self.current_epoch, batch_idx, self.global_rank
+        torch.manual_seed(int(seed_sequence("training step", *place).generate_state(1)[0]))
 
     def objective(self, batch: Batch | FeatureBatch) -> Tensor:
         """Return what is made small; other tasks make other things small."""
