@@ -18,7 +18,7 @@ from PIL import Image
 from torch import Tensor
 
 from manylabel.data.transforms import eval_transform, train_transform
-from manylabel.decode import decode
+from manylabel.images import decode
 from manylabel.types import InputSpec
 
 

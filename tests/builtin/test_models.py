@@ -5,8 +5,8 @@ import pytest
 import manylabel.builtin.models as models_module
 from manylabel.builtin import DEFAULT_MODEL, builtin_models, local_model, sample_photos
 from manylabel.classifier import Classifier, find_model
-from manylabel.decode import picture_size
 from manylabel.errors import ModelFormatError
+from manylabel.images import image_size
 
 
 def test_a_builtin_model_is_found_by_its_name(tmp_path, monkeypatch):
@@ -41,7 +41,7 @@ def test_sample_photos_are_small_and_their_licence_lies_beside_them():
     assert all(photo.stat().st_size < 100_000 for photo in photos)
     licence = (photos[0].parent / "LICENCE.md").read_text(encoding="utf-8")
     assert all(photo.name in licence for photo in photos)
-    assert all(min(picture_size(photo)) >= 300 for photo in photos)
+    assert all(min(image_size(photo)) >= 300 for photo in photos)
 
 
 def test_a_builtin_model_is_at_most_five_megabytes():

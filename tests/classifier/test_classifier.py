@@ -127,7 +127,7 @@ def test_a_bad_picture_raises_or_is_left_out(tmp_path, picture, caplog):
 
 
 def test_an_array_of_another_kind_is_refused():
-    with pytest.raises(ConfigError, match=r"uint8.*got float64 \[3, 8, 8\]"):
+    with pytest.raises(ImageError, match=r"uint8.*got float64 \[3, 8, 8\]"):
         make().predict(np.zeros((3, 8, 8)))
 
 

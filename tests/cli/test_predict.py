@@ -46,7 +46,7 @@ def test_tags_of_a_folder_are_printed_and_what_is_bad_is_named(model, photos):
     assert result.exit_code == 0
     lines = result.stdout.splitlines()
     assert lines == [f"{photos}/a.png\tred 1.00", f"{photos}/b.png\t", f"{photos}/inner/c.png\tblue 1.00"]
-    assert "z.jpg': it is not a picture" in result.stderr
+    assert "z.jpg': it is not an image" in result.stderr
 
 
 def test_a_file_of_tags_goes_on_where_it_was(model, photos, tmp_path):

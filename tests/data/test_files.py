@@ -24,7 +24,7 @@ class TestFiles(ReaderSuite):
         return Example(root, names=listed, labels=[], values=[[]] * 4, known=[[]] * 4)
 
     def spoil(self, dataset):
-        dataset.pictures[0].write_text("not a picture")
+        dataset.pictures[0].write_text("not an image")
 
 
 @pytest.fixture

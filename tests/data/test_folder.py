@@ -9,7 +9,7 @@ class RubbishInPlaceOfAPicture:
     """Folders are listed, so that a missing picture is not in the data set: a spoilt one must still be."""
 
     def spoil(self, dataset):
-        dataset.pictures[0].write_text("not a picture")
+        dataset.pictures[0].write_text("not an image")
 
 
 class TestFolder(RubbishInPlaceOfAPicture, ReaderSuite):

@@ -35,10 +35,10 @@ class HuggingFaceSuite(SplitReaderSuite):
         return tmp_path / "saved"
 
     def test_reads_although_a_picture_cannot_be_decoded(self, tmp_path):
-        rows = {"image": [{"bytes": b"not a picture", "path": None}], "tags": [["cat"]]}
+        rows = {"image": [{"bytes": b"not an image", "path": None}], "tags": [["cat"]]}
         made = datasets.Dataset.from_dict(rows).cast_column("image", datasets.Image())
         made.save_to_disk(tmp_path / "spoilt")
-        assert hugging_face(tmp_path / "spoilt").pictures[0] == b"not a picture"
+        assert hugging_face(tmp_path / "spoilt").pictures[0] == b"not an image"
 
 
 class TestOneClass(HuggingFaceSuite):

@@ -131,7 +131,7 @@ def test_stops_once_too_many_are_bad_and_lists_them(num_workers):
         list(loader)
     message = str(caught.value)
     assert message.startswith("30 of 100 pictures cannot be read so far, more than max_bad_share=0.25 allows")
-    assert "'19.jpg': it is not a picture" in message
+    assert "'19.jpg': it is not an image" in message
     assert "'20.jpg'" not in message
     assert message.endswith("and 10 more")
     assert len(loader.bad) == 30

@@ -216,5 +216,5 @@ def test_an_open_image_is_explained_as_its_file(tmp_path, picture):
 
 
 def test_rejects_an_array_of_another_kind():
-    with pytest.raises(ConfigError, match=r"uint8.*got float64 \[3, 8, 8\]"):
+    with pytest.raises(ImageError, match=r"uint8.*got float64 \[3, 8, 8\]"):
         explain(tiny("linear"), np.zeros((3, 8, 8)))

@@ -9,8 +9,8 @@ import pytest
 import manylabel.inference.decoding as decoding
 import manylabel.inference.workers as workers
 from manylabel.errors import ConfigError
+from manylabel.images import prepare
 from manylabel.inference.decoding import decode_batches
-from manylabel.inference.preparing import to_pixels
 from manylabel.types import InputSpec
 from picture_files import bad_files, encode, photo, write_files
 
@@ -32,7 +32,7 @@ def test_batches_come_in_order_with_reasons_for_what_is_bad(folder, workers):
     reasons = dict(zip(names, (reason for batch in batches for reason in batch.reasons), strict=True))
     assert {name for name, reason in reasons.items() if reason is None} == {n for n in names if "good" in n}
     good = [name for name, reason in reasons.items() if reason is None]
-    expected = np.stack([to_pixels(name, SPEC) for name in good])
+    expected = np.stack([prepare(name, SPEC) for name in good])
     assert np.array_equal(np.concatenate([batch.pixels for batch in batches]), expected)
 
 
@@ -72,7 +72,7 @@ def test_addresses_are_fetched_and_what_cannot_be_says_why(folder, monkeypatch):
         threading.Thread(target=server.serve_forever, daemon=True).start()
         address = f"http://127.0.0.1:{server.server_port}"
         (batch,) = decode_batches([f"{address}/good0.jpg", f"{address}/gone.jpg", "http://127.0.0.1:9/a.jpg"], SPEC)
-        assert np.array_equal(batch.pixels[0], to_pixels(folder / "good0.jpg", SPEC))
+        assert np.array_equal(batch.pixels[0], prepare(folder / "good0.jpg", SPEC))
         assert batch.reasons[1] == "it could not be fetched: HTTP 404"
         assert "refused" in batch.reasons[2]
         (batch,) = decode_batches([f"{address}/my photo.jpg", f"{address}/good0.jpg"], SPEC)

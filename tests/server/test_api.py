@@ -58,7 +58,7 @@ def test_one_bad_picture_says_why_and_the_others_are_tagged(colours):
     answer = colours.post("/v1/predict", files=files(RED, b"no picture", BLUE))
     assert answer.status_code == 200
     assert tags(answer) == [["red"], [], ["blue"]]
-    assert "not a picture in a format that is read" in answer.json()["pictures"][1]["error"]
+    assert "not an image in a supported format" in answer.json()["pictures"][1]["error"]
 
 
 @pytest.mark.parametrize("name", bad_files())

@@ -139,7 +139,7 @@ def test_a_tag_shows_its_heat_map_on_hover_and_keeps_it_on_click(page, pictures)
 def test_a_bad_picture_says_why_and_is_shown_as_text(page, pictures):
     upload(page, pictures / "<b>bad.jpg", pictures / "photo 0.jpg")
     assert texts(page, "article h2") == ["<b>bad.jpg", "photo 0.jpg"]
-    assert "it is not a picture in a format that is read" in text(page, ".problem")
+    assert "it is not an image in a supported format" in text(page, ".problem")
     assert "1 could not be tagged" in text(page, "#status")
     page.find_element(By.CSS_SELECTOR, "article .remove").click()
     assert texts(page, "article h2") == ["photo 0.jpg"]
@@ -150,7 +150,7 @@ def test_results_can_be_downloaded(page, pictures):
     slide(page, 0)
     good, bad = page.execute_script("return results()")
     assert {tag["label"] for tag in good["tags"]} == {"cat", "dog"}
-    assert "not a picture" in bad["error"]
+    assert "not an image" in bad["error"]
     lines = page.execute_script("return csv()").split("\r\n")
     assert lines[0] == "picture,tags,scores,error"
     assert lines[1].startswith('"photo 0.jpg","')

@@ -20,9 +20,9 @@ from manylabel.data.feature_store import list_stores
 from manylabel.data.sampling import class_aware_sampler
 from manylabel.data.sources import Files
 from manylabel.data.transforms import eval_transform, train_transform
-from manylabel.decode import decode
 from manylabel.errors import BadImagesError, CacheError, ConfigError, DataError, MissingExtraError
 from manylabel.heads import LinearHead
+from manylabel.images import decode
 from manylabel.targets import Targets
 from manylabel.training import FeatureLoader, cache_features, plan_features
 from manylabel.training.onnx_backbone import OnnxBackbone, export_path, relative_difference
@@ -516,4 +516,4 @@ def test_the_store_tells_what_it_is_of(backbone, pictures, tmp_path):
     cache(backbone, pictures, tmp_path, pooling="max")
     said = json.loads((next(tmp_path.glob("*/kind.json"))).read_text())
     assert (said["dataset"], said["backbone"], said["pooling"], said["stages"]) == ("noise", "resnet10t", "max", [3])
-    assert "Resize(size=[64, 64]" in said["transform"]
+    assert "Resize(size=(64, 64)" in said["transform"]

@@ -15,7 +15,6 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor, nn
 
@@ -26,16 +25,15 @@ from manylabel.classifier.model_folder import SavedModel, read_model, write_mode
 from manylabel.classifier.settings import build_head, describe_head, head_class, stages_of
 from manylabel.classifier.vocabulary import TextVocabulary, label_bias, merge_labels, require_open, vectors_of
 from manylabel.data import eval_transform
-from manylabel.decode import decode, to_rgb
 from manylabel.errors import ConfigError, ImageError, ModelFormatError
+from manylabel.images import ImageLike, decode
 from manylabel.text import TextEncoder
 from manylabel.types import InputSpec, LabelSpace, Predictions
 
-__all__ = ["Classifier", "Picture", "to_image"]
+__all__ = ["Classifier"]
 
 logger = logging.getLogger(__name__)
 
-Picture: TypeAlias = str | Path | bytes | Image.Image | NDArray[np.uint8]
 HeadFactory: TypeAlias = Callable[..., nn.Module]
 
 MOST_ANSWERS = 32_000  # pictures x labels at once when labels are asked for by text: about a gigabyte
@@ -153,7 +151,7 @@ class Classifier(nn.Module):
     @torch.inference_mode()
     def predict(
         self,
-        pictures: Picture | Sequence[Picture],
+        pictures: ImageLike | Sequence[ImageLike],
         *,
         labels: LabelSpace | Sequence[str] | None = None,
         batch_size: int = 32,
@@ -195,7 +193,7 @@ class Classifier(nn.Module):
             self.train(was_training)
         return Predictions(torch.cat(scores), self.labels, names)
 
-    def _prepare(self, pictures: Sequence[Picture], start: int, *, skip_bad: bool) -> tuple[list[str], list[Tensor]]:
+    def _prepare(self, pictures: Sequence[ImageLike], start: int, *, skip_bad: bool) -> tuple[list[str], list[Tensor]]:
         """Decode and transform some pictures, the first of which is number `start`; return their names and images."""
         transform = eval_transform(self.input_spec)
         names: list[str] = []
@@ -203,7 +201,7 @@ class Classifier(nn.Module):
         for position, picture in enumerate(pictures, start):
             name = str(picture) if isinstance(picture, str | Path) else f"picture {position}"
             try:
-                images.append(transform(to_image(picture, name=name, at_least=transform.at_least)))
+                images.append(transform(decode(picture, name=name, at_least=transform.at_least)))
                 names.append(name)
             except ImageError as error:
                 if not skip_bad:
@@ -417,29 +415,3 @@ def _fill(model: Classifier, saved: SavedModel, folder: str | Path) -> None:
         model.load_state_dict(dict(saved.tensors), strict=False)
     except RuntimeError as error:
         raise ModelFormatError(f"the weights in {folder} do not fit its config.json: {error}") from error
-
-
-def to_image(picture: Picture, *, name: str = "picture", at_least: tuple[int, int] | None = None) -> Image.Image:
-    """Return any kind of picture as an RGB image.
-
-    Args:
-        picture: A path, encoded bytes, a PIL image or an array ``[H, W, 3]`` of bytes.
-        name: What to call the picture in an error.
-        at_least: Height and width below which detail is not needed; see `decode`.
-
-    Raises:
-        ImageError: The picture cannot be decoded.
-        ConfigError: An array has another shape or type.
-
-    Examples:
-        >>> to_image(np.zeros((4, 6, 3), np.uint8)).size
-        (6, 4)
-    """
-    if isinstance(picture, Image.Image):
-        return to_rgb(picture, name=name)
-    if isinstance(picture, np.ndarray):
-        if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3:
-            got = f"{picture.dtype} {list(picture.shape)}"
-            raise ConfigError(f"an array must be bytes (uint8) of shape [height, width, 3], got {got}")
-        return Image.fromarray(picture)
-    return decode(picture if isinstance(picture, bytes) else Path(picture), name=name, at_least=at_least)

@@ -112,8 +112,8 @@ def _small(path: Path) -> Path:
 
 def _readable(dataset: ImageDataset, count: int) -> list[int]:
     """Return where the first pictures are that can be read to their end."""
-    from manylabel.decode import decode
     from manylabel.errors import ImageError
+    from manylabel.images import decode
 
     found: list[int] = []
     for index in range(len(dataset)):

@@ -21,7 +21,7 @@ from manylabel.data.spec import FORMATS, load
 from manylabel.data.splits import split_dataset, stratified_folds, stratified_split
 from manylabel.data.table import table
 from manylabel.data.voc import voc
-from manylabel.decode import decode, picture_size
+from manylabel.images import decode, image_size
 
 if TYPE_CHECKING:
     from manylabel.data.transforms import ImageTransform, eval_transform, train_transform, views_transform
@@ -49,12 +49,12 @@ __all__ = [
     "folder",
     "hold_out",
     "hugging_face",
+    "image_size",
     "list_stores",
     "load",
     "nus_wide",
     "nus_wide_zero_shot_labels",
     "open_images",
-    "picture_size",
     "remove_store",
     "scenes",
     "split_dataset",

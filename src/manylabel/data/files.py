@@ -7,7 +7,7 @@ from pathlib import Path
 from scipy.sparse import csr_array
 
 from manylabel.data.dataset import ImageDataset
-from manylabel.data.layout import PICTURE_ENDINGS, existing, picture_names
+from manylabel.data.layout import IMAGE_ENDINGS, existing, picture_names
 from manylabel.data.sources import Files
 from manylabel.errors import DataError, list_choices
 from manylabel.targets import Targets
@@ -60,7 +60,7 @@ def _expand(path: str | Path, *, alone: bool) -> list[str]:
         matches = sorted(glob(str(path), recursive=True))  # noqa: PTH207 - Path.glob takes no absolute pattern
         found = [name for name in matches if _is_picture(name) and Path(name).is_file()]
         if not found:
-            raise DataError(f"no picture matches {path}; a picture ends in {', '.join(sorted(PICTURE_ENDINGS))}")
+            raise DataError(f"no picture matches {path}; a picture ends in {', '.join(sorted(IMAGE_ENDINGS))}")
         return found
     return [str(path)] if _is_picture(path) and not alone else [str(existing(path))]
 
@@ -69,9 +69,9 @@ def _inside(folder: Path) -> list[str]:
     names = picture_names(folder)
     if not names:
         inside = list_choices("", (entry.name for entry in folder.iterdir()))
-        raise DataError(f"no pictures in {folder}: none of {', '.join(sorted(PICTURE_ENDINGS))}; in it {inside}")
+        raise DataError(f"no pictures in {folder}: none of {', '.join(sorted(IMAGE_ENDINGS))}; in it {inside}")
     return names
 
 
 def _is_picture(path: str | Path) -> bool:
-    return Path(path).suffix.lower() in PICTURE_ENDINGS
+    return Path(path).suffix.lower() in IMAGE_ENDINGS

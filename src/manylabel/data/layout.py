@@ -7,10 +7,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from manylabel.decode import PICTURE_ENDINGS
 from manylabel.errors import DataError, list_choices
+from manylabel.images import IMAGE_ENDINGS
 
-__all__ = ["PICTURE_ENDINGS", "are_on_disk", "existing", "picture_folder", "picture_names", "subfolders"]
+__all__ = ["IMAGE_ENDINGS", "are_on_disk", "existing", "picture_folder", "picture_names", "subfolders"]
 
 
 def existing(path: str | Path) -> Path:
@@ -75,7 +75,7 @@ def picture_names(folder: Path) -> list[str]:
         names += [
             f"{prefix}{name}".removeprefix("./")
             for name in found
-            if not name.startswith(".") and os.path.splitext(name)[1].lower() in PICTURE_ENDINGS  # noqa: PTH122 - a Path for each of a million names takes seconds
+            if not name.startswith(".") and os.path.splitext(name)[1].lower() in IMAGE_ENDINGS  # noqa: PTH122 - a Path for each of a million names takes seconds
         ]
     for name in names:
         if not name.isascii() and _cannot_be_encoded(name):

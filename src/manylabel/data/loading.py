@@ -18,8 +18,8 @@ from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from manylabel.data.dataset import ImageDataset
 from manylabel.data.sampling import Draw, SeededBatches, every_picture
-from manylabel.decode import decode
 from manylabel.errors import BadImagesError, ConfigError, DataError, ImageError, list_choices
+from manylabel.images import decode
 from manylabel.types import BadImage, Batch
 
 __all__ = [

@@ -13,11 +13,10 @@ from torchvision.transforms import InterpolationMode, v2
 from torchvision.transforms.v2 import functional
 
 from manylabel.errors import ConfigError
+from manylabel.images import resize, resized_size
 from manylabel.types import InputSpec
 
-__all__ = ["Cover", "Cutout", "ImageTransform", "Views", "eval_transform", "train_transform", "views_transform"]
-
-_LONGEST = 8  # a strip of 1 x 50,000 pixels that kept its proportions would grow to gigabytes
+__all__ = ["Cutout", "ImageTransform", "Resize", "Views", "eval_transform", "train_transform", "views_transform"]
 
 
 class ImageTransform:
@@ -35,8 +34,8 @@ class ImageTransform:
         ((2, 3), torch.Size([3, 2, 3]))
         >>> transform
         ImageTransform(
+            Resize(size=(2, 3), interpolation=bilinear, keep_proportions=False),
             PILToTensor(),
-            Resize(size=[2, 3], interpolation=InterpolationMode.BILINEAR, antialias=True),
             ToDtype(scale=True),
             Normalize(mean=[0.485, 0.456, 0.406], std=[0.229, 0.224, 0.225], inplace=True),
             at_least=(2, 3),
@@ -60,7 +59,7 @@ class ImageTransform:
 
 
 def eval_transform(spec: InputSpec) -> ImageTransform:
-    """Return the transform for validation, test and prediction: resize as the model wants it, then normalise.
+    """Return the transform for validation and test: the pixels of `manylabel.images.prepare`, normalised.
 
     Args:
         spec: How the model wants its pictures.
@@ -72,9 +71,9 @@ def eval_transform(spec: InputSpec) -> ImageTransform:
         >>> eval_transform(InputSpec(size=(224, 224), resize="crop", crop_fraction=0.875)).at_least
         (256, 256)
     """
-    size = _enlarged(spec, spec.crop_fraction) if spec.resize == "crop" else spec.size
     cut = [v2.CenterCrop(spec.size)] if spec.resize == "crop" else []
-    return ImageTransform([v2.PILToTensor(), _resize(spec, size), *cut, *_normalise(spec)], at_least=size)
+    size = resized_size(spec)
+    return ImageTransform([_resize(spec, size), v2.PILToTensor(), *cut, *_normalise(spec)], at_least=size)
 
 
 def train_transform(
@@ -118,20 +117,21 @@ def train_transform(
         raise ConfigError(f"crop must be a share of the picture's area, above 0 and at most 1, got {crop}")
     kept = crop**0.5 if crop < 1 else spec.crop_fraction if spec.resize == "crop" else 1.0
     size = _enlarged(spec, kept)
-    steps: list[nn.Module] = [v2.PILToTensor()]
+    steps: list[nn.Module]
     if crop < 1:
         how = InterpolationMode(spec.interpolation)
-        steps.append(v2.RandomResizedCrop(spec.size, (crop, 1.0), (0.75, 1.333), interpolation=how, antialias=True))
-    elif spec.resize == "crop":
-        steps += [_resize(spec, size), v2.RandomCrop(spec.size)]
+        cut = v2.RandomResizedCrop(spec.size, (crop, 1.0), (0.75, 1.333), interpolation=how, antialias=True)
+        steps = [v2.PILToTensor(), cut]
     else:
-        steps.append(_resize(spec, size))
+        steps = [_resize(spec, size), v2.PILToTensor()]
+        if spec.resize == "crop":
+            steps.append(v2.RandomCrop(spec.size))
     if flip:
         steps.append(v2.RandomHorizontalFlip())
     if cutout:
         steps.append(Cutout(cutout))
     if randaugment:
-        # On Pillow pictures this takes a third of the time that it takes on tensors; resizing is the other way round.
+        # on PIL images this takes a third of the time that it takes on tensors
         augment = v2.RandAugment(num_ops=num_operations, magnitude=magnitude)
         steps += [v2.ToPILImage(), augment, v2.PILToTensor()]
     return ImageTransform([*steps, *_normalise(spec)], at_least=size)
@@ -167,45 +167,37 @@ def views_transform(
         return ImageTransform([*before, Views(None, flip=flip), to_float, normalise], at_least=plain.at_least)
     size = _enlarged(spec, crop_fraction)
     views = Views(spec.size, flip=flip or crops == 10)
-    return ImageTransform([v2.PILToTensor(), _resize(spec, size), views, *_normalise(spec)], at_least=size)
+    return ImageTransform([_resize(spec, size), v2.PILToTensor(), views, *_normalise(spec)], at_least=size)
 
 
-class Cover(nn.Module):
-    """Resize a picture, keeping its proportions, to the smallest that covers a size.
-
-    A picture more than eight times as long as wide loses its ends first.
+class Resize(nn.Module):
+    """`manylabel.images.resize` as a step of a transform.
 
     Args:
-        size: Height and width to cover.
-        interpolation: How to resize.
+        size: Height and width.
+        interpolation: ``"bilinear"`` or ``"bicubic"``.
+        keep_proportions: Whether to cover `size` instead of squashing the image to it.
 
     Examples:
-        >>> Cover((256, 256))(torch.zeros(3, 480, 640, dtype=torch.uint8)).shape
-        torch.Size([3, 256, 341])
+        >>> Resize((256, 256), keep_proportions=True)(Image.new("RGB", (640, 480))).size
+        (341, 256)
     """
 
-    def __init__(self, size: tuple[int, int], *, interpolation: InterpolationMode = InterpolationMode.BICUBIC) -> None:
+    def __init__(
+        self, size: tuple[int, int], *, interpolation: str = "bicubic", keep_proportions: bool = False
+    ) -> None:
         super().__init__()
         self.size = size
         self.interpolation = interpolation
+        self.keep_proportions = keep_proportions
 
-    def forward(self, image: Tensor) -> Tensor:
-        """Resize an image ``[..., H, W]``."""
-        height, width = image.shape[-2:]
-        if max(height, width) > _LONGEST * min(height, width):
-            height, width = min(height, _LONGEST * width), min(width, _LONGEST * height)
-            image = functional.center_crop(image, [height, width])
-        rows, columns = self.size
-        if rows * width >= columns * height:  # the picture is the wider one
-            wanted = [rows, rows * width // height]
-        else:
-            wanted = [columns * height // width, columns]
-        resized: Tensor = functional.resize(image, wanted, interpolation=self.interpolation, antialias=True)
-        return resized
+    def forward(self, image: Image.Image) -> Image.Image:
+        """Resize an RGB image."""
+        return resize(image, self.size, interpolation=self.interpolation, keep_proportions=self.keep_proportions)
 
     def extra_repr(self) -> str:
         """Return the settings."""
-        return f"size={self.size}, interpolation={self.interpolation}"
+        return f"size={self.size}, interpolation={self.interpolation}, keep_proportions={self.keep_proportions}"
 
 
 class Cutout(nn.Module):
@@ -280,10 +272,8 @@ def _enlarged(spec: InputSpec, crop_fraction: float) -> tuple[int, int]:
     return int(spec.size[0] / crop_fraction), int(spec.size[1] / crop_fraction)
 
 
-def _resize(spec: InputSpec, size: tuple[int, int]) -> nn.Module:
-    interpolation = InterpolationMode(spec.interpolation)
-    squash: nn.Module = v2.Resize(size, interpolation=interpolation, antialias=True)
-    return Cover(size, interpolation=interpolation) if spec.resize == "crop" else squash
+def _resize(spec: InputSpec, size: tuple[int, int]) -> Resize:
+    return Resize(size, interpolation=spec.interpolation, keep_proportions=spec.resize == "crop")
 
 
 def _normalise(spec: InputSpec) -> list[nn.Module]:

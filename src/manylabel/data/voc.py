@@ -16,7 +16,7 @@ from scipy.sparse import csr_array
 
 from manylabel.data.areas import largest_shares
 from manylabel.data.dataset import ImageDataset
-from manylabel.data.layout import PICTURE_ENDINGS, existing, subfolders
+from manylabel.data.layout import IMAGE_ENDINGS, existing, subfolders
 from manylabel.data.sources import Files
 from manylabel.errors import ConfigError, DataError, list_choices
 from manylabel.targets import Targets, boolean_matrix
@@ -210,5 +210,5 @@ def _label_names(root: Path, found: set[str], *, read: set[str]) -> list[str]:
 def _picture_names(root: Path, ids: list[str]) -> list[str]:
     """Return the pictures' file names; one that is not there is taken to be a JPEG, and found missing when opened."""
     folder = existing(root / "JPEGImages")
-    there = {file.stem: file.name for file in folder.iterdir() if file.suffix.lower() in PICTURE_ENDINGS}
+    there = {file.stem: file.name for file in folder.iterdir() if file.suffix.lower() in IMAGE_ENDINGS}
     return [there.get(name, f"{name}.jpg") for name in ids]

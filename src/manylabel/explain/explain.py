@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from manylabel.classifier import Classifier
-from manylabel.classifier.classifier import Picture, to_image
 from manylabel.data import eval_transform
 from manylabel.errors import ConfigError, list_choices
 from manylabel.explain.activation import (
@@ -26,6 +25,7 @@ from manylabel.explain.activation import (
 )
 from manylabel.explain.blocks import absolute_blocks, block_gradients, tap_blocks
 from manylabel.explain.explanation import Explanation, scale_heat, seen_part
+from manylabel.images import ImageLike, decode
 
 __all__ = ["METHODS", "Method", "best_method", "explain"]
 
@@ -39,7 +39,7 @@ _MOST_LABELS = 5
 
 def explain(
     model: Classifier,
-    picture: Picture,
+    picture: ImageLike,
     *,
     labels: str | Sequence[str] | None = None,
     method: str | Sequence[str] = "auto",
@@ -81,7 +81,7 @@ def explain(
     numbers = absolute_blocks(model.backbone, range(model.backbone.num_stages) if blocks == "all" else blocks)
     columns = _plan(model, [method] if isinstance(method, str) else list(method), numbers)
     source = str(picture) if isinstance(picture, str | Path) else ""
-    image = to_image(picture, name=source or "picture")
+    image = decode(picture, name=source or "picture")
     device = next(model.parameters()).device
     prepared = eval_transform(model.input_spec)(image)[None].to(device)
     model.eval()

@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from manylabel.classifier import Classifier
-from manylabel.classifier.classifier import Picture
 from manylabel.errors import ConfigError
 from manylabel.explain.explain import explain
 from manylabel.explain.explanation import Explanation
+from manylabel.images import ImageLike
 from manylabel.types import LabelSpace
 
 __all__ = ["explain_models"]
@@ -15,7 +15,7 @@ __all__ = ["explain_models"]
 
 def explain_models(
     models: Mapping[str, Classifier | Sequence[Classifier]],
-    picture: Picture,
+    picture: ImageLike,
     *,
     labels: str | Sequence[str] | None = None,
     method: str | Sequence[str] = "auto",

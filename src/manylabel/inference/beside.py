@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Literal
 from xml.sax.saxutils import escape
 
-from manylabel.decode import PICTURE_ENDINGS
 from manylabel.errors import OutputExistsError
+from manylabel.images import IMAGE_ENDINGS
 from manylabel.inference.listing import is_address
 from manylabel.inference.predictor import TaggedImage
 from manylabel.storage import write_text
@@ -79,7 +79,7 @@ def write_sidecar(picture: TaggedImage, kind: SidecarKind, *, overwrite: bool = 
 
 
 def _sidecar(picture: Path, kind: SidecarKind) -> Path:
-    others = (picture.with_suffix(ending) for ending in PICTURE_ENDINGS if ending != picture.suffix.lower())
+    others = (picture.with_suffix(ending) for ending in IMAGE_ENDINGS if ending != picture.suffix.lower())
     shares_stem = any(other.exists() and not other.samefile(picture) for other in others)
     return picture.with_name(f"{picture.name}.{kind}") if shares_stem else picture.with_suffix(f".{kind}")
 

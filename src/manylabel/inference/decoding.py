@@ -18,8 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from manylabel.errors import ConfigError, ImageError
+from manylabel.images import Pixels, prepare
 from manylabel.inference.listing import is_address
-from manylabel.inference.preparing import Pixels, to_pixels
 from manylabel.inference.workers import WorkerDiedError, WorkerProcess
 from manylabel.system import available_cores
 from manylabel.types import InputSpec
@@ -147,7 +147,7 @@ def decode_batch(names: tuple[str, ...], spec: InputSpec) -> DecodedBatch:
     reasons: list[str | None] = []
     for name in names:
         try:
-            pixels.append(to_pixels(_fetch(name) if is_address(name) else name, spec, name=name))
+            pixels.append(prepare(_fetch(name) if is_address(name) else name, spec, name=name))
             reasons.append(None)
         except ImageError as error:
             reasons.append(error.reason)

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from manylabel.errors import ModelFormatError
+from manylabel.images import Pixels
 from manylabel.inference.inference_spec import METADATA_KEY, InferenceSpec
-from manylabel.inference.preparing import Pixels
 from manylabel.onnx_files import open_session
 
 __all__ = ["Engine", "OnnxEngine"]

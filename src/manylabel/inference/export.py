@@ -16,9 +16,9 @@ from manylabel.backbone import Backbone
 from manylabel.builtin import sample_photos
 from manylabel.classifier import Classifier
 from manylabel.errors import ConfigError
+from manylabel.images import ImageLike, prepare
 from manylabel.inference.inference_module import InferenceModule, describe
 from manylabel.inference.inference_spec import METADATA_KEY
-from manylabel.inference.preparing import Picture, to_pixels
 from manylabel.onnx_files import open_session, write_onnx
 from manylabel.storage import refuse_existing, replacing
 
@@ -55,7 +55,7 @@ def export_onnx(
     classifier: Classifier,
     path: str | Path,
     *,
-    pictures: Sequence[Picture] | None = None,
+    pictures: Sequence[ImageLike] | None = None,
     any_size: bool = True,
     overwrite: bool = False,
 ) -> Export:
@@ -93,7 +93,7 @@ def export_torch(
     classifier: Classifier,
     path: str | Path,
     *,
-    pictures: Sequence[Picture] | None = None,
+    pictures: Sequence[ImageLike] | None = None,
     any_size: bool = True,
     overwrite: bool = False,
 ) -> Export:
@@ -129,7 +129,7 @@ def _export(
     path: str | Path,
     write: Callable[[Path, InferenceModule, Tensor, Sequence[int]], Run],
     *,
-    pictures: Sequence[Picture] | None,
+    pictures: Sequence[ImageLike] | None,
     any_size: bool,
     overwrite: bool,
 ) -> Export:
@@ -161,9 +161,9 @@ def _why_one_size(backbone: Backbone) -> str:
     return ""
 
 
-def _images(classifier: Classifier, pictures: Sequence[Picture]) -> Tensor:
+def _images(classifier: Classifier, pictures: Sequence[ImageLike]) -> Tensor:
     """Return pictures as bytes ``[B, H, W, 3]``, three or more: exporters take small numbers for constants."""
-    pixels = [to_pixels(picture, classifier.input_spec) for picture in pictures]
+    pixels = [prepare(picture, classifier.input_spec) for picture in pictures]
     if not pixels:
         raise ConfigError("give at least one picture to check the export on")
     return torch.from_numpy(np.stack((pixels * 3)[: max(3, len(pixels))]))

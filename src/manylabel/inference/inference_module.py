@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from manylabel.classifier import Classifier
+from manylabel.images import Pixels
 from manylabel.inference.inference_spec import InferenceSpec
-from manylabel.inference.preparing import Pixels
 
 __all__ = ["InferenceModule", "TorchEngine", "describe"]
 

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from glob import iglob
 from pathlib import Path
 
-from manylabel.decode import PICTURE_ENDINGS
 from manylabel.errors import ConfigError, DataError, list_choices
+from manylabel.images import IMAGE_ENDINGS
 
 __all__ = ["is_address", "list_pictures"]
 
@@ -98,10 +98,10 @@ def _at_least_one(names: Iterator[str], path: str) -> Iterator[str]:
             if Path(path).is_dir()
             else "check the pattern"
         )
-        raise DataError(f"no pictures in {path}: none of {', '.join(sorted(PICTURE_ENDINGS))}; {inside}")
+        raise DataError(f"no pictures in {path}: none of {', '.join(sorted(IMAGE_ENDINGS))}; {inside}")
     yield first
     yield from names
 
 
 def _is_picture(name: str) -> bool:
-    return os.path.splitext(name)[1].lower() in PICTURE_ENDINGS  # noqa: PTH122 - as above
+    return os.path.splitext(name)[1].lower() in IMAGE_ENDINGS  # noqa: PTH122 - as above

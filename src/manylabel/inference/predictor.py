@@ -16,11 +16,11 @@ from PIL import Image
 
 from manylabel.builtin import DEFAULT_MODEL
 from manylabel.errors import ImageError
+from manylabel.images import ImageLike, Pixels, prepare
 from manylabel.inference.choosing import TagChoice
 from manylabel.inference.engines import Engine
 from manylabel.inference.inference_spec import InferenceSpec
 from manylabel.inference.opening import EngineName, open_engine
-from manylabel.inference.preparing import Picture, Pixels, to_pixels
 from manylabel.types import LabelSpace, Tag
 
 __all__ = ["Predictor", "TaggedImage"]
@@ -64,7 +64,7 @@ class Predictor:
         >>> predictor = Predictor.load(model.save(Path(tempfile.mkdtemp()) / "model"), engine="torch")
         >>> picture, bad = predictor.predict([Image.new("RGB", (64, 48)), b"no picture"], top=1)
         >>> len(picture.tags), bad.error
-        (1, "it is not a picture in a format that is read ...")
+        (1, "it is not an image in a supported format ...")
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -94,13 +94,13 @@ class Predictor:
         """The labels, in the order of the scores."""
         return self.spec.labels
 
-    def prepare(self, picture: Picture, *, name: str | None = None) -> Pixels:
+    def prepare(self, picture: ImageLike, *, name: str | None = None) -> Pixels:
         """Decode and resize a picture to bytes ``[H, W, 3]``.
 
         Raises:
             ImageError: It cannot be read.
         """
-        return to_pixels(picture, self.spec.input_spec, name=name)
+        return prepare(picture, self.spec.input_spec, name=name)
 
     def scores(self, pixels: Pixels) -> NDArray[np.float32]:
         """Return calibrated probabilities ``[B, L]`` for prepared pictures ``[B, H, W, 3]``."""
@@ -110,7 +110,7 @@ class Predictor:
 
     def predict(
         self,
-        pictures: Picture | Sequence[Picture],
+        pictures: ImageLike | Sequence[ImageLike],
         *,
         top: int | None = None,
         threshold: float | None = None,
@@ -134,7 +134,7 @@ class Predictor:
             results += self._predict(listed[start : start + batch_size], start, choice)
         return results
 
-    def _predict(self, pictures: Sequence[Picture], start: int, choice: TagChoice) -> list[TaggedImage]:
+    def _predict(self, pictures: Sequence[ImageLike], start: int, choice: TagChoice) -> list[TaggedImage]:
         """Tag one batch, the first picture of which is number `start`."""
         names = [
             str(each) if isinstance(each, str | Path) else f"picture {start + place}"

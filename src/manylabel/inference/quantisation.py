@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from manylabel.errors import ConfigError
+from manylabel.images import Pixels
 from manylabel.inference.engines import OnnxEngine
-from manylabel.inference.preparing import Pixels
 from manylabel.storage import refuse_existing, replacing
 from manylabel.system import require
 

@@ -17,13 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from manylabel.builtin import DEFAULT_MODEL, local_model
-from manylabel.decode import decode
 from manylabel.errors import ConfigError, DataError, LabelError, MissingExtraError, list_choices
+from manylabel.images import Pixels, check_size, decode
 from manylabel.inference.engines import Engine
 from manylabel.inference.inference_spec import InferenceSpec
 from manylabel.inference.opening import EngineName, shown_name
 from manylabel.inference.predictor import Predictor
-from manylabel.inference.preparing import MOST_PIXELS, Pixels, refuse_large
+from manylabel.inference.server.settings import MOST_PIXELS
 
 if TYPE_CHECKING:  # torch is loaded when it is needed first
     from manylabel.classifier import Classifier
@@ -101,7 +101,7 @@ class ServedModel:
         Raises:
             ImageError: It cannot be read, or has too many pixels.
         """
-        refuse_large(content, name=name, max_pixels=self.max_pixels)
+        check_size(content, name=name, max_pixels=self.max_pixels)
         return self.predictor.prepare(content, name=name)
 
     def score(self, pixels: list[Pixels]) -> NDArray[np.float32]:
@@ -156,7 +156,7 @@ class ServedModel:
         """
         from manylabel.explain import explain
 
-        refuse_large(content, name=name, max_pixels=self.max_pixels)
+        check_size(content, name=name, max_pixels=self.max_pixels)
         columns = None if labels is None else self.columns(labels)
         size = self.predictor.spec.input_spec.size
         image = decode(content, name=name, at_least=(max(LONGEST, size[0]), max(LONGEST, size[1])))

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from manylabel.errors import ImageError
+from manylabel.images import Pixels
 from manylabel.inference.decoding import default_workers
 from manylabel.inference.inference_spec import InferenceSpec
-from manylabel.inference.preparing import Pixels
 from manylabel.server.answers import ExplainAnswer, ImageAnswer, PredictAnswer
 from manylabel.server.batcher import Batcher
 from manylabel.server.metrics import ServerMetrics

@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 
 from manylabel.errors import ConfigError
-from manylabel.inference.preparing import MOST_PIXELS
 
 __all__ = ["ServerSettings"]
+
+MOST_PIXELS = 50_000_000  # of an image that is decoded, by default
 
 
 @dataclass(frozen=True)

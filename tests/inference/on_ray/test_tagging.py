@@ -63,7 +63,7 @@ def test_the_command_writes_what_it_writes_on_one_machine(ending, local_ray, col
         result = CliRunner().invoke(app, [*map(str, arguments)], catch_exceptions=False)
         assert result.exit_code == 0
         assert "21 pictures to" in result.stderr
-        assert "broken.jpg': it is not a picture" in result.stderr
+        assert "broken.jpg': it is not an image" in result.stderr
     if ending == "parquet":
         assert pl.read_parquet(files[0]).equals(pl.read_parquet(files[1]))
     else:

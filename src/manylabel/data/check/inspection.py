@@ -24,8 +24,8 @@ from PIL import Image
 
 from manylabel.data.check.duplicates import THUMBNAIL_SIDE
 from manylabel.data.sources import ImageSource
-from manylabel.decode import decode, picture_size
 from manylabel.errors import ConfigError, ImageError
+from manylabel.images import decode, image_size
 from manylabel.system import available_cores
 from manylabel.types import BadImage
 
@@ -124,7 +124,7 @@ def _inspect_span(pictures: ImageSource, span: range) -> Inspection:
             source = _fetch(pictures, index)
             image = decode(source, name=name, at_least=(_DECODE_SIDE, _DECODE_SIDE))
             content = source if isinstance(source, bytes) else source.read_bytes()
-            seen.sizes[row] = picture_size(content, name=name)
+            seen.sizes[row] = image_size(content, name=name)
         except (ImageError, OSError) as error:
             bad.append(BadImage(index, name, error.reason if isinstance(error, ImageError) else str(error)))
             continue

@@ -12,8 +12,8 @@ from manylabel.data.check.figures import draw_bars, draw_heat_map, draw_histogra
 from manylabel.data.check.report import CheckReport, DuplicateGroup
 from manylabel.data.check.run import FEW_POSITIVES
 from manylabel.data.dataset import ImageDataset
-from manylabel.decode import decode
 from manylabel.errors import ImageError
+from manylabel.images import decode
 from manylabel.page import (
     Cell,
     Columns,

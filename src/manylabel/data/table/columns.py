@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from manylabel.data.layout import PICTURE_ENDINGS
+from manylabel.data.layout import IMAGE_ENDINGS
 from manylabel.data.table.labels import are_flags
 from manylabel.errors import DataError, list_choices
 
@@ -13,7 +13,7 @@ IMAGE_NAMES = {
     *("image_path", "image_file", "image_name", "image_filename", "img_path", "img_name", "file_name", "file_path"),
 }
 LABEL_NAMES = {"label", "labels", "tag", "tags", "class", "classes", "category", "categories", "keywords"}
-LOOKS_LIKE_PICTURE = rf"(?i)\.({'|'.join(ending[1:] for ending in sorted(PICTURE_ENDINGS))})\s*$"
+LOOKS_LIKE_PICTURE = rf"(?i)\.({'|'.join(ending[1:] for ending in sorted(IMAGE_ENDINGS))})\s*$"
 
 
 def pick_column(frame: pl.DataFrame, given: str, option: str) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import polars as pl
 
-from manylabel.data.layout import PICTURE_ENDINGS, existing
+from manylabel.data.layout import IMAGE_ENDINGS, existing
 from manylabel.data.parsing import parser_advice
 from manylabel.errors import DataError
 
@@ -85,7 +85,7 @@ def _header(path: Path) -> tuple[str, list[str]]:
     headers = {mark: next(csv.reader(StringIO(text, newline=""), delimiter=mark)) for mark in DELIMITERS}
     delimiter = max(DELIMITERS, key=lambda mark: len(headers[mark]))
     header = [name.strip() for name in headers[delimiter]]
-    pictures = [name for name in header if name.lower().endswith(tuple(PICTURE_ENDINGS))]
+    pictures = [name for name in header if name.lower().endswith(tuple(IMAGE_ENDINGS))]
     if pictures:
         raise DataError(
             f"the first line of {path} names a picture ({pictures[0]!r}), not columns; "

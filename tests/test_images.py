@@ -8,10 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image, ImageFile
 
-from manylabel.decode import FORMATS, decode, picture_size, to_rgb
-from manylabel.errors import ImageError
+from manylabel.builtin import sample_photos
+from manylabel.data import eval_transform
+from manylabel.errors import ConfigError, ImageError
+from manylabel.images import FORMATS, decode, image_size, prepare, resize
+from manylabel.types import InputSpec
 from picture_files import ODD_NAMES, bad_files, encode, photo, png
 
 GREY = np.array([[0, 1, 127, 254, 255]], np.uint8)
@@ -33,7 +37,7 @@ def test_decodes_every_format(form):
     content = encode(reference, form, quality=95) if form in ("JPEG", "WEBP", "AVIF") else encode(reference, form)
     picture = decode(content)
     assert picture.mode == "RGB"
-    assert picture_size(content) == (48, 64)
+    assert image_size(content) == (48, 64)
     assert difference(picture, reference) <= (24 if form == "GIF" else 8)  # GIF has 256 colours
 
 
@@ -112,7 +116,7 @@ def test_puts_pictures_upright(form, orientation):
     }[orientation]
     content = encode(photo(), form, exif=exif(orientation), **({} if form in ("PNG", "TIFF") else {"quality": 95}))
     assert difference(decode(content), upright) <= 8
-    assert picture_size(content) == upright.shape[:2]
+    assert image_size(content) == upright.shape[:2]
 
 
 @pytest.mark.parametrize(
@@ -127,13 +131,13 @@ def test_puts_pictures_upright(form, orientation):
 )
 def test_an_open_picture_becomes_what_its_file_does(content):
     expected = decode(content)
-    assert np.array_equal(to_rgb(Image.open(io.BytesIO(content))), expected)
-    assert np.array_equal(to_rgb(expected), expected)  # not turned twice
+    assert np.array_equal(decode(Image.open(io.BytesIO(content))), expected)
+    assert np.array_equal(decode(expected), expected)  # not turned twice
 
 
 def test_an_open_picture_that_is_cut_short_is_a_picture_error():
     with pytest.raises(ImageError, match="'mine': it is damaged or cut short"):
-        to_rgb(Image.open(io.BytesIO(encode(photo(), "JPEG")[:-100])), name="mine")
+        decode(Image.open(io.BytesIO(encode(photo(), "JPEG")[:-100])), name="mine")
 
 
 @pytest.mark.parametrize("orientation", [1, 6])
@@ -170,14 +174,14 @@ def test_refuses_a_bomb_before_its_pixels_are_allocated(monkeypatch):
         decode(bad_files()["bomb.png"][0])
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", None)  # what others do to Pillow does not disarm us
     with pytest.raises(ImageError, match="more than 178,956,970 pixels"):
-        picture_size(bad_files()["bomb.png"][0])
+        image_size(bad_files()["bomb.png"][0])
 
 
 def test_a_picture_for_which_pillow_only_warns_is_no_bomb():
     content = png(10_000, 9_000, depth=1, color=0)
     with pytest.warns(Image.DecompressionBombWarning):
         Image.open(io.BytesIO(content))
-    assert picture_size(content) == (9_000, 10_000)
+    assert image_size(content) == (9_000, 10_000)
 
 
 def test_names_missing_files_and_folders(tmp_path):
@@ -185,7 +189,7 @@ def test_names_missing_files_and_folders(tmp_path):
         decode(tmp_path / "missing.jpg")
     assert caught.value.name == str(tmp_path / "missing.jpg")
     with pytest.raises(ImageError, match="it is a folder"):
-        picture_size(tmp_path)
+        image_size(tmp_path)
     with pytest.raises(ImageError, match="cannot read picture"):
         decode(tmp_path / ("x" * 5000))
     with pytest.raises(ImageError, match="null"):
@@ -263,3 +267,53 @@ def test_leaves_the_warning_filters_as_they_were():
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(decode, [encode(photo(), "JPEG")] * 40))
     assert list(warnings.filters) == before
+
+
+PLAIN = {"mean": (0.0, 0.0, 0.0), "std": (1.0, 1.0, 1.0)}
+SPECS = [
+    InputSpec(size=(64, 96), **PLAIN),
+    InputSpec(size=(96, 64), interpolation="bilinear", **PLAIN),
+    InputSpec(size=(60, 60), resize="crop", crop_fraction=0.875, **PLAIN),
+]
+
+
+@pytest.mark.parametrize("spec", SPECS)
+@pytest.mark.parametrize("size", [(451, 300), (33, 500), (30, 400)], ids=["photo", "tall", "strip"])
+def test_training_and_prediction_see_the_same_pixels(spec, size):
+    image = decode(sample_photos()[1]).resize(size)
+    pixels = prepare(image, spec)
+    assert pixels.shape == (*spec.size, 3)
+    expected = torch.from_numpy(pixels.copy()).permute(2, 0, 1).float() / 255
+    torch.testing.assert_close(eval_transform(spec)(image), expected, atol=1e-6, rtol=0)
+
+
+def test_every_kind_of_picture_gives_the_same_pixels(tmp_path):
+    image = Image.effect_noise((40, 30), 60).convert("RGB")
+    image.save(tmp_path / "noise.png")
+    path = tmp_path / "noise.png"
+    kinds = [str(path), path, path.read_bytes(), image, np.asarray(image)]
+    first, *others = [prepare(kind, SPECS[0]) for kind in kinds]
+    assert all(np.array_equal(first, other) for other in others)
+
+
+def test_an_open_image_gives_the_pixels_of_its_file(tmp_path):
+    path = tmp_path / "transparent.png"
+    Image.new("RGBA", (40, 30), (255, 0, 0, 0)).save(path)
+    assert np.array_equal(prepare(Image.open(path), SPECS[0]), prepare(path, SPECS[0]))
+
+
+def test_a_wrong_array_is_a_bad_picture():
+    with pytest.raises(ImageError, match=r"shape \[height, width, 3\], got uint8 \[4, 4\]"):
+        prepare(np.zeros((4, 4), np.uint8), SPECS[0])
+
+
+def test_what_is_no_image_at_all_is_a_mistake_of_the_caller():
+    with pytest.raises(ConfigError, match=r"an image is a path, .* got NoneType"):
+        prepare(None, SPECS[0])
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"), [((640, 480), (341, 256)), ((480, 640), (256, 341)), ((9, 9), (256, 256))]
+)
+def test_covers_with_the_proportions_kept(size, expected):
+    assert resize(Image.new("RGB", size), (256, 256), keep_proportions=True).size == expected
