@@ -23,7 +23,7 @@ from manylabel.inference.engines import Engine
 from manylabel.inference.inference_spec import InferenceSpec
 from manylabel.inference.opening import EngineName, shown_name
 from manylabel.inference.predictor import Predictor
-from manylabel.inference.server.settings import MOST_PIXELS
+from manylabel.server.settings import MOST_PIXELS
 
 if TYPE_CHECKING:  # torch is loaded when it is needed first
     from manylabel.classifier import Classifier
