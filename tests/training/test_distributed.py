@@ -72,10 +72,10 @@ def test_map_is_that_of_all_pictures_not_of_a_share(tmp_path):
 
 @FORKS
 def test_it_resumes_bit_for_bit(tmp_path):
-    whole, _ = train_in_two_processes(tmp_path / "whole", checkpoint_steps=1)
-    train_in_two_processes(tmp_path / "run", checkpoint_steps=1, die=(1, 2))
+    whole, _ = train_in_two_processes(tmp_path / "whole", checkpoint_minutes=1e-9)
+    train_in_two_processes(tmp_path / "run", checkpoint_minutes=1e-9, die=(1, 2))
     assert (tmp_path / "run/checkpoints/last.ckpt").is_file()
-    again, _ = train_in_two_processes(tmp_path / "run", checkpoint_steps=1)
+    again, _ = train_in_two_processes(tmp_path / "run", checkpoint_minutes=1e-9)
     assert all(torch.equal(value, again["weights"][name]) for name, value in whole["weights"].items())
 
 

@@ -12,6 +12,8 @@ from lightning import Callback
 from manylabel.errors import RunInterruptedError
 from tiny_training import Die, tiny_run
 
+OFTEN = 1e-9  # minutes: after every batch
+
 
 def equal(one, other):
     return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
@@ -24,15 +26,15 @@ def without_seconds(rows):
 @pytest.mark.parametrize(
     ("settings", "place"),
     [
-        ({"checkpoint_steps": 1}, (0, 0)),
-        ({"checkpoint_steps": 1}, (0, 2)),
-        ({"checkpoint_steps": 2}, (1, 4)),
-        ({"checkpoint_steps": 1}, (1, 0)),
-        ({"checkpoint_steps": 1}, (1, 5)),
-        ({"checkpoint_steps": 1}, (2, 5)),
-        ({"checkpoint_steps": 1, "accumulate": 4}, (1, 4)),
-        ({"checkpoint_steps": 1, "ema_decay": 0.0, "optimizer": "sgd", "schedule": "cosine"}, (1, 3)),
-        ({"checkpoint_steps": 2, "keep": "best", "patience": 2, "clip_gradients": 0.1}, (1, 3)),
+        ({"checkpoint_minutes": OFTEN}, (0, 0)),
+        ({"checkpoint_minutes": OFTEN}, (0, 2)),
+        ({"checkpoint_minutes": OFTEN}, (1, 4)),
+        ({"checkpoint_minutes": OFTEN}, (1, 0)),
+        ({"checkpoint_minutes": OFTEN}, (1, 5)),
+        ({"checkpoint_minutes": OFTEN}, (2, 5)),
+        ({"checkpoint_minutes": OFTEN, "accumulate": 4}, (1, 4)),
+        ({"checkpoint_minutes": OFTEN, "ema_decay": 0.0, "optimizer": "sgd", "schedule": "cosine"}, (1, 3)),
+        ({"checkpoint_minutes": OFTEN, "keep": "best", "patience": 2, "clip_gradients": 0.1}, (1, 3)),
     ],
     ids=str,
 )
@@ -53,10 +55,37 @@ def test_it_does_not_look_at_what_was_done_before(tmp_path):
             self.seen += 1
 
     with pytest.raises(KeyError):
-        tiny_run(tmp_path / "run", callbacks=[Die(epoch=1, batch=3)], checkpoint_steps=1)
+        tiny_run(tmp_path / "run", callbacks=[Die(epoch=1, batch=3)], checkpoint_minutes=OFTEN)
     count = Count()
-    tiny_run(tmp_path / "run", callbacks=[count], checkpoint_steps=1)
+    tiny_run(tmp_path / "run", callbacks=[count], checkpoint_minutes=OFTEN)
     assert count.seen == 3 * 6 - 10 + 1  # the checkpoint comes after the callback that died, so one batch is repeated
+
+
+def test_a_state_is_saved_at_the_end_of_every_epoch(tmp_path):
+    class First(Callback):
+        epoch = None
+
+        def on_train_epoch_start(self, trainer, pl_module):
+            self.epoch = trainer.current_epoch if self.epoch is None else self.epoch
+
+    with pytest.raises(KeyError):
+        tiny_run(tmp_path / "run", callbacks=[Die(epoch=1, batch=3)])
+    first = First()
+    tiny_run(tmp_path / "run", callbacks=[first])
+    assert first.epoch == 1
+
+
+def test_epochs_are_not_saved_where_saving_takes_longer_than_they_do(tmp_path, monkeypatch):
+    saves = []
+
+    def slow(self, path):
+        saves.append(self.current_epoch)
+        time.sleep(0.3)
+        path.touch()
+
+    monkeypatch.setattr("lightning.Trainer.save_checkpoint", slow)
+    tiny_run(tmp_path / "run", epochs=6)
+    assert saves == [0, 5]  # the first, which shows what it costs, and the last
 
 
 def test_a_run_that_died_after_its_last_epoch_still_gives_the_average(tmp_path):
@@ -99,15 +128,15 @@ FORKS = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:Dep
 
 @FORKS
 def test_kill_9_in_the_middle_of_an_epoch(tmp_path):
-    expected, _ = tiny_run(tmp_path / "whole", checkpoint_steps=2)
-    with process(tmp_path / "run", checkpoint_steps=2) as (child, told):
+    expected, _ = tiny_run(tmp_path / "whole", checkpoint_minutes=OFTEN)
+    with process(tmp_path / "run", checkpoint_minutes=OFTEN) as (child, told):
         while told.recv() != (1, 4):
             pass
         child.kill()
     assert child.exitcode == -signal.SIGKILL
     state = torch.load(tmp_path / "run/checkpoints/last.ckpt", weights_only=True)
     assert state["callbacks"]["Checkpoints"]["place"] == {"epoch": 1, "batch": 4}
-    resumed, _ = tiny_run(tmp_path / "run", checkpoint_steps=2)
+    resumed, _ = tiny_run(tmp_path / "run", checkpoint_minutes=OFTEN)
     assert equal(resumed.state_dict(), expected.state_dict())
 
 

@@ -1,6 +1,5 @@
 """Saving the state of a run, so that it can be killed at any time and go on."""
 
-import logging
 import time
 from collections.abc import Mapping
 from contextlib import nullcontext
@@ -19,40 +18,46 @@ from manylabel.training.signals import StopSignals
 
 __all__ = ["Checkpoints"]
 
-logger = logging.getLogger(__name__)
+CHEAP_SECONDS, CHEAP_FRACTION = 0.2, 0.05  # a save at an epoch's end may take so long, or so much of the time
 
 
 class Checkpoints(Checkpoint):
     """Saves the whole state to one file, now and then, and before a signal ends the run; and the best weights.
 
-    States are saved where a run can be left without loss: after an optimizer step within an epoch, or after the
-    validation at its end. A file is replaced in one move, so a kill leaves the one before.
+    States are saved where a run can be left without loss: at every epoch's end, after the validation, and within long
+    epochs after an optimizer step. Where a save takes more than a twentieth of the time since the one before (a whole
+    backbone on a slow disk), epochs are skipped. A file is replaced in one move, so a kill leaves the one before.
 
     Args:
-        folder: Where ``last.ckpt`` and ``best.safetensors`` go.
-        minutes: Save this often.
-        steps: Save every so many batches, too.
+        folder: Folder of ``last.ckpt`` and ``best.safetensors``.
+        minutes: Save at least this often.
         keep_best: Whether to save the weights of the epoch with the best validation mAP.
-
-    Attributes:
-        average: What averages the weights, if anything does.
-        loader: What training draws from, once it is known; its place is saved, too.
+        average: Average of the weights, if there is one.
+        loader: Loader that training draws from; its position is saved, too.
 
     Examples:
         >>> Checkpoints(Path("run/checkpoints"), minutes=5).last.name
         'last.ckpt'
     """
 
-    def __init__(self, folder: Path, *, minutes: float, steps: int | None = None, keep_best: bool = False) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        minutes: float,
+        keep_best: bool = False,
+        average: MovingAverage | None = None,
+        loader: ResumableLoader[Any] | None = None,
+    ) -> None:
         self.folder = folder
         self.minutes = minutes
-        self.steps = steps
         self.keep_best = keep_best
         self.best_value = float("-inf")
         self.signals = StopSignals()
-        self.average: MovingAverage | None = None
-        self.loader: ResumableLoader[Any] | None = None
+        self.average = average
+        self.loader = loader
         self._saved_at = time.monotonic()
+        self._save_seconds = 0.0  # that the last save took
 
     @property
     def last(self) -> Path:
@@ -88,14 +93,15 @@ class Checkpoints(Checkpoint):
         """Save within an epoch, where it is due and no gradients are waiting."""
         number = batch_idx + 1
         if number < trainer.num_training_batches and number % trainer.accumulate_grad_batches == 0:
-            self._save_if_due(trainer, due=self._is_due(number))
+            self._save_if_due(trainer, due=self._seconds_since_save >= 60 * self.minutes)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Save after the validation, where it is due, and at the end of the run."""
+        """Save after the validation, unless saving is slow and the last one was a moment ago."""
         if self.keep_best:
             self._save_best(trainer, pl_module)
         over = trainer.should_stop or trainer.current_epoch + 1 == trainer.max_epochs
-        self._save_if_due(trainer, due=over or self._is_due(int(trainer.num_training_batches)))
+        cheap = self._save_seconds <= max(CHEAP_SECONDS, CHEAP_FRACTION * self._seconds_since_save)
+        self._save_if_due(trainer, due=over or cheap or self._seconds_since_save >= 60 * self.minutes)
 
     def state_dict(self) -> dict[str, Any]:
         """Return what must outlive a kill."""
@@ -112,9 +118,9 @@ class Checkpoints(Checkpoint):
         """Put the best weights into a task."""
         task.load_state_dict(load_file(self.best), strict=False)
 
-    def _is_due(self, batch_number: int) -> bool:
-        minutes_passed = time.monotonic() - self._saved_at >= 60 * self.minutes
-        return minutes_passed or (self.steps is not None and batch_number % self.steps == 0)
+    @property
+    def _seconds_since_save(self) -> float:
+        return time.monotonic() - self._saved_at
 
     def _save_if_due(self, trainer: Trainer, *, due: bool) -> None:
         """Save if any process finds it due or got a signal; then end the run if it was a signal."""
@@ -125,10 +131,12 @@ class Checkpoints(Checkpoint):
             self._stop(trainer)
 
     def _save(self, trainer: Trainer) -> None:
+        start = time.monotonic()
         own = replacing(self.last, overwrite=True) if trainer.is_global_zero else nullcontext(self.last)
         with own as file:
             trainer.save_checkpoint(file)
         self._saved_at = time.monotonic()
+        self._save_seconds = self._saved_at - start
 
     def _save_best(self, trainer: Trainer, task: LightningModule) -> None:
         value = float(trainer.callback_metrics["val_mAP"])

@@ -148,8 +148,8 @@ def annotations(kind: type) -> dict[str, Annotation]:
 
     Examples:
         >>> from manylabel.training.settings import LoopSettings
-        >>> annotations(LoopSettings)["deterministic"]
-        <class 'bool'>
+        >>> annotations(LoopSettings)["seed"].__origin__
+        <class 'int'>
     """
     hints = get_type_hints(kind, include_extras=True)
     return {field.name: hints[field.name] for field in fields(kind)}

@@ -55,23 +55,24 @@ def fit(
         RunInterruptedError: A signal ended the run, which was saved first.
     """
     settings = task.settings
+    loaders = make_loaders(Share.of_process(settings.devices))
+    train = ResumableLoader(loaders.train)
+    steps = -(-len(train) // settings.accumulate)
+    task.total_steps = settings.num_epochs(steps) * steps
     average = MovingAverage(decay=settings.ema_decay) if settings.ema_decay else None
     metrics = MetricsFile(run.metrics)
     checkpoints = Checkpoints(
         run.checkpoints,
         minutes=settings.checkpoint_minutes,
-        steps=settings.checkpoint_steps,
         keep_best=settings.keep == "best",
+        average=average,
+        loader=train,
     )
     stopping = [EarlyStopping("val_mAP", mode="max", patience=settings.patience)] if settings.patience else []
     beside = [*([average] if average else []), metrics, *stopping, *callbacks, checkpoints]
-    trainer = make_trainer(settings, folder=run.path, callbacks=beside, find_unused=find_unused)
-    loaders = make_loaders(Share(trainer.global_rank, trainer.world_size))
-    train = ResumableLoader(loaders.train)
-    checkpoints.loader, checkpoints.average = train, average
-    steps = -(-len(train) // settings.accumulate)
-    trainer.fit_loop.max_epochs = settings.num_epochs(steps)
-    task.total_steps = settings.num_epochs(steps) * steps
+    trainer = make_trainer(
+        settings, epochs=settings.num_epochs(steps), folder=run.path, callbacks=beside, find_unused=find_unused
+    )
     run.require_space(_checkpoint_bytes(task))
     last = checkpoints.last if checkpoints.last.is_file() else None
     with quiet_lightning(), explain_full_memory(batch_size=settings.batch_size, accumulate=settings.accumulate):

@@ -3,6 +3,9 @@
 The batches of an epoch follow from the seed and the epoch alone, so the place in the run is two numbers.
 """
 
+from __future__ import annotations
+
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -95,10 +98,22 @@ class ResumableLoader(Generic[AnyBatch]):
 
 @dataclass(frozen=True)
 class Share:
-    """Which part of the pictures a process works on: that of number `rank` of `world_size`."""
+    """Part of the images that a process works on: that of number `rank` of `world_size`."""
 
     rank: int = 0
     world_size: int = 1
+
+    @classmethod
+    def of_process(cls, world_size: int) -> Share:
+        """Return the part of this process, by the variables that torchrun, SLURM and Lightning set.
+
+        Examples:
+            >>> Share.of_process(1)
+            Share(rank=0, world_size=1)
+        """
+        names = ("RANK", "LOCAL_RANK", "SLURM_PROCID", "JSM_NAMESPACE_RANK")
+        ranks = [int(os.environ[name]) for name in names if name in os.environ]
+        return cls(ranks[0], world_size) if ranks and world_size > 1 else cls()
 
 
 def shared_sampler(num_pictures: int, share: Share, *, shuffle: bool, seed: int = 0, even: bool = True) -> EpochSampler:

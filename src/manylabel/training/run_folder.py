@@ -47,7 +47,7 @@ PARTS |= {
 }
 
 
-FREE = frozenset({"out", "workers", "checkpoint_minutes", "checkpoint_steps", "logger"})  # may change on resuming
+FREE = frozenset({"out", "workers", "checkpoint_minutes", "logger"})  # may change on resuming
 FREE |= {"executor", "processes", "ray_address", "teacher_gpus", "retries"}
 
 

@@ -85,17 +85,11 @@ class LoopSettings:
     devices: Annotated[int, AtLeastOne] = 1
     """How many GPUs, or processes on a CPU, train together."""
 
-    deterministic: bool = False
-    """Whether a GPU must give the same numbers each time, too, which is slower; a CPU always does."""
-
     workers: Annotated[int | None, NotNegative] = None
     """Processes that decode pictures; as many as there are cores, up to 8, when None."""
 
     checkpoint_minutes: Annotated[float, Positive] = 5.0
-    """Save the state of the run this often, to resume from."""
-
-    checkpoint_steps: Annotated[int | None, AtLeastOne] = None
-    """Save it every so many batches, too."""
+    """Save the state of the run this often within an epoch, to resume from; it is saved at every epoch's end, too."""
 
     logger: Literal["auto", "none", "tensorboard", "wandb"] = "auto"
     """Where curves go beside metrics.csv; auto takes TensorBoard if it is installed."""

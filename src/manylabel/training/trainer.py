@@ -24,12 +24,13 @@ LightningPrecision = Literal["32-true", "bf16-mixed", "16-mixed"]
 
 
 def make_trainer(
-    settings: LoopSettings, *, folder: Path, callbacks: Sequence[Callback], find_unused: bool = False
+    settings: LoopSettings, *, epochs: int, folder: Path, callbacks: Sequence[Callback], find_unused: bool = False
 ) -> Trainer:
     """Make a trainer.
 
     Args:
-        settings: Epochs, device, precision, gradients and logs.
+        settings: Device, precision, gradients and logs.
+        epochs: Number of epochs.
         folder: The run's folder, for the logs.
         callbacks: What happens beside the loop.
         find_unused: Whether parameters may go without gradients, which training on several devices must know.
@@ -38,7 +39,7 @@ def make_trainer(
         ConfigError: There is no such device, or not so many.
 
     Examples:
-        >>> make_trainer(LoopSettings(epochs=3, device="cpu"), folder=Path("run"), callbacks=[]).max_epochs
+        >>> make_trainer(LoopSettings(device="cpu"), epochs=3, folder=Path("run"), callbacks=[]).max_epochs
         3
     """
     device = find_device(settings)
@@ -49,10 +50,9 @@ def make_trainer(
             devices=settings.devices,
             strategy="auto" if settings.devices == 1 else unused,
             precision=_find_precision(settings, device),
-            max_epochs=settings.epochs or -1,  # which `fit` sets when it knows how many batches there are
+            max_epochs=epochs,
             accumulate_grad_batches=settings.accumulate,
             gradient_clip_val=settings.clip_gradients,
-            deterministic=settings.deterministic,
             logger=_make_loggers(settings.logger, folder),
             callbacks=list(callbacks),
             default_root_dir=folder,

@@ -147,7 +147,7 @@ def slow(monkeypatch):
     monkeypatch.setattr(ClassificationTask, "on_validation_epoch_end", lambda self: time.sleep(0.05) or real(self))
 
 
-LONG = {"executor": "processes", "processes": 1, "teacher_epochs": 12, "checkpoint_steps": 1}
+LONG = {"executor": "processes", "processes": 1, "teacher_epochs": 12, "checkpoint_minutes": 1e-9}
 
 
 @FORKS
@@ -190,7 +190,7 @@ def test_a_process_that_dies_is_replaced_and_its_teacher_goes_on(brief, sets, tm
 def test_sigterm_saves_the_teachers_first(brief, sets, tmp_path, forking, monkeypatch):
     slow(monkeypatch)
     path = tmp_path / "run"
-    settings = SelfDistillation(**{**brief, **LONG, "checkpoint_steps": None}, out=path)
+    settings = SelfDistillation(**{**brief, **LONG, "checkpoint_minutes": 5.0}, out=path)
     kill_when(path / "teachers/co-01/metrics.csv", os.getpid, signal.SIGTERM)
     with pytest.raises(RunInterruptedError, match="stopped by SIGTERM while teachers were trained") as stopped:
         self_distillation(settings, sets=sets)
