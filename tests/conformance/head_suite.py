@@ -20,6 +20,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from manylabel.errors import ConfigError
+
 
 class HeadSuite:
     """The contract of a head: `head(features) -> logits [B, L]`, for any size, precision and way of running it."""
@@ -50,6 +52,24 @@ class HeadSuite:
 
     def test_gives_one_logit_per_picture_and_label(self, head: nn.Module) -> None:
         assert head(self.features(batch=3)).shape == (3, self.num_labels)
+
+    def test_takes_a_single_feature_map_like_a_list_of_one(self, head: nn.Module) -> None:
+        if len(self.channels) > 1:
+            with pytest.raises(ConfigError, match="takes a list of"):
+                head(self.features()[-1])
+            return
+        [feature] = self.features(batch=3)
+        assert torch.equal(head(feature), head([feature]))
+        if hasattr(head, "attention"):
+            assert torch.equal(head.attention(feature), head.attention([feature]))
+
+    @pytest.mark.parametrize("shape", [(3, 24), (3, 12, 24), (24, 5, 3, 3), (24, 3, 3)])
+    def test_a_tensor_that_is_no_map_is_a_clear_error(self, head: nn.Module, shape: tuple[int, ...]) -> None:
+        earlier = self.features(batch=3)[:-1]
+        with pytest.raises(ConfigError, match=r"feature map \[images, \d+, height, width\]"):
+            head([*earlier, torch.zeros(shape)])
+        with pytest.raises(ConfigError, match=r"feature map"):
+            head([])
 
     def test_says_which_stages_it_wants(self, head: nn.Module) -> None:
         assert isinstance(head.stages, tuple)

@@ -262,6 +262,8 @@ class Classifier(nn.Module):
     def fuse(self) -> Classifier:
         """Return a copy for inference: batch-norm folded into the convolutions, what is constant computed once.
 
+        The copy is a snapshot: training the original further does not reach it.
+
         Examples:
             >>> from manylabel import heads
             >>> model = Classifier.create("resnet10t", head=heads.LinearHead, labels=["cat", "dog"], pretrained=False)
@@ -269,9 +271,8 @@ class Classifier(nn.Module):
             >>> torch.allclose(model.eval()(images), model.fuse()(images), atol=1e-4)
             True
         """
-        head = copy.deepcopy(self.head).eval()
-        if callable(fold := getattr(head, "fold", None)):
-            fold()
+        fold = getattr(self.head, "fold", None)
+        head = fold() if callable(fold) else copy.deepcopy(self.head)
         fused = Classifier(
             self.backbone.fuse(channels_last=True),
             head,

@@ -35,7 +35,6 @@ def count_macs(model: nn.Module, *inputs: object) -> int:
     """Count the multiply-accumulates of one call of a model, in the mode (training or not) it is in.
 
     The call runs on shapes alone (torch's meta device): the model stays as and where it is, and size costs no time.
-    What a head has folded away is counted all the same.
 
     Args:
         model: Any model whose work depends on shapes only, not on values.

@@ -1,10 +1,72 @@
-"""Checks of settings that several heads share; each raises an error that says what was given and what to do."""
+"""Checks of the inputs and settings that heads share; each raises an error that says what was given and what to do.
 
-from collections.abc import Iterable
+Letters in shape comments: B images, C channels, H and W positions of a map.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from torch import Tensor
 
 from manylabel.errors import ConfigError, list_choices
 
-__all__ = ["check_choice", "check_divides", "check_fraction", "check_positive"]
+__all__ = ["Features", "check_choice", "check_divides", "check_fraction", "check_positive", "final_map", "stage_maps"]
+
+Features = Tensor | Sequence[Tensor]
+"""Input of a head: one feature map ``[B, C, H, W]``, or a list of maps, finest first, the final one last."""
+
+
+def final_map(features: Features, in_channels: int) -> Tensor:
+    """Return the final feature map ``[B, C, H, W]`` of what a head was given.
+
+    Args:
+        features: One map, or a list of maps, the final one last.
+        in_channels: C, the channels that the head was made for.
+
+    Raises:
+        ConfigError: There is no map, or it is not ``[B, C, H, W]``.
+
+    Examples:
+        >>> import torch
+        >>> feature = torch.zeros(4, 7, 3, 3)
+        >>> final_map(feature, 7) is feature, final_map([feature], 7) is feature
+        (True, True)
+        >>> final_map(torch.zeros(4, 7), 7)
+        Traceback (most recent call last):
+        manylabel.errors.ConfigError: a head takes a feature map [images, 7, height, width] or a list of maps, ...
+    """
+    maps = [features] if isinstance(features, Tensor) else features
+    if not maps:
+        raise ConfigError("a head takes a feature map or a list of maps, got an empty list")
+    _check_map(maps[-1], in_channels)
+    return maps[-1]
+
+
+def stage_maps(features: Features, in_channels: Sequence[int]) -> Sequence[Tensor]:
+    """Return one feature map ``[B, C, H, W]`` per stage of a head that reads several.
+
+    Raises:
+        ConfigError: There are more or fewer maps than stages, or one is not ``[B, C, H, W]``.
+
+    Examples:
+        >>> import torch
+        >>> stage_maps(torch.zeros(4, 7, 3, 3), (7, 8))
+        Traceback (most recent call last):
+        manylabel.errors.ConfigError: this head takes a list of 2 feature maps, one per stage, got a single one
+    """
+    if isinstance(features, Tensor) or len(features) != len(in_channels):
+        got = "a single one" if isinstance(features, Tensor) else len(features)
+        raise ConfigError(f"this head takes a list of {len(in_channels)} feature maps, one per stage, got {got}")
+    for feature, channels in zip(features, in_channels, strict=True):
+        _check_map(feature, channels)
+    return features
+
+
+def _check_map(feature: Tensor, channels: int) -> None:
+    if feature.ndim != 4 or feature.shape[1] != channels:
+        raise ConfigError(
+            f"a head takes a feature map [images, {channels}, height, width] or a list of maps, "
+            f"got {list(feature.shape)}; pass the backbone's last map, before any pooling, or build the head for its channels"
+        )
 
 
 def check_positive(name: str, value: int) -> None:

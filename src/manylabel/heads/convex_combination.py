@@ -8,14 +8,13 @@ Letters in shape comments: B pictures, C channels, S trained labels, L labels, T
 """
 
 import copy
-from collections.abc import Sequence
 from typing import Self
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from manylabel.heads.checks import check_positive
+from manylabel.heads.checks import Features, check_positive, final_map
 from manylabel.heads.pooling import Pool, Pooling
 from manylabel.queries import check_text_vectors
 
@@ -81,9 +80,9 @@ class ConvexCombinationHead(nn.Module):
         names = ["in_channels", "num_labels", "text_dim", "num_trained", "num_best", "pooling"]
         return ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
 
-    def forward(self, features: Sequence[Tensor]) -> Tensor:
-        """Return logits ``[B, L]`` from feature maps, of which the last ``[B, C, H, W]`` is used."""
-        trained: Tensor = self.linear(self.pool(features[-1]))  # [B, S]
+    def forward(self, features: Features) -> Tensor:
+        """Return logits ``[B, L]`` of a feature map ``[B, C, H, W]``, or of the last of several."""
+        trained: Tensor = self.linear(self.pool(final_map(features, self.in_channels)))  # [B, S]
         return trained if self.num_trained is None else self._by_text(trained)
 
     def _by_text(self, trained: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from typing import Literal, cast
 from torch import Tensor, nn
 
 from manylabel.errors import ConfigError
-from manylabel.heads.checks import check_choice, check_positive
+from manylabel.heads.checks import Features, check_choice, check_positive, final_map
 from manylabel.heads.hybrid_sharing_layer import HybridSharingLayer, start_before_relu
 from manylabel.heads.query_transformer import QueryTransformer
 
@@ -115,17 +115,17 @@ class HybridSharingHead(nn.Module):
         names += ["gate_hidden", "classifier_hidden", "bias"]
         return ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
 
-    def forward(self, features: Sequence[Tensor]) -> Tensor:
-        """Return logits ``[B, L]`` from feature maps, of which the last ``[B, C, H, W]`` is used."""
+    def forward(self, features: Features) -> Tensor:
+        """Return logits ``[B, L]`` of a feature map ``[B, C, H, W]``, or of the last of several."""
         labels = self._label_inputs(features, len(self.sharing))  # [B, L, O]
         logits: Tensor = self.classify(labels).squeeze(2)
         return logits
 
-    def gates(self, features: Sequence[Tensor], *, layer: int = -1) -> Tensor:
+    def gates(self, features: Features, *, layer: int = -1) -> Tensor:
         """Return how much each label listens to each expert, ``[B, L, n_t + n_s]``: its own first, then the shared.
 
         Args:
-            features: Feature maps, as for `forward`.
+            features: As for `forward`.
             layer: Which hybrid sharing layer, from the front or, negative, from the end.
 
         Raises:
@@ -140,13 +140,13 @@ class HybridSharingHead(nn.Module):
         chosen = cast("HybridSharingLayer", self.sharing[position])
         return chosen.gates(self._label_inputs(features, position))
 
-    def attention(self, features: Sequence[Tensor]) -> Tensor:
+    def attention(self, features: Features) -> Tensor:
         """Return where the last decoder layer looks for each label: ``[B, L, H, W]``, each map summing to 1."""
-        return self.transformer.attention(self.project(features[-1]))
+        return self.transformer.attention(self.project(final_map(features, self.in_channels)))
 
-    def _label_inputs(self, features: Sequence[Tensor], num_layers: int) -> Tensor:
+    def _label_inputs(self, features: Features, num_layers: int) -> Tensor:
         """Return one vector per label, after some of the sharing layers."""
-        labels: Tensor = self.transformer(self.project(features[-1]))  # [B, L, D]
+        labels: Tensor = self.transformer(self.project(final_map(features, self.in_channels)))  # [B, L, D]
         for layer in self.sharing[:num_layers]:
             labels = layer(None, labels)[1] if isinstance(layer, HybridSharingLayer) else layer(labels)
         return labels

@@ -3,11 +3,9 @@
 Letters in shape comments: B pictures, C channels, L labels.
 """
 
-from collections.abc import Sequence
-
 from torch import Tensor, nn
 
-from manylabel.heads.checks import check_positive
+from manylabel.heads.checks import Features, check_positive, final_map
 from manylabel.heads.pooling import Pool, Pooling
 
 __all__ = ["LinearHead"]
@@ -46,7 +44,7 @@ class LinearHead(nn.Module):
         """Tell the settings."""
         return f"in_channels={self.in_channels}, num_labels={self.num_labels}, pooling={self.pooling!r}"
 
-    def forward(self, features: Sequence[Tensor]) -> Tensor:
-        """Return logits ``[B, L]`` from feature maps, of which the last ``[B, C, H, W]`` is used."""
-        logits: Tensor = self.linear(self.pool(features[-1]))
+    def forward(self, features: Features) -> Tensor:
+        """Return logits ``[B, L]`` of a feature map ``[B, C, H, W]``, or of the last of several."""
+        logits: Tensor = self.linear(self.pool(final_map(features, self.in_channels)))
         return logits

@@ -6,13 +6,14 @@ head of ours, as a map: every place gets the same hint in the same share (see `m
 Letters in shape comments: B pictures, C channels, H and W cells of a map, L labels.
 """
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from torch import Tensor, nn
 
 from manylabel.errors import ConfigError
-from manylabel.heads.checks import check_choice
+from manylabel.heads.checks import Features, check_choice
 from manylabel.heads.hybrid_sharing import HybridSharingHead
 from manylabel.heads.mixing import Mixing, Summary
 from manylabel.heads.ml_decoder import MLDecoder
@@ -74,17 +75,19 @@ class MixedFeaturesHead(Mixing):
         names = ["in_channels", "num_labels", "top", "top_settings", "stages", "summary"]
         return ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
 
-    def forward(self, features: Sequence[Tensor]) -> Tensor:
+    def forward(self, features: Features) -> Tensor:
         """Return logits ``[B, L]`` from one map ``[B, C, H, W]`` per stage."""
         logits: Tensor = self.reader([self.mix(features)])
         return logits
 
-    def attention(self, features: Sequence[Tensor]) -> Tensor:
+    def attention(self, features: Features) -> Tensor:
         """Return where the head on top looks for each label, ``[B, L, H, W]``."""
-        attention: Callable[[Sequence[Tensor]], Tensor] = self.reader.attention  # type: ignore[assignment] # all have it
+        attention: Callable[[Features], Tensor] = self.reader.attention  # type: ignore[assignment] # all have it
         return attention([self.mix(features)])
 
-    def fold(self) -> None:
-        """Compute once what is constant in the head on top, where it has such parts."""
-        if callable(fold := getattr(self.reader, "fold", None)):
-            fold()
+    def fold(self) -> nn.Module:
+        """Return a frozen copy for inference, with what is constant in the head on top computed once."""
+        folded = copy.deepcopy(self).eval().requires_grad_(False)
+        if callable(fold := getattr(folded.reader, "fold", None)):
+            folded.reader = fold()
+        return folded

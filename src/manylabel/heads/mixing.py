@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from manylabel.errors import ConfigError
-from manylabel.heads.checks import check_choice, check_positive
+from manylabel.heads.checks import Features, check_choice, check_positive, stage_maps
 
 __all__ = ["Mixing", "Summary"]
 
@@ -51,21 +51,21 @@ class Mixing(nn.Module):
         self.summarise = nn.ModuleList(nn.Linear(channels, final) for channels in earlier if summary == "convolution")
         self.scale = nn.Linear(final, len(earlier))  # W and b in Eq. 6
 
-    def mix(self, features: Sequence[Tensor]) -> Tensor:
+    def mix(self, features: Features) -> Tensor:
         """Return the final map with the hints mixed into every place, ``[B, C, H, W]`` (Eq. 5)."""
-        *earlier, final = features
+        *earlier, final = stage_maps(features, self.in_channels)
         hints = torch.stack([self._summary(position, stage) for position, stage in enumerate(earlier)], 1)  # [B, S, C]
         alpha = self.alpha(features)  # [B, S]
         hint = (alpha.unsqueeze(2) * hints).sum(1)  # [B, C]
         left = 1 - alpha.sum(1)  # [B]
         return hint[:, :, None, None] + left[:, None, None, None] * final
 
-    def alpha(self, features: Sequence[Tensor]) -> Tensor:
+    def alpha(self, features: Features) -> Tensor:
         """Return the share of each earlier stage in the mixture, ``[B, S]``; the final one has what is left of 1.
 
         A softmax over the stages in which the final one's logit is 0, so one earlier stage gets Eq. 6's sigmoid.
         """
-        logits = self.scale(features[-1].mean((2, 3)))
+        logits = self.scale(stage_maps(features, self.in_channels)[-1].mean((2, 3)))
         return F.pad(logits, (0, 1)).softmax(1)[:, :-1]
 
     def _summary(self, position: int, stage: Tensor) -> Tensor:

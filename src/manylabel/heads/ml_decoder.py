@@ -3,7 +3,7 @@
 Ridnik et al., "ML-Decoder: Scalable and Versatile Classification Head", WACV 2023, https://arxiv.org/abs/2111.12933.
 Built as its authors run it; what the paper leaves open is decided in docs/methods/ml-decoder.md.
 
-Letters in shape comments: B pictures, C channels, T tokens, H and W places of a map, L labels, K queries (groups of
+Letters in shape comments: B images, C channels, T tokens, H and W positions of a map, L labels, K queries (groups of
 labels, or labels), g slots of a group, D width.
 """
 
@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
-from itertools import chain, pairwise
+from itertools import pairwise
 from typing import Self, cast
 
 import torch
@@ -21,12 +20,13 @@ from torch import Tensor, nn
 
 from manylabel.errors import ConfigError
 from manylabel.heads.attention import MultiHeadAttention, feed_forward, to_tokens
-from manylabel.heads.checks import check_fraction, check_positive
-from manylabel.heads.group_projection import GroupProjection
-from manylabel.heads.text_group_projection import TextGroupProjection
+from manylabel.heads.checks import Features, check_fraction, check_positive, final_map
+from manylabel.heads.group_projection import GroupProjection, TextGroupProjection
 from manylabel.queries import QueryKind, TextQueries, check_text_vectors, group_means, make_queries
 
-__all__ = ["MLDecoder"]
+__all__ = ["FoldedMLDecoder", "MLDecoder"]
+
+Grouped = GroupProjection | TextGroupProjection
 
 
 class MLDecoder(nn.Module):
@@ -58,9 +58,6 @@ class MLDecoder(nn.Module):
         >>> head(features).shape, head.attention(features).shape
         (torch.Size([2, 80]), torch.Size([2, 80, 7, 7]))
     """
-
-    folded_start: Tensor | None
-    folded_query: Tensor | None
 
     def __init__(
         self,
@@ -107,9 +104,6 @@ class MLDecoder(nn.Module):
             seed=seed,
         )
         self.text_dim = self.text_vectors.shape[1] if self.text_vectors is not None else None
-        self.register_buffer("folded_start", None, persistent=False)
-        self.register_buffer("folded_query", None, persistent=False)
-        self.register_load_state_dict_post_hook(_unfold_after_load)  # type: ignore[no-untyped-call] # torch's own lacks types
 
     @property
     def text_vectors(self) -> Tensor | None:
@@ -122,41 +116,34 @@ class MLDecoder(nn.Module):
         names += ["num_layers", "queries", "text_dim", "self_attention", "shared_projection", "seed"]
         return ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
 
-    def forward(self, features: Sequence[Tensor]) -> Tensor:
-        """Return logits ``[B, L]`` from feature maps, of which the last ``[B, C, H, W]`` is used."""
-        vectors = self.text_vectors
-        if self.training and vectors is not None and isinstance(self.projection, TextGroupProjection):
-            return self.decode(features, vectors)[0]
-        tokens = F.relu(self.embed(to_tokens(features[-1])))  # [B, T, D]
-        start, query = self._ask(tokens)
-        hidden = self._stack[-1](start, query, tokens)  # [B, K, D]
-        logits: Tensor = (
-            self.projection(hidden, vectors)
-            if isinstance(self.projection, TextGroupProjection)
-            else self.projection(hidden)
-        )  # [B, L]
-        return logits
+    def forward(self, features: Features) -> Tensor:
+        """Return logits ``[B, L]`` of a feature map ``[B, C, H, W]``, or of the last of several."""
+        if self.training and isinstance(self.projection, TextGroupProjection):
+            return self.decode(features, self._text_bank().vectors)[0]
+        tokens = self.tokens(features)  # [B, T, D]
+        hidden = self.find(*self.first_queries(tokens.shape[0]), tokens)  # [B, K, D]
+        return self.project(hidden)  # [B, L]
 
-    def attention(self, features: Sequence[Tensor]) -> Tensor:
+    def attention(self, features: Features) -> Tensor:
         """Return where the last layer looks for each label: ``[B, L, H, W]``, each map summing to 1.
 
         The mean over the attention heads; the labels of a group share the map of their query.
         """
-        tokens = F.relu(self.embed(to_tokens(features[-1])))
-        _, query = self._ask(tokens)
+        feature = final_map(features, self.in_channels)
+        tokens = self.tokens(feature)
+        _, query = self._last_queries(*self.first_queries(tokens.shape[0]), tokens)
         maps = self._stack[-1].cross_attention.weights(query, tokens)  # [B, K, T]
-        maps = maps.reshape(*maps.shape[:2], *features[-1].shape[2:])
-        if isinstance(self.projection, GroupProjection | TextGroupProjection):
+        if isinstance(self.projection, Grouped):
             maps = maps[:, self.projection.groups]
-        return maps
+        return maps.reshape(*maps.shape[:2], *feature.shape[2:])
 
-    def decode(self, features: Sequence[Tensor], vectors: Tensor, extra: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def decode(self, features: Features, vectors: Tensor, extra: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Answer for labels of other text vectors; for training with augmented queries.
 
         In training mode, groups are drawn anew each time.
 
         Args:
-            features: Feature maps, of which the last ``[B, C, H, W]`` is used.
+            features: As for `forward`.
             vectors: ``[L, E]``, as many as there are labels.
             extra: ``[R, E]``, further queries that stand for no label.
 
@@ -172,12 +159,32 @@ class MLDecoder(nn.Module):
             slots = self.projection.draw_slots() if self.training else self.projection.slots
             asked = group_means(vectors, slots // self.projection.group_size, self.projection.num_groups)
             divided = [vectors, slots]
-        tokens = F.relu(self.embed(to_tokens(features[-1])))  # [B, T, D]
+        tokens = self.tokens(features)  # [B, T, D]
         queries = bank.make(asked if extra is None else torch.cat([asked, extra]))  # [K + R, D]
-        start, query = self._ask(tokens, self._stack[0].prepare(self._for_batch(queries, len(tokens))))
-        hidden = self._stack[-1](start, query, tokens)  # [B, K + R, D]
+        hidden = self.find(*self._prepare(queries, tokens.shape[0]), tokens)  # [B, K + R, D]
         logits: Tensor = self.projection(hidden[:, : len(asked)], *divided)
         return logits, hidden
+
+    def tokens(self, features: Features) -> Tensor:
+        """Return the positions of the final map as tokens, ``[B, T, D]``."""
+        return F.relu(self.embed(to_tokens(final_map(features, self.in_channels))))
+
+    def first_queries(self, batch: int) -> tuple[Tensor, Tensor]:
+        """Return the first layer's residual input and projected queries: all that is computed before the tokens."""
+        if isinstance(self.query_bank, TextQueries) and isinstance(self.projection, Grouped):
+            return self._prepare(self.query_bank(self.projection.groups, self.projection.num_groups), batch)
+        return self._prepare(self.query_bank(), batch)
+
+    def find(self, start: Tensor, query: Tensor, tokens: Tensor) -> Tensor:
+        """Return what the queries find in the tokens, after all layers, ``[B, K, D]``."""
+        hidden: Tensor = self._stack[-1](*self._last_queries(start, query, tokens), tokens)
+        return hidden
+
+    def project(self, hidden: Tensor) -> Tensor:
+        """Return logits ``[B, L]`` of what the queries found, ``[B, K, D]``."""
+        given = [self.text_vectors] if isinstance(self.projection, TextGroupProjection) else []
+        logits: Tensor = self.projection(hidden, *given)
+        return logits
 
     @property
     def takes_new_labels(self) -> bool:
@@ -202,7 +209,6 @@ class MLDecoder(nn.Module):
         """
         vectors = check_text_vectors(len(text_vectors), text_vectors, self._text_bank().vectors.shape[1])
         other = copy.deepcopy(self)
-        other.folded_start = other.folded_query = None
         other.num_labels = len(vectors)
         other._text_bank().vectors = vectors.to(self.embed.weight)
         if isinstance(other.projection, TextGroupProjection):
@@ -211,38 +217,15 @@ class MLDecoder(nn.Module):
             other.projection.divide(vectors, other.num_groups)
         return other
 
-    def fold(self) -> Self:
-        """Compute once what does not depend on the picture: the queries up to the first attention.
-
-        Logits stay the same. Call it last, after `eval` and any move to a device or precision. Entering training,
-        loading a state dict and changing a weight undo it. While gradients are on it is not used, so that every
-        weight gets its gradient.
-
-        Raises:
-            ConfigError: The head is in training mode.
+    def fold(self) -> FoldedMLDecoder:
+        """Return a frozen copy for inference in which the queries up to the first attention are computed once.
 
         Examples:
-            >>> head = MLDecoder(32, 80, width=64).eval().fold()
-            >>> head.is_folded, head.train().is_folded
-            (True, False)
+            >>> head, feature = MLDecoder(32, 80, width=64).eval(), torch.randn(2, 32, 7, 7)
+            >>> torch.allclose(head.fold()(feature), head(feature), atol=1e-5)
+            True
         """
-        if self.training:
-            raise ConfigError("fold() is for inference, but the head is in training mode; call eval() first")
-        with torch.inference_mode(False), torch.no_grad():
-            self.folded_start, self.folded_query = self._stack[0].prepare(self._queries().unsqueeze(0))
-        self._folded_version = self._weights_version()
-        return self
-
-    @property
-    def is_folded(self) -> bool:
-        """Whether `fold` has been called and its result still stands for the weights."""
-        return self.folded_start is not None and self._folded_version == self._weights_version()
-
-    def train(self, mode: bool = True) -> Self:
-        """Enter or leave training mode; entering it undoes `fold`."""
-        if mode:
-            self.folded_start = self.folded_query = None
-        return super().train(mode)
+        return FoldedMLDecoder(self)
 
     def _make_projection(self, text_vectors: Tensor | None, text_dim: int | None) -> nn.Module:
         num_labels, num_groups = self.num_labels, self.num_groups
@@ -267,41 +250,71 @@ class MLDecoder(nn.Module):
             "recipe zero_shot"
         )
 
-    def _ask(self, tokens: Tensor, first: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
+    def _prepare(self, queries: Tensor, batch: int) -> tuple[Tensor, Tensor]:
+        """Bring queries ``[K, D]`` to the first attention; in training, each image drops other values."""
+        drops = self.training and self.dropout > 0
+        return self._stack[0].prepare(queries.expand(batch, -1, -1) if drops else queries.unsqueeze(0))
+
+    def _last_queries(self, start: Tensor, query: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
         """Return the last layer's residual input and projected queries, after all layers before it."""
-        start, query = self._first_queries(tokens.shape[0]) if first is None else first
         for layer, following in pairwise(self._stack):
             start, query = following.prepare(layer(start, query, tokens))
         return start, query
-
-    def _first_queries(self, batch: int) -> tuple[Tensor, Tensor]:
-        # A compiled or exported graph may hold the constants; eager code must not miss a gradient or a change.
-        foldable = torch.compiler.is_compiling() or (not torch.is_grad_enabled() and self.is_folded)
-        if foldable and self.folded_start is not None and self.folded_query is not None:
-            return self.folded_start, self.folded_query
-        return self._stack[0].prepare(self._for_batch(self._queries(), batch))
-
-    def _for_batch(self, queries: Tensor, batch: int) -> Tensor:
-        """Return ``[1, K, D]``, or ``[B, K, D]`` in training, where each picture drops other values."""
-        return queries.expand(batch, -1, -1) if self.training and self.dropout else queries.unsqueeze(0)
-
-    def _queries(self) -> Tensor:
-        queries: Tensor  # [K, D]
-        grouped = isinstance(self.projection, GroupProjection | TextGroupProjection)
-        if isinstance(self.query_bank, TextQueries) and grouped:
-            queries = self.query_bank(self.projection.groups, self.projection.num_groups)
-        else:
-            queries = self.query_bank()
-        return queries
 
     @property
     def _stack(self) -> list[_Layer]:
         return cast("list[_Layer]", list(self.layers))
 
-    def _weights_version(self) -> int:
-        """Return a number that grows whenever a weight is changed in place, as by an optimizer."""
-        weights = chain(self.parameters(), self.query_bank.buffers())
-        return sum(0 if weight.is_inference() else weight._version for weight in weights)
+
+class FoldedMLDecoder(nn.Module):
+    """A snapshot of an ML-Decoder for inference, made by `MLDecoder.fold`.
+
+    Its weights are frozen copies: whatever happens to the original later does not reach it, nor the other way round. It
+    has no training mode.
+
+    Args:
+        head: The head to copy.
+    """
+
+    start: Tensor
+    query: Tensor
+
+    def __init__(self, head: MLDecoder) -> None:
+        super().__init__()
+        self.stages, self.num_labels = head.stages, head.num_labels
+        with torch.inference_mode(False), torch.no_grad():
+            self.head = copy.deepcopy(head).eval().requires_grad_(False)
+            start, query = self.head.first_queries(1)
+        self.register_buffer("start", start)
+        self.register_buffer("query", query)
+        self.eval()
+
+    def forward(self, features: Features) -> Tensor:
+        """Return the logits ``[B, L]`` of the original at the time of the copy."""
+        tokens = self.head.tokens(features)  # [B, T, D]
+        return self.head.project(self.head.find(self.start, self.query, tokens))
+
+    def attention(self, features: Features) -> Tensor:
+        """Return where the last layer looks for each label, as `MLDecoder.attention` does."""
+        return self.head.attention(features)
+
+    def train(self, mode: bool = True) -> Self:  # noqa: ARG002 (there is but one mode)
+        """Stay in eval mode."""
+        return super().train(False)
+
+    @property
+    def takes_new_labels(self) -> bool:
+        """Whether labels can be asked for that were not there in training."""
+        return self.head.takes_new_labels
+
+    @property
+    def text_vectors(self) -> Tensor | None:
+        """The text vectors ``[L, E]`` behind text queries, or None."""
+        return self.head.text_vectors
+
+    def with_text(self, text_vectors: Tensor) -> FoldedMLDecoder:
+        """Return a snapshot with the same weights for other labels, of these vectors ``[L', E]``."""
+        return FoldedMLDecoder(self.head.with_text(text_vectors))
 
 
 class _Layer(nn.Module):
@@ -335,8 +348,3 @@ def _shared_projection(width: int) -> nn.Module:
     nn.init.xavier_normal_(linear.weight)
     nn.init.zeros_(linear.bias)
     return nn.Sequential(linear, nn.Flatten(1))
-
-
-def _unfold_after_load(head: nn.Module, _: object) -> None:
-    if isinstance(head, MLDecoder):
-        head.folded_start = head.folded_query = None

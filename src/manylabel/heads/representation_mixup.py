@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from manylabel.heads.checks import check_positive
+from manylabel.heads.checks import Features, check_positive
 from manylabel.heads.mixing import Mixing, Summary
 
 __all__ = ["RepresentationMixupHead"]
@@ -59,7 +59,7 @@ class RepresentationMixupHead(Mixing):
         names = ["in_channels", "num_labels", "stages", "summary"]
         return ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
 
-    def forward(self, features: Sequence[Tensor]) -> Tensor:
+    def forward(self, features: Features) -> Tensor:
         """Return logits ``[B, L]`` from one map ``[B, C, H, W]`` per stage."""
         logits: Tensor = self.linear(self.mix(features).mean((2, 3)))  # of z'_L in Eq. 5
         return logits

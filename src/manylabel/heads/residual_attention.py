@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from manylabel.errors import ConfigError
-from manylabel.heads.checks import check_positive
+from manylabel.heads.checks import Features, check_positive, final_map
 
 __all__ = ["ResidualAttentionHead"]
 
@@ -70,19 +70,20 @@ class ResidualAttentionHead(nn.Module):
         names = ["in_channels", "num_labels", "temperatures", "attention_weight"]
         return ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
 
-    def forward(self, features: Sequence[Tensor]) -> Tensor:
-        """Return logits ``[B, L]`` from feature maps, of which the last ``[B, C, H, W]`` is used."""
-        soft, hard = self._scores(features[-1])
+    def forward(self, features: Features) -> Tensor:
+        """Return logits ``[B, L]`` of a feature map ``[B, C, H, W]``, or of the last of several."""
+        soft, hard = self._scores(final_map(features, self.in_channels))
         attended = (soft * self._weights(soft)).sum(3).sum(1) + hard.amax(3).sum(1)  # [B, L]
         average = soft.mean(3).sum(1) + hard.mean(3).sum(1)
         return average + self.attention_weight * attended
 
-    def attention(self, features: Sequence[Tensor]) -> Tensor:
+    def attention(self, features: Features) -> Tensor:
         """Return where each label is looked for: ``[B, L, H, W]``, each map summing to 1, the mean over the heads."""
-        soft, hard = self._scores(features[-1])
+        feature = final_map(features, self.in_channels)
+        soft, hard = self._scores(feature)
         best = (hard == hard.amax(3, keepdim=True)).to(soft)
         maps = torch.cat([self._weights(soft), best / best.sum(3, keepdim=True)], dim=1).mean(1)  # [B, L, P]
-        return maps.reshape(*maps.shape[:2], *features[-1].shape[2:])
+        return maps.reshape(*maps.shape[:2], *feature.shape[2:])
 
     def _scores(self, feature: Tensor) -> tuple[Tensor, Tensor]:
         """Return the scores ``[B, h, L, P]`` of the heads with a finite temperature and of those without."""

@@ -7,14 +7,13 @@ Letters in shape comments: B pictures, C channels, L labels, E text dimensions.
 
 import copy
 import math
-from collections.abc import Sequence
 from typing import Self
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from manylabel.heads.checks import check_positive
+from manylabel.heads.checks import Features, check_positive, final_map
 from manylabel.heads.pooling import Pool, Pooling
 from manylabel.queries import check_text_vectors
 
@@ -69,9 +68,9 @@ class TextMapHead(nn.Module):
         names = ["in_channels", "num_labels", "text_dim", "pooling"]
         return ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
 
-    def forward(self, features: Sequence[Tensor]) -> Tensor:
-        """Return logits ``[B, L]`` from feature maps, of which the last ``[B, C, H, W]`` is used."""
-        pictures = F.normalize(self.map(self.pool(features[-1])), dim=1)  # [B, E]
+    def forward(self, features: Features) -> Tensor:
+        """Return logits ``[B, L]`` of a feature map ``[B, C, H, W]``, or of the last of several."""
+        pictures = F.normalize(self.map(self.pool(final_map(features, self.in_channels))), dim=1)  # [B, E]
         cosines = pictures @ F.normalize(self.text_vectors, dim=1).t()  # [B, L]
         return self.log_scale.exp() * cosines + self.bias
 

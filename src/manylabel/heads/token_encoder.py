@@ -8,14 +8,13 @@ Letters in shape comments: B pictures, C channels, H and W places of a map, T = 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Literal, cast
 
 import torch
 from torch import Tensor, nn
 
 from manylabel.heads.attention import MultiHeadAttention, feed_forward, to_tokens
-from manylabel.heads.checks import check_choice, check_fraction, check_positive
+from manylabel.heads.checks import Features, check_choice, check_fraction, check_positive, final_map
 from manylabel.queries import TextQueries, make_queries
 
 __all__ = ["TokenEncoderHead"]
@@ -95,26 +94,27 @@ class TokenEncoderHead(nn.Module):
         names += ["num_layers", "queries", "text_dim"]
         return ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
 
-    def forward(self, features: Sequence[Tensor]) -> Tensor:
-        """Return logits ``[B, L]`` from feature maps, of which the last ``[B, C, H, W]`` is used."""
-        tokens = self._tokens(features[-1])  # [B, L + T, D]
+    def forward(self, features: Features) -> Tensor:
+        """Return logits ``[B, L]`` of a feature map ``[B, C, H, W]``, or of the last of several."""
+        tokens = self._tokens(final_map(features, self.in_channels))  # [B, L + T, D]
         for layer in self.layers:
             tokens = layer(tokens)
         logits: Tensor = self.classify(tokens[:, : self.num_labels]).squeeze(2)
         return logits
 
-    def attention(self, features: Sequence[Tensor]) -> Tensor:
+    def attention(self, features: Features) -> Tensor:
         """Return where the last layer's label tokens look: ``[B, L, H, W]``, each map summing to 1.
 
         The mean over the attention heads, over the visual tokens alone: what a label gives to other labels is left out.
         """
-        tokens = self._tokens(features[-1])
+        feature = final_map(features, self.in_channels)
+        tokens = self._tokens(feature)
         *earlier, last = cast("list[_Layer]", list(self.layers))
         for layer in earlier:
             tokens = layer(tokens)
         weights = last.weights(tokens)[:, : self.num_labels, self.num_labels :]  # [B, L, T]
         maps = weights / weights.sum(2, keepdim=True)
-        return maps.reshape(*maps.shape[:2], *features[-1].shape[2:])
+        return maps.reshape(*maps.shape[:2], *feature.shape[2:])
 
     def _tokens(self, feature: Tensor) -> Tensor:
         visual = self.embed(to_tokens(feature))  # [B, T, D]

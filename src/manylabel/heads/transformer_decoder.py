@@ -6,12 +6,11 @@ Letters in shape comments: B pictures, C channels, H and W places of a map, L la
 """
 
 import math
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
-from manylabel.heads.checks import check_positive
+from manylabel.heads.checks import Features, check_positive, final_map
 from manylabel.heads.query_transformer import QueryTransformer
 
 __all__ = ["TransformerDecoderHead"]
@@ -85,11 +84,11 @@ class TransformerDecoderHead(nn.Module):
         names += ["num_encoder_layers", "num_decoder_layers", "self_attention"]
         return ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
 
-    def forward(self, features: Sequence[Tensor]) -> Tensor:
-        """Return logits ``[B, L]`` from feature maps, of which the last ``[B, C, H, W]`` is used."""
-        labels: Tensor = self.transformer(self.embed(features[-1]))  # [B, L, D]
+    def forward(self, features: Features) -> Tensor:
+        """Return logits ``[B, L]`` of a feature map ``[B, C, H, W]``, or of the last of several."""
+        labels: Tensor = self.transformer(self.embed(final_map(features, self.in_channels)))  # [B, L, D]
         return torch.einsum("bld,ld->bl", labels, self.weight) + self.bias
 
-    def attention(self, features: Sequence[Tensor]) -> Tensor:
+    def attention(self, features: Features) -> Tensor:
         """Return where the last layer looks for each label: ``[B, L, H, W]``, each map summing to 1."""
-        return self.transformer.attention(self.embed(features[-1]))
+        return self.transformer.attention(self.embed(final_map(features, self.in_channels)))
