@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from manylabel.cli.progress import progress_bar
+from manylabel.progress import progress_bar
 from manylabel.storage import refuse_existing, write_text
 
 if TYPE_CHECKING:  # reports need torch, for which --help must not wait
@@ -45,7 +45,7 @@ def check(
     from manylabel import data
 
     dataset = data.load(spec)
-    with progress_bar("reading pictures") as progress:
+    with progress_bar("reading images") as progress:
         report = data.check(dataset, num_workers=workers, progress=progress)
     if html is not None:
         from manylabel.data.check.page import check_page  # needs matplotlib

@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from manylabel.cli.model_names import model_name, model_names
-from manylabel.cli.progress import progress_bar
+from manylabel.progress import progress_bar
 from manylabel.storage import refuse_existing, write_text
 
 if TYPE_CHECKING:  # these need torch, for which --help must not wait
@@ -64,7 +64,7 @@ def evaluate(
     from manylabel.data import load
 
     dataset = load(data)
-    with progress_bar("scoring pictures") as progress:
+    with progress_bar("scoring images") as progress:
         scoring = _Scoring(dataset, batch_size, workers, device, common_labels, progress)
         scored = scoring.run(model, name=model_name(model))
     result = evaluation.evaluate(scored, draws=draws, seed=seed)
@@ -102,7 +102,7 @@ def compare(
     from manylabel.data import load
 
     dataset = load(data)
-    with progress_bar("scoring pictures") as progress:
+    with progress_bar("scoring images") as progress:
         scoring = _Scoring(dataset, batch_size, workers, device, common_labels, progress)
         names = model_names([first, second])
         models = [scoring.run(source, name=name) for source, name in zip((first, second), names, strict=True)]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from manylabel.cli.progress import progress_bar
+from manylabel.progress import progress_bar
 from manylabel.errors import ConfigError, ManyLabelError
 from manylabel.storage import refuse_existing
 
@@ -50,7 +50,7 @@ def report(
     judged, unjudged = [], {}
     for run in _read(folders):
         try:
-            with progress_bar(f"scoring pictures with {run.name}") as progress:
+            with progress_bar(f"scoring images with {run.name}") as progress:
                 judged.append(
                     judge_run(
                         run,

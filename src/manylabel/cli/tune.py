@@ -15,7 +15,7 @@ from rich.table import Table
 
 from manylabel.cli.evaluate import BatchSize, Data, Device, Overwrite, Workers
 from manylabel.cli.model_names import refuse_shared
-from manylabel.cli.progress import progress_bar
+from manylabel.progress import progress_bar
 from manylabel.errors import ConfigError
 from manylabel.storage import refuse_existing
 
@@ -79,7 +79,7 @@ def tune(
     dataset = _with_labels(load(data), classifier.labels, data)
     current, classifier.calibration = classifier.calibration, None
     name = Path(model).name
-    with progress_bar("scoring pictures") as progress:
+    with progress_bar("scoring images") as progress:
         scored = evaluation.score(
             classifier, dataset, name=name, batch_size=batch_size, num_workers=workers, device=device, progress=progress
         )

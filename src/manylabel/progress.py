@@ -1,0 +1,119 @@
+"""Progress of long work: a bar on a terminal, elsewhere a line every ten seconds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+__all__ = ["ProgressBar", "duration", "progress_bar"]
+
+SECONDS_BETWEEN_LINES = 10  # in a log
+
+
+class ProgressBar:
+    """Shows how much of some work is done; used as a context manager, or until `stop`.
+
+    Args:
+        doing: The work, such as "reading images".
+        console: Console to show it on (default: standard error).
+        keep: Leave the full bar on the terminal at the end.
+
+    Examples:
+        >>> with ProgressBar("reading images") as bar:
+        ...     bar.update(1, 2)
+    """
+
+    def __init__(self, doing: str, *, console: Console | None = None, keep: bool = False) -> None:
+        self.doing = doing
+        self.console = console or Console(stderr=True, highlight=False, soft_wrap=True)
+        self.keep = keep
+        self._bar: Progress | None = None
+        self._start = self._told = time.monotonic()
+        self._first: int | None = None
+
+    def update(self, done: int, total: int | None, note: str = "", *, doing: str | None = None) -> None:
+        """Show how much is done.
+
+        Args:
+            done: Number of things that are done.
+            total: Number of all, if it is known.
+            note: What else to show, such as a loss.
+            doing: The work from now on (default: as before).
+        """
+        self.doing = doing or self.doing
+        if not self.console.is_terminal:
+            self._line(done, total, note)
+            return
+        if self._bar is None:
+            columns = (
+                TextColumn("{task.description}", markup=False),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[note]}", markup=False),
+                TimeRemainingColumn(),
+            )
+            self._bar = Progress(*columns, console=self.console, transient=not self.keep)
+            self._bar.add_task(self.doing, total=total, note=note)
+            self._bar.start()
+        self._bar.update(self._bar.task_ids[0], completed=done, total=total, note=note, description=self.doing)
+
+    def stop(self) -> None:
+        """End the bar; another `update` begins a new one."""
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _line(self, done: int, total: int | None, note: str) -> None:
+        now = time.monotonic()
+        self._first = done if self._first is None else self._first
+        if now < self._told + SECONDS_BETWEEN_LINES:
+            return
+        self._told = now
+        speed = (done - self._first) / (now - self._start)
+        left = f"about {duration((total - done) / speed)} left" if total and speed > 0 else ""
+        count = f"{self.doing}: {done:,}" + ("" if total is None else f"/{total:,}")
+        self.console.print("  ".join(filter(None, [count, note, left])), markup=False, highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def progress_bar(doing: str) -> Iterator[Callable[[int, int], None]]:
+    """Give a function to be called with the number of images that are done, and of all.
+
+    Args:
+        doing: The work, such as "reading images".
+
+    Examples:
+        >>> with progress_bar("reading images") as progress:
+        ...     progress(1, 2)
+    """
+    with ProgressBar(doing) as bar:
+        yield bar.update
+
+
+def duration(seconds: float) -> str:
+    """Write a time as people read it.
+
+    Examples:
+        >>> duration(9.4), duration(75), duration(7300)
+        ('9 s', '1 min 15 s', '2 h 1 min')
+    """
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"

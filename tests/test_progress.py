@@ -1,0 +1,33 @@
+from manylabel import progress as module
+from manylabel.progress import ProgressBar, progress_bar
+
+
+def test_a_log_gets_a_line_every_ten_seconds(monkeypatch, capsys):
+    now = [0.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    with progress_bar("reading images") as progress:
+        for done in range(41):
+            progress(done, 5_000)
+            now[0] += 1.0
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split("  ")[0] for line in lines] == [f"reading images: {done}/5,000" for done in (10, 20, 30, 40)]
+
+
+def test_a_line_says_how_long_it_will_take(monkeypatch, capsys):
+    now = [0.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    bar = ProgressBar("training")
+    for done in (40, 50, 60):  # a resumed run begins at 40
+        bar.update(done, 100, "loss 0.1", doing="epoch 2/3")
+        now[0] += 10.0
+    assert capsys.readouterr().err.splitlines() == [
+        "epoch 2/3: 50/100  loss 0.1  about 50 s left",
+        "epoch 2/3: 60/100  loss 0.1  about 40 s left",
+    ]
+
+
+def test_a_terminal_gets_a_bar(monkeypatch, capsys):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    with progress_bar("reading images of [run]") as progress:
+        progress(1, 2)
+    assert "reading images of [run]" in capsys.readouterr().err
