@@ -60,9 +60,15 @@ def test_models_of_the_same_name_are_all_shown(folder, tmp_path):
     ] * 2
 
 
-def test_the_file_is_named_after_the_picture(folder):
+def test_the_file_goes_to_the_current_folder_never_among_the_images(folder, tmp_path, monkeypatch):
+    before = sorted(folder.iterdir())
+    monkeypatch.chdir(tmp_path)
     run(folder / "photo.jpg", "--model", folder / "second")
-    assert (folder / "photo.explained.png").is_file()
+    assert (tmp_path / "photo.explained.png").is_file()
+    monkeypatch.chdir(folder)
+    with pytest.raises(ConfigError, match="among the images of the current folder; pass --out FILE"):
+        run("photo.jpg", "--model", folder / "second")
+    assert sorted(folder.iterdir()) == before
 
 
 def test_blocks_that_are_no_numbers_are_refused(folder, tmp_path):

@@ -17,35 +17,38 @@ __all__ = ["explain"]
 
 
 def explain(
-    picture: Annotated[Path, typer.Argument(help="The picture.")],
+    image: Annotated[Path, typer.Argument(help="The image.")],
     model: Annotated[
         list[str] | None,
         typer.Option(
             "--model",
             metavar="MODEL",
-            help="A model's folder, a run's, a name on the hub, or builtin:NAME; again to compare. "
-            "Left out: builtin:coco80.",
+            help="Folder of a model or run, name on the hub, or builtin:NAME; repeat to compare. "
+            "Default: builtin:coco80.",
         ),
     ] = None,
     label: Annotated[
-        list[str] | None, typer.Option("--label", help="A label; again for more. Left out: those predicted.")
+        list[str] | None, typer.Option("--label", help="Label to explain; repeat for more. Default: those predicted.")
     ] = None,
     method: Annotated[
         list[str] | None,
-        typer.Option(help="auto, attention, cam, grad_cam, grad_cam_plus_plus or eigen_cam; again for more."),
+        typer.Option(help="auto, attention, cam, grad_cam, grad_cam_plus_plus or eigen_cam; repeat for more."),
     ] = None,
     blocks: Annotated[
         str, typer.Option(help="Blocks of the backbone, such as 0,1,-1, or all; -1 is the final one.")
     ] = "-1",
     teachers: Annotated[
         bool,
-        typer.Option("--teachers", help="Beside the model of a self-distillation run, its teachers, side by side."),
+        typer.Option("--teachers", help="Also show the teachers of a self-distillation run."),
     ] = False,
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Where the PNG goes; PICTURE.explained.png.")] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file that is there.")] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="PNG to write. Default: IMAGE.explained.png in the current folder."),
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
 ) -> None:
-    """Show where a model looks for labels in a picture: a row for each label, a column for each method and block."""
-    target = out or picture.with_suffix(".explained.png")
+    """Show where a model looks for labels in an image: a row for each label, a column for each method and block."""
+    target = out or _default_out(image)
     refuse_existing(target, overwrite=overwrite)
     from manylabel.explain import draw_grid, explain_models
     from manylabel.page import write_drawing
@@ -53,7 +56,7 @@ def explain(
     sources = list(dict.fromkeys(model or ["builtin:coco80"]))
     students = {name: _load(each) for name, each in zip(model_names(sources), sources, strict=True)}
     models: dict[str, Classifier | list[Classifier]] = {**(_teachers(model or []) if teachers else {}), **students}
-    explanations = explain_models(models, picture, labels=label, method=method or ["auto"], blocks=_read_blocks(blocks))
+    explanations = explain_models(models, image, labels=label, method=method or ["auto"], blocks=_read_blocks(blocks))
     write_drawing(draw_grid(explanations), target, overwrite=overwrite)
     for each in explanations:
         x, y = each.hottest()
@@ -61,6 +64,15 @@ def explain(
         who = f"{each.model}: " if len(models) > 1 else ""
         typer.echo(f"{who}{each.label} {100 * each.score:.1f} %, {each.method}, block {each.block}: {where}")
     typer.echo(f"Wrote {target}")
+
+
+def _default_out(image: Path) -> Path:
+    """Return a file in the current folder, unless it would then lie among the images that `predict` reads next."""
+    from manylabel.errors import ConfigError
+
+    if image.resolve().parent == Path.cwd():
+        raise ConfigError("the heat maps would be written among the images of the current folder; pass --out FILE")
+    return Path(f"{image.stem}.explained.png")
 
 
 def _load(source: str) -> Classifier:

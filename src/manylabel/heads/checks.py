@@ -65,7 +65,7 @@ def _check_map(feature: Tensor, channels: int) -> None:
     if feature.ndim != 4 or feature.shape[1] != channels:
         raise ConfigError(
             f"a head takes a feature map [images, {channels}, height, width] or a list of maps, "
-            f"got {list(feature.shape)}; pass the backbone's last map, before any pooling, or build the head for its channels"
+            f"got {list(feature.shape)}; pass a backbone's map before pooling, or build the head for its channels"
         )
 
 
