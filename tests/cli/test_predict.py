@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from colour_model import InferenceSpec, write_colour_model
 from manylabel.builtin import sample_photos
 from manylabel.cli.main import app
-from manylabel.errors import ConfigError, DataError, ModelFormatError, OutputExistsError
+from manylabel.errors import ConfigError, DataError, DiskFullError, ModelFormatError, OutputExistsError
 from manylabel.types import InputSpec, LabelSpace
 
 
@@ -55,8 +55,8 @@ def test_a_file_of_tags_goes_on_where_it_was(model, photos, tmp_path):
     with pytest.raises(OutputExistsError, match="--overwrite"):
         run(photos, "--model", model, "--out", out)
     result = run(photos, "--model", model, "--out", out, "--resume")
-    assert "3 pictures to" in result.stderr
-    assert "1 were there already" in result.stderr
+    assert "3 images to" in result.stderr
+    assert "1 skipped" in result.stderr
     assert [row["picture"].rpartition("/")[2] for row in rows(out)] == ["a.png", "b.png", "c.png", "z.jpg"]
     assert "error" in rows(out)[3]
 
@@ -109,8 +109,8 @@ def test_a_full_disk_ends_the_run(model, photos, tmp_path, monkeypatch):
     def fail(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("manylabel.inference.beside.copy_by_tag", fail)
-    with pytest.raises(OSError, match="No space left"):
+    monkeypatch.setattr("manylabel.inference.sidecars.shutil.copy2", fail)
+    with pytest.raises(DiskFullError, match="--resume"):
         run(photos, "--model", model, "--copy-to", tmp_path / "sorted")
 
 

@@ -1,3 +1,4 @@
+import csv
 import json
 
 import polars as pl
@@ -59,13 +60,37 @@ def test_a_folder_of_parts_is_one_table(tmp_path, monkeypatch):
     for start in range(0, len(PICTURES), 2):
         writer.write(PICTURES[start : start + 2])
     assert len(list(path.iterdir())) == len(PICTURES) // 4  # whole parts, before the writer is closed
+    assert len(list(tmp_path.glob(".tags.parquet.part-*"))) == 1  # the rest is in the journal
     writer.close()
+    assert list(tmp_path.iterdir()) == [path]
     frame = pl.read_parquet(path)
     assert frame["picture"].to_list() == [picture.name for picture in PICTURES]
     assert frame["tags"][0].to_list() == [
         {"label": "cat", "score": pytest.approx(0.9)},
         {"label": "traffic light", "score": 0.25},
     ]
+
+
+LABELS = ["=1+1", "+a", "-b", "@c", "a|b", "'=d", "100%", "%7C", "\tx", "\ry", 'q"uote', "com,ma;semi", "li\nne", "|"]
+
+
+def test_labels_that_would_be_formulas_or_break_the_column_are_read_back_as_they_were(tmp_path):
+    images = [TaggedImage(f"{label.strip()}.jpg", (Tag(label, 0.5),)) for label in LABELS]
+    images.append(TaggedImage("=all.jpg", tuple(Tag(label, 0.5) for label in LABELS)))
+    images.append(TaggedImage("bad.jpg", error="=HYPERLINK()"))
+    write(tmp_path / "tags.csv", images)
+    with (tmp_path / "tags.csv").open(newline="", encoding="utf-8") as lines:
+        cells = [cell for row in list(csv.reader(lines))[1:] for cell in row]
+    assert not any(cell.startswith(("=", "+", "-", "@", "\t", "\r")) for cell in cells)
+    dataset = load(f"csv:{tmp_path / 'tags.csv'}")
+    assert sorted(dataset.labels) == sorted(LABELS)
+    names = [dataset.pictures.name(index) for index in range(len(dataset))]
+    assert names == [image.name for image in images]
+    present = dataset.targets.dense()[0].astype(bool)
+    assert [{dataset.labels[int(label)] for label in row.nonzero()[0]} for row in present] == [
+        {tag.label for tag in image.tags} for image in images
+    ]
+    assert all(image.name in write(tmp_path / "tags.csv", [], resume=True) for image in images)
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "csv"])

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import chain, islice
@@ -21,12 +21,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TextCol
 from rich.text import Text
 
 from manylabel.cli.engines import EngineChoice
-from manylabel.errors import ConfigError, ManyLabelError
+from manylabel.errors import ConfigError, DiskFullError, ManyLabelError, StorageError
 from manylabel.storage import refuse_existing
 
 if TYPE_CHECKING:  # --help must not wait for these
     from manylabel.inference.choosing import TagChoice
-    from manylabel.inference.outputs import TagWriter
+    from manylabel.inference.outputs import DoneImages, TagWriter
     from manylabel.inference.predictor import TaggedImage
 
 __all__ = ["predict"]
@@ -109,17 +109,26 @@ def predict(
     names = list_pictures(paths, listed=sys.stdin, allow_urls=allow_urls)
     first = list(islice(names, 1))  # an empty folder is an error before anything is written
     done = DoneImages([])
-    new = (name for name in chain(first, names) if name not in done)  # of the file that is opened below
+    skipped = Counter[bool]()
+
+    def not_done() -> Iterator[str]:
+        for name in chain(first, names):
+            is_done = name in done  # of the file that is opened below
+            skipped[is_done] += 1
+            if not is_done:
+                yield name
+
     opening = _Opening(model, choice, engine.value, _read_labels(labels), device, batch_size)
     with Console(stderr=True).status("Opening the model; the first time it is made ready for this machine ..."):
+        new = not_done()
         batches = opening.on_ray(new, ray_address, replicas) if executor is Executor.RAY else opening.here(new, workers)
     writer, done = (None, done) if out is None else open_output(out, resume=resume, overwrite=overwrite)
     results = _Results(out, writer, copy_to, None if sidecar is None else sidecar.value, overwrite)
-    with results, _progress(paths, skipped=len(done)) as advance:
+    with results, _progress(paths, done) as advance:
         for batch in batches:
             results.take(batch)
             advance(len(batch))
-    results.report(skipped=len(done))
+    results.report(skipped=skipped[True])
 
 
 @dataclass(frozen=True)
@@ -177,9 +186,10 @@ class _Results:
     def __enter__(self) -> None:
         self.console = Console(highlight=False, soft_wrap=True)
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if self.writer is not None:
-            self.writer.close()
+            with suppress(StorageError) if kind else nullcontext():  # a full disk was met already
+                self.writer.close()
 
     def take(self, pictures: Sequence[TaggedImage]) -> None:
         """Pass the tags of a batch on."""
@@ -205,19 +215,19 @@ class _Results:
             try:
                 step(picture)
             except OSError as error:
-                if error.errno == errno.ENOSPC:
+                if isinstance(error, DiskFullError):
                     raise  # all that follow would fail, too
                 failures.append(f"cannot {what} {picture.name!r}: {error}")
         return "; ".join(failures)
 
     def _copy(self, picture: TaggedImage) -> None:
-        from manylabel.inference.beside import copy_by_tag
+        from manylabel.inference.sidecars import copy_by_tag
 
         if self.copy_to is not None:
             copy_by_tag(picture, self.copy_to)
 
     def _write_sidecar(self, picture: TaggedImage) -> None:
-        from manylabel.inference.beside import write_sidecar
+        from manylabel.inference.sidecars import write_sidecar
 
         if self.sidecar is not None and not write_sidecar(picture, self.sidecar, overwrite=self.overwrite):
             self.kept += 1
@@ -241,9 +251,11 @@ class _Results:
     def report(self, *, skipped: int) -> None:
         """Say what was done, and name the pictures that failed; nothing but those is an error."""
         errors = Console(stderr=True, highlight=False, soft_wrap=True)
-        if self.out is not None:
-            rest = f", {skipped:,} were there already" if skipped else ""
-            errors.print(f"{self.count:,} pictures to {self.out}{rest}", markup=False)
+        if self.out is not None or self.bad:
+            where = "" if self.out is None else f" to {self.out}"
+            failed = f", {self.bad:,} failed" if self.bad else ""
+            rest = f", {skipped:,} skipped, which it had" if skipped else ""
+            errors.print(f"{self.count:,} images{where}{failed}{rest}", markup=False)
         if self.kept:
             errors.print(f"{self.kept:,} sidecar files were there and are left as they are; --overwrite replaces them")
         for failure in self.failures:
@@ -285,7 +297,7 @@ class _Speed(TextColumn):
 
 
 @contextmanager
-def _progress(paths: Sequence[str], *, skipped: int) -> Iterator[Callable[[int], None]]:
+def _progress(paths: Sequence[str], done: DoneImages) -> Iterator[Callable[[int], None]]:
     """Give what moves a bar on the standard error; a thread counts the pictures meanwhile."""
     columns = (TextColumn("tagging"), BarColumn(), MofNCompleteColumn(), _Speed(), TimeRemainingColumn())
     console = Console(stderr=True)
@@ -296,8 +308,7 @@ def _progress(paths: Sequence[str], *, skipped: int) -> Iterator[Callable[[int],
             from manylabel.inference.listing import list_pictures
 
             with suppress(ManyLabelError, OSError):
-                total = sum(1 for _ in list_pictures(paths, allow_urls=True))
-                bar.update(task, total=max(total - skipped, 0))
+                bar.update(task, total=sum(name not in done for name in list_pictures(paths, allow_urls=True)))
 
         if "-" not in paths:
             threading.Thread(target=count, daemon=True).start()

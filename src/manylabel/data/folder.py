@@ -1,6 +1,7 @@
 """ImageNet-style folders: one folder of pictures per label, with or without a folder per split above them."""
 
 from pathlib import Path
+from urllib.parse import unquote
 
 import numpy as np
 
@@ -8,6 +9,7 @@ from manylabel.data.dataset import ImageDataset
 from manylabel.data.layout import existing, picture_names, subfolders
 from manylabel.data.sources import Files
 from manylabel.errors import DataError, list_choices
+from manylabel.label_text import LABEL_FILE
 from manylabel.targets import Targets, boolean_matrix
 from manylabel.types import LabelSpace
 
@@ -20,8 +22,9 @@ def folder(path: str | Path, *, split: str | None = None) -> ImageDataset:
     """Read pictures that lie in one folder per label, at any depth inside it.
 
     The labels are the names of the folders, sorted, over all splits; a folder without pictures is a label without
-    positives. Folders called ``train``, ``val``, ``valid``, ``validation`` or ``test`` are splits when they hold
-    folders themselves and either two of them are there or nothing else is.
+    positives. A file ``.label`` in a folder names its label instead, percent-encoded. Folders called ``train``,
+    ``val``, ``valid``, ``validation`` or ``test`` are splits when they hold folders themselves and either two of them
+    are there or nothing else is.
 
     Args:
         path: A folder with a folder per label, or with a folder per split.
@@ -52,7 +55,8 @@ def folder(path: str | Path, *, split: str | None = None) -> ImageDataset:
             list_choices(split, splits) if splits else f"it has none, but these labels: {', '.join(subfolders(root))}"
         )
         raise DataError(f"{root} has no split {split!r}; {there}")
-    labels = LabelSpace(sorted({name for above in splits or [""] for name in subfolders(root / above)}))
+    folders = sorted({name for above in splits or [""] for name in subfolders(root / above)})
+    labels = {name: _label(root, name, splits) for name in folders}
     if not splits:
         return _read(root, "", labels)
     parts = {name: _read(root, f"{name}/", labels) for name in ([split] if split else splits)}
@@ -67,8 +71,15 @@ def _find_splits(root: Path) -> list[str]:
     return splits if alone or len(splits) > 1 else []
 
 
-def _read(root: Path, prefix: str, labels: LabelSpace) -> ImageDataset:
+def _label(root: Path, name: str, splits: list[str]) -> str:
+    """Return the label of a folder: its name, or what a file in it says, as `manylabel predict --copy-to` leaves it."""
+    files = (root / above / name / LABEL_FILE for above in splits or [""])
+    return next((unquote(file.read_text("utf-8"), errors="surrogatepass") for file in files if file.is_file()), name)
+
+
+def _read(root: Path, prefix: str, label_of: dict[str, str]) -> ImageDataset:
     """Read the pictures of one split."""
+    labels = LabelSpace(sorted(set(label_of.values())))
     names = picture_names(root / prefix)
     if not names:
         raise DataError(f"no pictures in {root / prefix}; in it {list_choices('', subfolders(root / prefix))}")
@@ -78,7 +89,7 @@ def _read(root: Path, prefix: str, labels: LabelSpace) -> ImageDataset:
             f"{root / prefix / outside[0]} and {len(outside) - 1} more pictures lie outside the labels' folders; "
             "move each into the folder of its label, or read pictures without labels with files:PATH"
         )
-    columns = np.array([labels.index(name.partition("/")[0]) for name in names], dtype=np.int64)
+    columns = np.array([labels.index(label_of[name.partition("/")[0]]) for name in names], dtype=np.int64)
     present = boolean_matrix(np.arange(len(names)), columns, shape=(len(names), len(labels)))
     return ImageDataset(
         pictures=Files(root, [prefix + name for name in names]),

@@ -1,7 +1,8 @@
 """Files of tags that grow batch by batch and can be read at any moment, also after the process was killed.
 
-JSON lines and CSV are appended to in whole rows, each batch in one write. Parquet cannot grow: ``tags.parquet`` is a
-folder of parts, each moved into place when it is whole; polars, pandas, DuckDB and Spark read it as one table.
+JSON lines and CSV grow by whole rows. Parquet cannot grow: ``tags.parquet`` is a folder of parts, each moved into place
+when it is whole; polars, pandas, DuckDB and Spark read it as one table. The rows of the part to come stand in a journal
+next to the folder, so that a kill loses no more than a batch.
 """
 
 from __future__ import annotations
@@ -14,33 +15,32 @@ import json
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
 from manylabel.errors import ConfigError, DataError, list_choices
 from manylabel.inference.predictor import TaggedImage
-from manylabel.storage import refuse_existing, replacing
+from manylabel.label_text import SEPARATOR, TAG_COLUMNS, join_labels, protect_cell, unprotect_cell
+from manylabel.lock import WriterLock
+from manylabel.storage import append, refuse_existing, replacing, write_errors
 
 __all__ = ["OUTPUT_ENDINGS", "DoneImages", "TagWriter", "open_output"]
 
 OUTPUT_ENDINGS = (".csv", ".jsonl", ".parquet")
-COLUMNS = ("picture", "tags", "scores", "error")
-SEPARATOR = "|"  # the first that `csv:FILE` looks for when it reads such a table
 ROWS_PER_PART = 2048
 
 
 class TagWriter(Protocol):
-    """Takes tagged pictures, batch by batch."""
+    """Takes tagged images, batch by batch; no other process can write to the file until it is closed."""
 
-    def write(self, pictures: Sequence[TaggedImage]) -> None:
-        """Add pictures to the file."""
+    def write(self, images: Sequence[TaggedImage]) -> None:
+        """Add images to the file: all, or none and a `StorageError`."""
         ...
 
     def close(self) -> None:
-        """Write what is still in memory."""
+        """Write what is still in memory, and let others write."""
         ...
 
 
@@ -49,16 +49,18 @@ def open_output(path: str | Path, *, resume: bool = False, overwrite: bool = Fal
 
     Args:
         path: Where; ``.jsonl``, ``.csv`` or ``.parquet`` (a folder of parts).
-        resume: Whether to go on with what is there; half a row at its end is cut off.
-        overwrite: Whether to throw away what is there.
+        resume: Continue what is there; half a row at its end is cut off.
+        overwrite: Throw away what is there.
 
     Returns:
-        What takes the tags, and which pictures are in the file already.
+        What takes the tags, and which images are in the file already.
 
     Raises:
         ConfigError: The ending is another, or both settings are given.
         OutputExistsError: Something is there and neither setting is given.
-        DataError: What is there cannot be gone on with.
+        DataError: What is there cannot be continued.
+        BusyError: Another process writes to it.
+        StorageError: It cannot be written to.
 
     Examples:
         >>> import tempfile
@@ -69,30 +71,45 @@ def open_output(path: str | Path, *, resume: bool = False, overwrite: bool = Fal
         >>> writer, done = open_output(file, resume=True)
         >>> "a.jpg" in done, "b.jpg" in done
         (True, False)
+        >>> writer.close()
     """
     path = Path(path)
     ending = path.suffix.lower()
     if ending not in OUTPUT_ENDINGS:
         raise ConfigError(f"cannot write tags to {path.name}; {list_choices(ending, OUTPUT_ENDINGS)}")
     if resume and overwrite:
-        raise ConfigError("give --resume or --overwrite, not both: go on with what is there, or throw it away")
+        raise ConfigError("give --resume or --overwrite, not both: continue what is there, or throw it away")
     refuse_existing(path, overwrite=resume or overwrite)
-    if overwrite and path.is_dir():
-        shutil.rmtree(path)
-    elif overwrite:
-        path.unlink(missing_ok=True)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    kinds: dict[str, Callable[[Path], _Csv | _JsonLines | _Parquet]]
-    kinds = {".csv": _Csv, ".jsonl": _JsonLines, ".parquet": _Parquet}
-    writer = kinds[ending](path)
-    return writer, DoneImages(writer.pictures())
+    with write_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = WriterLock(path.with_name(f".{path.name}.lock"), guarded=path).__enter__()
+    try:
+        with write_errors(path):
+            if overwrite:
+                _remove(path)
+            writer = _KINDS[ending](path, lock)
+        return writer, DoneImages(writer.names())
+    except BaseException:
+        lock.release()
+        raise
+
+
+def _remove(path: Path) -> None:
+    """Remove a file of tags, or the folder of parts and its journal."""
+    for file in (path, *path.parent.glob(_journal(path, "*").name)):
+        shutil.rmtree(file) if file.is_dir() else file.unlink(missing_ok=True)
+
+
+def _journal(folder: Path, number: int | str) -> Path:
+    """Return the file of the rows that become a part; its name tells which, so that no row can come twice."""
+    return folder.with_name(f".{folder.name}.part-{number:0>6}.jsonl")
 
 
 class DoneImages:
-    """The pictures that a file has; eight bytes for each, so that millions fit.
+    """The images that a file has; eight bytes for each, so that millions fit.
 
     Args:
-        names: The pictures.
+        names: Their names.
 
     Examples:
         >>> done = DoneImages(["a.jpg"])
@@ -115,16 +132,17 @@ class DoneImages:
 class _Rows:
     """A file to which whole rows are appended."""
 
-    def __init__(self, path: Path) -> None:
+    head = b""
+    start = b""
+
+    def __init__(self, path: Path, lock: WriterLock | None = None) -> None:
         self.path = path
+        self.lock = lock
         if path.exists():
             self._refuse_strangers()
             _cut_off(path, self.ends_a_row())
         if not path.exists() or not path.stat().st_size:
-            self.append(self.head)
-
-    head = b""
-    start = b""
+            append(path, self.head)
 
     def _refuse_strangers(self) -> None:
         """Refuse a file that is not one of tags, before anything is cut off it."""
@@ -134,16 +152,21 @@ class _Rows:
             raise DataError(f"{self.path} is not a file of tags: it starts with {first!r}; choose another name")
 
     def ends_a_row(self) -> Callable[[bytes], bool]:
-        """Return what tells of one line after the other whether a row ends with it."""
+        """Return what tells of one line after the other if a row ends with it."""
         raise NotImplementedError
 
-    def append(self, content: bytes) -> None:
-        """Add to the file in one write: a kill leaves all of it or nothing."""
-        with self.path.open("ab", buffering=0) as file:
-            file.write(content)
+    def to_bytes(self, images: Sequence[TaggedImage]) -> bytes:
+        """Return the rows of some images."""
+        raise NotImplementedError
+
+    def write(self, images: Sequence[TaggedImage]) -> None:
+        if self.lock is not None:
+            self.lock.renew()
+        append(self.path, self.to_bytes(images))
 
     def close(self) -> None:
-        """Do nothing: all is written."""
+        if self.lock is not None:
+            self.lock.release()
 
 
 class _JsonLines(_Rows):
@@ -154,23 +177,31 @@ class _JsonLines(_Rows):
     def ends_a_row(self) -> Callable[[bytes], bool]:
         return lambda line: line.endswith(b"}\n")
 
-    def write(self, pictures: Sequence[TaggedImage]) -> None:
-        self.append(b"".join(map(_json_line, pictures)))
+    def to_bytes(self, images: Sequence[TaggedImage]) -> bytes:
+        return b"".join(map(_json_line, images))
 
-    def pictures(self) -> Iterator[str]:
+    def rows(self) -> Iterator[dict[str, Any]]:
         with self.path.open("rb") as lines:
             for number, line in enumerate(lines, 1):
                 try:
-                    yield json.loads(line)["picture"]
+                    row = json.loads(line)
+                    _ = row["picture"]
                 except (ValueError, KeyError, TypeError) as error:
-                    message = f"line {number} of {self.path} is not a tagged picture ({error!r})"
+                    message = f"line {number} of {self.path} is not a tagged image ({error!r})"
                     raise DataError(f"{message}; choose another file or --overwrite") from error
+                yield row
+
+    def names(self) -> Iterator[str]:
+        return (row["picture"] for row in self.rows())
 
 
 class _Csv(_Rows):
-    """One row per picture: its tags and their scores, each joined by a bar, or why it could not be read."""
+    """One row per image: its tags and their scores, each joined by a bar, or why it could not be read.
 
-    head = start = (",".join(COLUMNS) + "\n").encode()
+    `csv:FILE` reads it back, with every label as it was; see `manylabel.label_text`.
+    """
+
+    head = start = (",".join(TAG_COLUMNS) + "\n").encode()
 
     def ends_a_row(self) -> Callable[[bytes], bool]:
         quotes = 0
@@ -182,40 +213,61 @@ class _Csv(_Rows):
 
         return ends
 
-    def write(self, pictures: Sequence[TaggedImage]) -> None:
+    def to_bytes(self, images: Sequence[TaggedImage]) -> bytes:
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
-        for picture in pictures:
-            tags = SEPARATOR.join(tag.label for tag in picture.tags)
-            scores = SEPARATOR.join(f"{tag.score:g}" for tag in picture.tags)
-            writer.writerow((picture.name, tags, scores, picture.error or ""))
-        self.append(text.getvalue().encode("utf-8", "backslashreplace"))
+        for image in images:
+            tags = join_labels(tag.label for tag in image.tags)
+            scores = SEPARATOR.join(f"{tag.score:g}" for tag in image.tags)
+            writer.writerow((protect_cell(image.name), tags, scores, protect_cell(image.error or "")))
+        return text.getvalue().encode("utf-8", "backslashreplace")
 
-    def pictures(self) -> Iterator[str]:
+    def names(self) -> Iterator[str]:
         with self.path.open(newline="", encoding="utf-8") as lines:
-            yield from (row[0] for row in itertools.islice(csv.reader(lines), 1, None))
+            yield from (unprotect_cell(row[0]) for row in itertools.islice(csv.reader(lines), 1, None))
 
 
 class _Parquet:
-    """A folder of parts."""
+    """A folder of parts, and the journal of the next one."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, lock: WriterLock) -> None:
         if path.is_file():
             raise DataError(f"{path} is a file; tags are written to a folder of parts, choose another name")
         self.path = path
+        self.lock = lock
         path.mkdir(exist_ok=True)
-        self.rows: list[TaggedImage] = []
+        self._begin_part()
+        if self._rows:  # of a process that was killed
+            self._write_part()
 
-    def write(self, pictures: Sequence[TaggedImage]) -> None:
-        self.rows += pictures
-        if len(self.rows) >= ROWS_PER_PART:
+    def _begin_part(self) -> None:
+        parts = self._parts()
+        self._number = int(parts[-1].stem.removeprefix("part-")) + 1 if parts else 0
+        current = _journal(self.path, self._number)
+        for file in self.path.parent.glob(_journal(self.path, "*").name):
+            if file != current:  # its part was written
+                file.unlink()
+        self._journal = _JsonLines(current)
+        self._rows = list(self._journal.rows())
+
+    def write(self, images: Sequence[TaggedImage]) -> None:
+        self.lock.renew()
+        self._journal.write(images)
+        self._rows += [image.to_dict() for image in images]
+        if len(self._rows) >= ROWS_PER_PART:
             self._write_part()
 
     def close(self) -> None:
-        if self.rows or not self._parts():
-            self._write_part()
+        try:
+            if self._rows or not self._parts():
+                self._write_part()
+            self._journal.path.unlink()
+        finally:
+            self.lock.release()
 
-    def pictures(self) -> Iterator[str]:
+    def names(self) -> Iterator[str]:
+        import polars as pl
+
         for part in self._parts():
             yield from pl.read_parquet(part, columns=["picture"])["picture"]
 
@@ -223,30 +275,37 @@ class _Parquet:
         return sorted(self.path.glob("part-*.parquet"))
 
     def _write_part(self) -> None:
+        import polars as pl  # here, since predicting must not wait for it
+
         tag = pl.Struct({"label": pl.String, "score": pl.Float32})
-        schema: dict[str, pl.DataType | type[pl.DataType]] = {
-            "picture": pl.String,
-            "tags": pl.List(tag),
-            "error": pl.String,
-        }
         columns = {
-            "picture": [picture.name.encode("utf-8", "backslashreplace").decode() for picture in self.rows],
-            "tags": [[tag._asdict() for tag in picture.tags] for picture in self.rows],
-            "error": [picture.error for picture in self.rows],
+            "picture": pl.Series(map(_valid, (row["picture"] for row in self._rows)), dtype=pl.String),
+            "tags": pl.Series([row.get("tags", []) for row in self._rows], dtype=pl.List(tag)),
+            "error": pl.Series([row.get("error") for row in self._rows], dtype=pl.String),
         }
-        parts = self._parts()
-        number = int(parts[-1].stem.removeprefix("part-")) + 1 if parts else 0
-        with replacing(self.path / f"part-{number:06}.parquet") as temporary:
-            pl.DataFrame(columns, schema=schema).write_parquet(temporary)
-        self.rows = []
+        with replacing(self.path / f"part-{self._number:06}.parquet") as temporary:
+            pl.DataFrame(columns).write_parquet(temporary)
+        self._begin_part()
 
 
-def _json_line(picture: TaggedImage) -> bytes:
+_KINDS: dict[str, Callable[[Path, WriterLock], _Csv | _JsonLines | _Parquet]] = {
+    ".csv": _Csv,
+    ".jsonl": _JsonLines,
+    ".parquet": _Parquet,
+}
+
+
+def _valid(name: str) -> str:
+    """Return a name as Unicode, with escapes where it is not."""
+    return name.encode("utf-8", "backslashreplace").decode()
+
+
+def _json_line(image: TaggedImage) -> bytes:
     """Return a line; a name that is not valid Unicode is escaped, and read back as it was."""
     try:
-        return json.dumps(picture.to_dict(), ensure_ascii=False).encode() + b"\n"
+        return json.dumps(image.to_dict(), ensure_ascii=False).encode() + b"\n"
     except UnicodeEncodeError:
-        return json.dumps(picture.to_dict()).encode() + b"\n"
+        return json.dumps(image.to_dict()).encode() + b"\n"
 
 
 def _cut_off(path: Path, ends_a_row: Callable[[bytes], bool]) -> None:
@@ -263,4 +322,4 @@ def _cut_off(path: Path, ends_a_row: Callable[[bytes], bool]) -> None:
 
 
 def _hash(name: str) -> int:
-    return int.from_bytes(hashlib.blake2b(name.encode("utf-8", "backslashreplace"), digest_size=8).digest(), "big")
+    return int.from_bytes(hashlib.blake2b(_valid(name).encode(), digest_size=8).digest(), "big")

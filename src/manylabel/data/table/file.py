@@ -10,6 +10,7 @@ import polars as pl
 from manylabel.data.layout import IMAGE_ENDINGS, existing
 from manylabel.data.parsing import parser_advice
 from manylabel.errors import DataError
+from manylabel.label_text import TAG_COLUMNS, split_labels, unprotect_cell
 
 __all__ = ["read_table"]
 
@@ -72,7 +73,19 @@ def _read(path: Path) -> pl.DataFrame:
     named = [position for position, name in enumerate(header) if name]
     frame = frame[:, named]
     frame.columns = [header[position] for position in named]
-    return frame.filter(~pl.all_horizontal(pl.all().is_null()))
+    frame = frame.filter(~pl.all_horizontal(pl.all().is_null()))
+    return _unescaped(frame) if tuple(frame.columns) == TAG_COLUMNS else frame
+
+
+def _unescaped(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return the table that `manylabel predict --out` wrote with its names and labels as they were."""
+    names, tags = frame["picture"].fill_null(""), frame["tags"].fill_null("")
+    return pl.DataFrame(
+        {
+            "picture": pl.Series(map(unprotect_cell, names), dtype=pl.String),
+            "tags": pl.Series(map(split_labels, tags), dtype=pl.List(pl.String)),
+        }
+    )
 
 
 def _header(path: Path) -> tuple[str, list[str]]:

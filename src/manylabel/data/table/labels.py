@@ -79,8 +79,9 @@ def read_joined_tags(
         cells = cells.cast(pl.String)
         separator = detect_separator(cells) if separator is None else separator
         cells = cells.str.split(separator) if separator else cells.reshape((-1, 1)).arr.to_list()
+        cells = cells.list.eval(pl.element().str.strip_chars())
     rows = pl.DataFrame({"picture": pictures, "tag": cells}).explode("tag")
-    rows = rows.with_columns(pl.col("tag").cast(pl.String).str.strip_chars()).filter(pl.col("tag") != "")
+    rows = rows.with_columns(pl.col("tag").cast(pl.String)).filter(pl.col("tag") != "")
     names = rows["tag"].unique().sort().to_list() if labels is None else list(labels)
     if not names:
         raise DataError(f"column {cells.name!r} has no tag in any row; is it the column of labels?")

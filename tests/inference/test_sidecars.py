@@ -1,10 +1,13 @@
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
+from urllib.parse import unquote
 
 import pytest
+from PIL import Image
 
+from manylabel.data import load
 from manylabel.inference import TaggedImage
-from manylabel.inference.beside import copy_by_tag, write_sidecar
+from manylabel.inference.sidecars import copy_by_tag, write_sidecar
 from manylabel.types import Tag
 
 
@@ -56,7 +59,7 @@ def test_bad_and_fetched_pictures_have_neither_sidecars_nor_copies(tmp_path):
 
 
 def test_a_picture_is_copied_for_each_of_its_tags_once(picture, tmp_path):
-    expected = [tmp_path / "copies" / folder / "photo.jpg" for folder in ("cat", "rock & _roll_")]
+    expected = [tmp_path / "copies" / folder / "photo.jpg" for folder in ("cat", "rock & %3Croll%3E")]
     assert copy_by_tag(picture, tmp_path / "copies") == expected
     assert copy_by_tag(picture, tmp_path / "copies") == expected
     assert [path.read_bytes() for path in expected] == [b"one", b"one"]
@@ -68,6 +71,40 @@ def test_pictures_of_the_same_name_do_not_replace_each_other(picture, tmp_path):
     (tmp_path / "other" / "photo.jpg").write_bytes(b"other")
     (copy,) = copy_by_tag(TaggedImage(str(tmp_path / "other" / "photo.jpg"), (Tag("cat", 1),)), tmp_path / "copies")
     assert (copy.name, copy.read_bytes()) == ("photo (2).jpg", b"other")
+
+
+STRANGE = (
+    "a/b",
+    "a\\b",
+    "a|b",
+    "%2F",
+    "x" * 300,
+    "é" * 300,
+    "x" * 299 + "y",
+    ".hidden",
+    "..",
+    "no tags",
+    "end. ",
+    "CON",
+)
+
+
+def test_strange_labels_have_folders_of_their_own_that_are_read_back(tmp_path):
+    Image.new("RGB", (8, 8)).save(tmp_path / "photo.png")
+    image = TaggedImage(str(tmp_path / "photo.png"), tuple(Tag(label, 0.9) for label in STRANGE))
+    copies = copy_by_tag(image, tmp_path / "copies")
+    assert len(set(copies)) == len(STRANGE)
+    assert {path.parent.parent for path in copies} == {tmp_path / "copies"}
+    assert set(load(f"folder:{tmp_path / 'copies'}").labels) == set(STRANGE)
+
+
+def test_control_characters_do_not_break_keywords(picture, tmp_path):
+    label = "bell\x07 and \ud800 and %41"
+    write_sidecar(replace(picture, tags=(Tag(label, 1),)), "xmp")
+    (item,) = ElementTree.fromstring((tmp_path / "photo.xmp").read_text(encoding="utf-8")).iter(
+        "{http://www.w3.org/1999/02/22-rdf-syntax-ns#}li"
+    )
+    assert unquote(item.text, errors="surrogatepass") == label
 
 
 def test_a_picture_without_tags_has_its_own_folder(tmp_path):

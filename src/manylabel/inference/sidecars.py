@@ -1,0 +1,124 @@
+"""Sidecar files with the tags of an image, and copies of images in a folder for each tag."""
+
+from __future__ import annotations
+
+import filecmp
+import shutil
+from pathlib import Path
+from typing import Literal
+from xml.sax.saxutils import escape
+
+from manylabel.errors import OutputExistsError
+from manylabel.images import IMAGE_ENDINGS
+from manylabel.inference.listing import is_address
+from manylabel.inference.predictor import TaggedImage
+from manylabel.label_text import LABEL_FILE, folder_name, printable
+from manylabel.storage import replacing, write_text
+
+__all__ = ["SidecarKind", "copy_by_tag", "write_sidecar"]
+
+SidecarKind = Literal["txt", "xmp"]
+"""``txt`` is a line of tags, ``xmp`` is what photo programs read as keywords."""
+
+UNTAGGED = "no tags"
+
+_MARK = 'x:xmptk="manylabel"'
+
+_XMP = """<?xpacket begin="\ufeff" id="W5M0MpCehiHzreSzNTczkc9d"?>
+<x:xmpmeta xmlns:x="adobe:ns:meta/" x:xmptk="manylabel">
+ <rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#">
+  <rdf:Description rdf:about="" xmlns:dc="http://purl.org/dc/elements/1.1/">
+   <dc:subject>
+    <rdf:Bag>
+{items}
+    </rdf:Bag>
+   </dc:subject>
+  </rdf:Description>
+ </rdf:RDF>
+</x:xmpmeta>
+<?xpacket end="w"?>
+"""
+
+
+def write_sidecar(image: TaggedImage, kind: SidecarKind, *, overwrite: bool = False) -> bool:
+    r"""Write an image's tags to a file next to it: ``photo.txt`` or ``photo.xmp`` for ``photo.jpg``.
+
+    Where images share a stem, each has its whole name in that of its file: ``photo.png.xmp``. Control characters of a
+    label, which XML cannot hold, are percent-encoded.
+
+    Args:
+        image: The image; nothing is written for one that could not be read, or was fetched.
+        kind: What to write.
+        overwrite: Replace a file that exists; an XMP file of another program never is, since it holds more than tags.
+
+    Returns:
+        False where a file exists and is left as it is.
+
+    Examples:
+        >>> import tempfile
+        >>> from manylabel.types import Tag
+        >>> photo = Path(tempfile.mkdtemp()) / "photo.jpg"
+        >>> write_sidecar(TaggedImage(str(photo), (Tag("cat", 0.9), Tag("dog", 0.8))), "txt")
+        True
+        >>> photo.with_suffix(".txt").read_text()
+        'cat, dog\n'
+    """
+    if image.error is not None or is_address(image.name):
+        return True
+    labels = [printable(tag.label) for tag in image.tags]
+    items = "\n".join(f"     <rdf:li>{escape(label)}</rdf:li>" for label in labels)
+    text = ", ".join(labels) + "\n" if kind == "txt" else _XMP.format(items=items)
+    target = _sidecar(Path(image.name), kind)
+    is_ours = kind == "txt" or not target.exists() or _MARK in target.read_text(encoding="utf-8", errors="replace")
+    try:
+        write_text(target, text, overwrite=overwrite and is_ours)
+    except OutputExistsError:
+        return False
+    return True
+
+
+def _sidecar(image: Path, kind: SidecarKind) -> Path:
+    others = (image.with_suffix(ending) for ending in IMAGE_ENDINGS if ending != image.suffix.lower())
+    shares_stem = any(other.exists() and not other.samefile(image) for other in others)
+    return image.with_name(f"{image.name}.{kind}") if shares_stem else image.with_suffix(f".{kind}")
+
+
+def copy_by_tag(image: TaggedImage, folder: str | Path) -> list[Path]:
+    """Copy an image into a folder for each of its tags, or into ``no tags``.
+
+    A copy that exists already is left; another image of the same name gets a number. Where a folder cannot be called
+    like its label, a file ``.label`` in it has the label, and ``folder:DIR`` reads it from there.
+
+    Args:
+        image: The image; one that could not be read, or was fetched, is not copied.
+        folder: Where the folders of the tags are made.
+
+    Returns:
+        The copies.
+
+    Raises:
+        StorageError: The disk is full, or cannot be written to.
+    """
+    if image.error is not None or is_address(image.name):
+        return []
+    folders = [_label_folder(Path(folder), tag.label) for tag in image.tags] or [Path(folder) / UNTAGGED]
+    return [_copy(Path(image.name), each) for each in folders]
+
+
+def _label_folder(folder: Path, label: str) -> Path:
+    """Return the folder of a label; a label that is no name for a folder is noted in it."""
+    inside = folder / (UNTAGGED.replace(" ", "%20") if label == UNTAGGED else folder_name(label))
+    if inside.name != label and not (inside / LABEL_FILE).exists():
+        write_text(inside / LABEL_FILE, printable(label))
+    return inside
+
+
+def _copy(source: Path, folder: Path) -> Path:
+    target, number = folder / source.name, 1
+    while target.exists() and not filecmp.cmp(source, target):
+        number += 1
+        target = folder / f"{source.stem} ({number}){source.suffix}"
+    if not target.exists():
+        with replacing(target) as temporary:
+            shutil.copy2(source, temporary)
+    return target
