@@ -24,7 +24,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from manylabel import Classifier
 from manylabel.data import load
-from manylabel.inference import Predictor, TagChoice, tag_pictures
+from manylabel.inference import Predictor
 
 Tags = list[frozenset[str]]
 
@@ -92,7 +92,7 @@ def data_loader(model: Classifier, names: Sequence[str], *, workers: int, batch_
 
 def ours(predictor: Predictor, names: Sequence[str], *, workers: int, batch_size: int) -> Tags:
     """Tag as `manylabel predict` does."""
-    batches = tag_pictures(predictor, names, choice=TagChoice(), batch_size=batch_size, num_workers=workers)
+    batches = predictor.stream(names, batch_size=batch_size, num_workers=workers)
     return [frozenset(tag.label for tag in picture.tags) for batch in batches for picture in batch]
 
 

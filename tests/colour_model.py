@@ -4,7 +4,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from manylabel.inference.inference_spec import METADATA_KEY, InferenceSpec
+from manylabel.predictions import METADATA_KEY, InferenceSpec
 from manylabel.types import InputSpec, LabelSpace
 
 SPEC = InferenceSpec(LabelSpace(["red", "green", "blue"]), InputSpec(size=(32, 32)), thresholds=(0.5, 0.5, 0.9))

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from manylabel.errors import ConfigError, LabelError
-from manylabel.types import Batch, InputSpec, LabelSpace, Predictions, Tag
+from manylabel.types import Batch, InputSpec, LabelSpace
 
 
 @pytest.mark.parametrize(
@@ -34,26 +34,6 @@ def test_labels_survive_the_way_through_json():
     assert again == labels
     assert (again.display("/m/1"), again.display("/m/2")) == ("cat", "/m/2")
     assert labels.subset(["/m/2"]).descriptions == {"/m/2": "a loyal animal"}
-
-
-def test_predictions_give_the_surest_first():
-    predictions = Predictions(torch.tensor([[0.2, 0.9, 0.6], [0.1, 0.0, 0.3]]), LabelSpace(["a", "b", "c"]), ["x", "y"])
-    assert predictions.above(0.5) == [[Tag("b", 0.9), Tag("c", 0.6)], []]
-    assert predictions.above([0.1, 0.95, 0.3]) == [[Tag("c", 0.6), Tag("a", 0.2)], [Tag("c", 0.3), Tag("a", 0.1)]]
-    assert predictions.top(1) == [[Tag("b", 0.9)], [Tag("c", 0.3)]]
-    assert len(predictions.top(99)[0]) == 3
-    assert predictions.to_dicts()[1]["scores"].keys() == {"a", "b", "c"}
-
-
-def test_predictions_refuse_logits_and_wrong_shapes():
-    with pytest.raises(ConfigError, match="probabilities"):
-        Predictions(torch.tensor([[3.0]]), LabelSpace(["a"]), ["x"])
-    with pytest.raises(ConfigError, match="got \\[1, 2\\]"):
-        Predictions(torch.zeros(1, 2), LabelSpace(["a"]), ["x"])
-    with pytest.raises(ConfigError, match="probabilities"):
-        Predictions(torch.tensor([[float("nan")]]), LabelSpace(["a"]), ["x"])
-    with pytest.raises(ConfigError, match="one threshold or one for each of 2"):
-        Predictions(torch.zeros(1, 2), LabelSpace(["a", "b"]), ["x"]).above([0.1, 0.2, 0.3])
 
 
 def test_a_batch_moves_as_a_whole():

@@ -7,8 +7,9 @@ if TYPE_CHECKING:
     from manylabel import data, errors, heads, losses, metrics
     from manylabel.backbone import Backbone
     from manylabel.classifier import Classifier
+    from manylabel.predictions import Predictions
     from manylabel.targets import Targets
-    from manylabel.types import Batch, LabelSpace, Predictions
+    from manylabel.types import Batch, LabelSpace
 
 __all__ = [
     "Backbone",
@@ -32,7 +33,7 @@ _HOMES = {
     "Batch": "manylabel.types",
     "Classifier": "manylabel.classifier",
     "LabelSpace": "manylabel.types",
-    "Predictions": "manylabel.types",
+    "Predictions": "manylabel.predictions",
     "Targets": "manylabel.targets",
 }
 

@@ -1,12 +1,18 @@
 """The machine and its installed packages: cores this process may use, and optional dependencies."""
 
+from __future__ import annotations
+
 import os
 from importlib import import_module
 from types import ModuleType
+from typing import TYPE_CHECKING
 
-from manylabel.errors import MissingExtraError
+from manylabel.errors import ConfigError, MissingExtraError
 
-__all__ = ["available_cores", "require"]
+if TYPE_CHECKING:  # loaded where a device is chosen
+    import torch
+
+__all__ = ["available_cores", "default_workers", "find_device", "require"]
 
 
 def available_cores() -> int:
@@ -17,6 +23,53 @@ def available_cores() -> int:
         True
     """
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def default_workers(*, on_gpu: bool = False) -> int:
+    """Return the number of processes that decode images, at most 8: half of the cores, all beside a GPU.
+
+    Args:
+        on_gpu: Whether the model runs on a GPU, so that it needs none of the cores.
+
+    Examples:
+        >>> 1 <= default_workers() <= default_workers(on_gpu=True) <= 8
+        True
+    """
+    cores = available_cores()
+    return min(8, cores if on_gpu else max(1, cores // 2))
+
+
+def find_device(name: str | torch.device) -> torch.device:
+    """Return a device of torch that this machine has.
+
+    Args:
+        name: Its name, such as ``"cpu"``, ``"cuda"`` or ``"cuda:1"``.
+
+    Raises:
+        ConfigError: There is no such device.
+
+    Examples:
+        >>> find_device("cpu")
+        device(type='cpu')
+        >>> find_device("gpu")
+        Traceback (most recent call last):
+        manylabel.errors.ConfigError: there is no device 'gpu'; give cpu, cuda, cuda:NUMBER or mps
+    """
+    import torch
+
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ConfigError(f"there is no device {str(name)!r}; give cpu, cuda, cuda:NUMBER or mps") from None
+    counts = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}
+    count = counts.get(device.type, 0)
+    if not count:
+        raise ConfigError(
+            f"this machine has no {device.type} device that torch can use; leave out the device, or give cpu"
+        )
+    if device.type != "cpu" and (device.index or 0) >= count:
+        raise ConfigError(f"there is no device {device}: this machine has {count}, counted from 0")
+    return device
 
 
 def require(module: str, *, extra: str) -> ModuleType:

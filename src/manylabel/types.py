@@ -1,4 +1,4 @@
-"""The small dataclasses that everyone shares: labels, batches, input specs and predictions.
+"""The small dataclasses that everyone shares: labels, batches and input specs.
 
 Letters in shape comments: B pictures of a batch, L labels, H and W pixels.
 """
@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # what runs an exported model needs labels and input specs, a
     import torch
     from torch import Tensor
 
-__all__ = ["BadImage", "Batch", "FeatureBatch", "InputSpec", "LabelSpace", "Predictions", "Tag"]
+__all__ = ["BadImage", "Batch", "FeatureBatch", "InputSpec", "LabelSpace", "Tag"]
 
 
 @dataclass(frozen=True)
@@ -255,78 +255,7 @@ class InputSpec:
 
 
 class Tag(NamedTuple):
-    """A label and how sure the model is of it."""
+    """A label and its score."""
 
     label: str
     score: float
-
-
-@dataclass(frozen=True, eq=False)
-class Predictions:
-    """What a model says of some pictures.
-
-    Args:
-        scores: ``[B, L]``, probabilities, never logits.
-        labels: The labels, in the order of the columns.
-        names: What each picture is called.
-
-    Examples:
-        >>> import torch
-        >>> predictions = Predictions(torch.tensor([[0.9, 0.2]]), LabelSpace(["cat", "dog"]), names=["a.jpg"])
-        >>> predictions.above(0.5)
-        [[Tag(label='cat', score=0.9)]]
-    """
-
-    scores: Tensor
-    labels: LabelSpace
-    names: Sequence[str]
-
-    def __post_init__(self) -> None:
-        if self.scores.shape != (len(self.names), len(self.labels)):
-            expected = f"[{len(self.names)}, {len(self.labels)}] for {len(self.names)} names"
-            raise ConfigError(f"scores must be {expected} and {len(self.labels)} labels, got {list(self.scores.shape)}")
-        if self.scores.numel() and not (self.scores.min() >= 0 and self.scores.max() <= 1):
-            raise ConfigError("scores must be probabilities in 0..1; apply sigmoid or softmax to logits first")
-
-    def __len__(self) -> int:
-        return len(self.names)
-
-    def above(self, threshold: float | Sequence[float] | Tensor | None = None) -> list[list[Tag]]:
-        """Return each picture's tags with at least this score, the surest first.
-
-        Args:
-            threshold: One number for all labels, or one for each; 0.5 when None, as the thresholds of a model are that
-                was not tuned.
-        """
-        import torch
-
-        given = 0.5 if threshold is None else threshold
-        limits = torch.as_tensor(given, dtype=self.scores.dtype, device=self.scores.device)
-        if limits.ndim and limits.shape != (len(self.labels),):
-            raise ConfigError(f"give one threshold or one for each of {len(self.labels)} labels, got {limits.numel()}")
-        chosen = self.scores >= limits  # [B, L]
-        return self._tags(chosen)
-
-    def top(self, k: int = 5) -> list[list[Tag]]:
-        """Return each picture's `k` surest tags (all of them where there are fewer), the surest first."""
-        if k < 1:
-            raise ConfigError(f"k must be at least 1, got {k}")
-        best = self.scores.topk(min(k, len(self.labels)), dim=1).indices
-        chosen = self.scores.new_zeros(self.scores.shape).scatter_(1, best, 1).bool()
-        return self._tags(chosen)
-
-    def to_dicts(self) -> list[dict[str, Any]]:
-        """Return one dictionary per picture with every label's score, ready for JSON."""
-        return [
-            {"picture": name, "scores": dict(zip(self.labels, row, strict=True))}
-            for name, row in zip(self.names, self.scores.tolist(), strict=True)
-        ]
-
-    def _tags(self, chosen: Tensor) -> list[list[Tag]]:
-        """Turn a mask ``[B, L]`` into sorted tags."""
-        rows: list[list[Tag]] = []
-        for scores, mask in zip(self.scores.cpu(), chosen.cpu(), strict=True):
-            positions = mask.nonzero().flatten().tolist()
-            tags = [Tag(self.labels[position], round(scores[position].item(), 6)) for position in positions]
-            rows.append(sorted(tags, key=lambda tag: -tag.score))
-        return rows

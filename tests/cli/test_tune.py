@@ -53,8 +53,10 @@ def test_a_tuned_copy_keeps_all_but_thresholds_and_calibration(folder, tmp_path)
     assert model.calibration.method == "platt"
     assert model.thresholds == tuple(tuned["thresholds"])
     picture = scenes(1).pictures[0]
-    raw = Classifier.load(folder).predict(picture).scores
-    torch.testing.assert_close(model.predict(picture).scores, model.calibration.apply(raw.logit()).sigmoid())
+    raw = torch.from_numpy(Classifier.load(folder).predict(picture).scores)
+    torch.testing.assert_close(
+        torch.from_numpy(model.predict(picture).scores), model.calibration.apply(raw.logit()).sigmoid()
+    )
 
 
 def test_the_model_itself_is_changed_unless_it_is_a_trial(folder):

@@ -31,7 +31,7 @@ def test_scores_are_what_the_model_predicts(dataset):
     seen = []
     scored = score(model, dataset, batch_size=2, progress=lambda done, total: seen.append((done, total)))
     pictures = [dataset.pictures[index] for index in range(5)]
-    torch.testing.assert_close(scored.scores, model.predict(pictures).scores)
+    torch.testing.assert_close(scored.scores, torch.from_numpy(model.predict(pictures).scores))
     assert scored.targets.equal(torch.from_numpy(dataset.targets.dense()[0]).bool())
     assert scored.names == tuple(dataset.pictures.name(index) for index in range(5))
     assert scored.model == "LinearHead on resnet10t"
@@ -45,7 +45,7 @@ def test_labels_are_put_into_the_order_of_the_data_set(dataset):
     model.thresholds = tuple(np.linspace(0.1, 0.9, len(model.labels)))
     scored = score(model, dataset)
     predicted = model.predict([dataset.pictures[index] for index in range(5)])
-    torch.testing.assert_close(scored.scores, predicted.scores[:, 1:].flip(1))
+    torch.testing.assert_close(scored.scores, torch.from_numpy(predicted.scores[:, 1:]).flip(1))
     assert scored.thresholds == tuple(reversed(model.thresholds[1:]))
     assert "unheard-of" in scored.notes[0]
 

@@ -12,9 +12,10 @@ from manylabel import Classifier, heads
 from manylabel.builtin import sample_photos
 from manylabel.classifier import ScoreCalibration
 from manylabel.errors import ConfigError, ModelFormatError, OutputExistsError
+from manylabel.images import prepare
 from manylabel.inference import Predictor, export_onnx, export_torch, quantise
-from manylabel.inference.inference_spec import METADATA_KEY, InferenceSpec
-from manylabel.inference.opening import export_path
+from manylabel.inference.engine import export_path
+from manylabel.predictions import METADATA_KEY, InferenceSpec
 
 LABELS = ["cat", "dog", "cow"]
 SMALL = {"width": 16, "num_heads": 2, "feedforward": 16}
@@ -76,10 +77,10 @@ def test_a_file_says_labels_thresholds_and_preparation(exported):
 
 def test_scores_are_calibrated_and_those_of_the_model(exported):
     model, result = exported
-    found = Predictor.load(result.path).predict(sample_photos(), threshold=0.0)
+    found = Predictor.load(result.path).predict(sample_photos()).above(0.0)
     expected = model.predict(sample_photos()).scores
     for row, scores in zip(found, expected, strict=True):
-        assert dict(row.tags) == pytest.approx(dict(zip(LABELS, scores.tolist(), strict=True)), abs=3e-3)
+        assert dict(row) == pytest.approx(dict(zip(LABELS, scores.tolist(), strict=True)), abs=1e-4)
 
 
 def test_pictures_may_have_any_size_where_the_backbone_allows(exported):
@@ -98,7 +99,7 @@ def test_a_backbone_that_pads_by_size_says_that_it_takes_one_size(tmp_path):
 
 def test_a_smaller_file_in_whole_numbers_says_what_it_costs(exported, tmp_path):
     _, source = exported
-    pixels = np.stack([Predictor.load(source.path).prepare(photo) for photo in sample_photos()])
+    pixels = np.stack([prepare(photo, Predictor.load(source.path).spec.input_spec) for photo in sample_photos()])
     result = quantise(source.path, tmp_path / "small.onnx", [pixels])
     assert result.size_ratio > 1.5
     assert 0 < result.difference < 0.1
@@ -147,7 +148,7 @@ def test_a_model_is_exported_once_and_found_again_in_the_cache(tiny_model, tmp_p
     again, in_torch = Predictor.load(tiny_model), Predictor.load(tiny_model, engine="torch")
     for predictor in (again, in_torch):
         assert predictor.spec == first.spec
-        pixels = np.stack([predictor.prepare(photo) for photo in sample_photos()])
+        pixels = np.stack([prepare(photo, predictor.spec.input_spec) for photo in sample_photos()])
         np.testing.assert_allclose(predictor.scores(pixels), first.scores(pixels), atol=1e-4)
 
 
@@ -160,7 +161,7 @@ def test_torch_runs_what_cannot_be_exported(tiny_model, tmp_path, monkeypatch, c
     with caplog.at_level(logging.WARNING):
         predictor = Predictor.load(tiny_model)
     assert "torch runs the model: no such operator" in caplog.text
-    assert len(predictor.predict(sample_photos(), top=1)) == 3
+    assert len(predictor.predict(sample_photos())) == 3
     with pytest.raises(ConfigError, match="no such operator"):
         Predictor.load(tiny_model, engine="onnx")
 

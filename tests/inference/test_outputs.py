@@ -6,16 +6,16 @@ import pytest
 
 from manylabel.data import load
 from manylabel.errors import ConfigError, DataError, OutputExistsError
-from manylabel.inference import TaggedImage
 from manylabel.inference.outputs import open_output
+from manylabel.predictions import Prediction
 from manylabel.types import Tag
 from picture_files import ODD_NAMES
 
 PICTURES = [
-    TaggedImage("a.jpg", (Tag("cat", 0.9), Tag("traffic light", 0.25))),
-    TaggedImage("empty.jpg"),
-    TaggedImage('bad, "really".jpg', error="it is empty (0 bytes)"),
-    *(TaggedImage(name, (Tag("cat", 0.5),)) for name in ODD_NAMES),
+    Prediction("a.jpg", (Tag("cat", 0.9), Tag("traffic light", 0.25))),
+    Prediction("empty.jpg"),
+    Prediction('bad, "really".jpg', error="it is empty (0 bytes)"),
+    *(Prediction(name, (Tag("cat", 0.5),)) for name in ODD_NAMES),
 ]
 KINDS = ("jsonl", "csv", "parquet")
 
@@ -75,9 +75,9 @@ LABELS = ["=1+1", "+a", "-b", "@c", "a|b", "'=d", "100%", "%7C", "\tx", "\ry", '
 
 
 def test_labels_that_would_be_formulas_or_break_the_column_are_read_back_as_they_were(tmp_path):
-    images = [TaggedImage(f"{label.strip()}.jpg", (Tag(label, 0.5),)) for label in LABELS]
-    images.append(TaggedImage("=all.jpg", tuple(Tag(label, 0.5) for label in LABELS)))
-    images.append(TaggedImage("bad.jpg", error="=HYPERLINK()"))
+    images = [Prediction(f"{label.strip()}.jpg", (Tag(label, 0.5),)) for label in LABELS]
+    images.append(Prediction("=all.jpg", tuple(Tag(label, 0.5) for label in LABELS)))
+    images.append(Prediction("bad.jpg", error="=HYPERLINK()"))
     write(tmp_path / "tags.csv", images)
     with (tmp_path / "tags.csv").open(newline="", encoding="utf-8") as lines:
         cells = [cell for row in list(csv.reader(lines))[1:] for cell in row]
@@ -109,7 +109,7 @@ def test_half_a_row_at_the_end_is_cut_off(tmp_path, kind):
 def test_a_name_that_is_not_unicode_is_found_again(tmp_path):
     name = "broken\udcff.jpg"
     for kind in KINDS:
-        write(tmp_path / f"tags.{kind}", [TaggedImage(name)])
+        write(tmp_path / f"tags.{kind}", [Prediction(name)])
         assert name in write(tmp_path / f"tags.{kind}", [], resume=True)
 
 

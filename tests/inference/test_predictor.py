@@ -7,7 +7,8 @@ from PIL import Image
 
 from colour_model import SPEC, write_colour_model
 from manylabel.errors import ConfigError, ModelFormatError
-from manylabel.inference import Predictor, TagChoice, tag_pictures
+from manylabel.inference import Predictor
+from manylabel.predictions import TagChoice
 from picture_files import encode
 
 RED = Image.new("RGB", (40, 30), (255, 51, 0))
@@ -19,8 +20,8 @@ def test_names_what_is_in_pictures_of_every_kind(colour_file, tmp_path):
     pictures = [RED, encode(RED, "PNG"), np.asarray(RED), tmp_path / "red.png", str(tmp_path / "red.png")]
     results = predictor.predict(pictures, batch_size=2)
     assert [result.tags for result in results] == [(("red", 1.0),)] * 5
-    assert [result.name for result in results[:3]] == ["picture 0", "picture 1", "picture 2"]
-    assert predictor.predict(RED, top=2)[0].tags == (("red", 1.0), ("green", 0.2))
+    assert [result.name for result in results[:3]] == ["image 0", "image 1", "image 2"]
+    assert predictor.predict(RED).top(2) == [(("red", 1.0), ("green", 0.2))]
 
 
 def test_a_bad_picture_keeps_its_place_and_says_why(colour_file):
@@ -35,18 +36,19 @@ def test_many_files_are_tagged_as_one_by_one(colour_file, tmp_path):
     for number, name in enumerate(names):
         Image.new("RGB", (20, 20), (36 * number, 255 - 36 * number, 0)).save(name)
     predictor = Predictor.load(colour_file)
-    batches = list(tag_pictures(predictor, names, choice=TagChoice(top=3), batch_size=3))
+    batches = list(predictor.stream(names, batch_size=3))
     assert [len(batch) for batch in batches] == [3, 3, 1]
-    assert [picture for batch in batches for picture in batch] == predictor.predict(names, top=3)
+    choice = TagChoice(top=3)
+    assert [image for batch in batches for image in batch.tagged(choice)] == predictor.predict(names).tagged(choice)
 
 
 def test_an_exported_model_runs_without_torch(colour_file, tmp_path):
     RED.save(tmp_path / "red.png")
     code = (
-        "import sys; from manylabel.inference import Predictor, tag_pictures; "
+        "import sys; from manylabel.inference import Predictor; "
         f"predictor = Predictor.load({str(colour_file)!r}); "
-        f"(batch,) = tag_pictures(predictor, [{str(tmp_path / 'red.png')!r}]); "
-        "assert batch[0].tags[0].label == 'red'; sys.exit('torch' in sys.modules)"
+        f"(batch,) = predictor.stream([{str(tmp_path / 'red.png')!r}]); "
+        "assert batch[0].tags[0].label == 'red'; sys.exit(bool({'torch', 'polars', 'scipy'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
@@ -62,5 +64,5 @@ def test_files_that_are_not_ours_are_refused(tmp_path):
 def test_an_exported_model_keeps_its_labels_and_engine(colour_file):
     assert Predictor.load(colour_file).labels == SPEC.labels
     for settings in ({"labels": ["cat"]}, {"engine": "torch"}):
-        with pytest.raises(ConfigError, match="runs in onnxruntime, with its own labels"):
+        with pytest.raises(ConfigError, match="runs in onnxruntime on the CPU, with its own labels"):
             Predictor.load(colour_file, **settings)

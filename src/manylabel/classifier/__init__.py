@@ -2,6 +2,7 @@
 
 from manylabel.classifier.calibration import CalibrationMethod, ScoreCalibration
 from manylabel.classifier.classifier import Classifier
+from manylabel.classifier.engine import InferenceModule, TorchEngine
 from manylabel.classifier.hub import find_model
 from manylabel.classifier.model_folder import (
     FORMAT_VERSION,
@@ -20,10 +21,12 @@ __all__ = [
     "MODEL_FILES",
     "CalibrationMethod",
     "Classifier",
+    "InferenceModule",
     "SavedModel",
     "ScoreCalibration",
     "StoredForm",
     "TextVocabulary",
+    "TorchEngine",
     "change_config",
     "find_model",
     "read_model",

@@ -11,24 +11,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
-import numpy as np
-import torch
-from PIL import Image
 from torch import Tensor, nn
 
 from manylabel.backbone import Backbone, fingerprint_weights
 from manylabel.classifier.calibration import ScoreCalibration
+from manylabel.classifier.engine import TorchEngine
 from manylabel.classifier.hub import find_model, upload_model
 from manylabel.classifier.model_folder import SavedModel, read_model, write_model
 from manylabel.classifier.settings import build_head, describe_head, head_class, stages_of
 from manylabel.classifier.vocabulary import TextVocabulary, label_bias, merge_labels, require_open, vectors_of
-from manylabel.data import eval_transform
-from manylabel.errors import ConfigError, ImageError, ModelFormatError
-from manylabel.images import ImageLike, decode
+from manylabel.errors import ConfigError, ModelFormatError
+from manylabel.images import ImageLike
+from manylabel.predictions import Predictions, predict_images
 from manylabel.text import TextEncoder
-from manylabel.types import InputSpec, LabelSpace, Predictions
+from manylabel.types import InputSpec, LabelSpace
 
 __all__ = ["Classifier"]
 
@@ -57,12 +55,13 @@ class Classifier(nn.Module):
         ConfigError: The settings do not fit each other.
 
     Examples:
+        >>> import numpy as np
         >>> from manylabel import heads
         >>> model = Classifier.create(
         ...     "resnet10t", head=heads.LinearHead, labels=["cat", "dog"], pretrained=False, image_size=64
         ... )
         >>> model.predict(np.zeros((80, 60, 3), dtype=np.uint8)).scores.shape
-        torch.Size([1, 2])
+        (1, 2)
     """
 
     def __init__(
@@ -148,66 +147,35 @@ class Classifier(nn.Module):
         logits = logits if self.calibration is None else self.calibration.apply(logits)
         return logits.softmax(dim=-1) if self.single_label else logits.sigmoid()
 
-    @torch.inference_mode()
     def predict(
         self,
-        pictures: ImageLike | Sequence[ImageLike],
+        images: ImageLike | Sequence[ImageLike],
         *,
         labels: LabelSpace | Sequence[str] | None = None,
         batch_size: int = 32,
-        on_bad: Literal["raise", "skip"] = "raise",
     ) -> Predictions:
-        """Say what is in one or more pictures.
+        """Predict the tags of one or more images.
 
         Args:
-            pictures: A path, encoded bytes, a PIL image, an array ``[H, W, 3]`` of bytes, or a list of these.
-            labels: Ask for these labels, trained and new ones, instead of the model's own; see `with_labels`.
-            batch_size: How many pictures go through the model at once.
-            on_bad: What to do with a picture that cannot be decoded: raise, or leave it out and log a warning.
+            images: A path, encoded bytes, a PIL image, an array ``[H, W, 3]`` of bytes, or a list of these.
+            labels: Score these labels, trained and new ones, instead of the model's own; see `with_labels`.
+            batch_size: Number of images that go through the model at once.
 
         Returns:
-            A probability for every picture and label; pictures left out are not in it.
+            Scores of every image and label, and tags; an image that cannot be read is recorded in its place.
 
         Raises:
-            ImageError: A picture cannot be decoded and `on_bad` is ``"raise"``.
             ConfigError: Other labels are asked of a model that was trained without text queries.
         """
         if labels is not None:
             asked = self.with_labels(labels)
             few = max(1, min(batch_size, MOST_ANSWERS // len(asked.labels)))
-            return asked.predict(pictures, batch_size=few, on_bad=on_bad)
-        listed = [pictures] if isinstance(pictures, str | Path | bytes | Image.Image | np.ndarray) else list(pictures)
-        device = next(self.parameters()).device
-        names: list[str] = []
-        scores = [torch.empty(0, len(self.labels))]
+            return asked.predict(images, batch_size=few)
         was_training = self.training
-        self.eval()
         try:
-            for start in range(0, len(listed), batch_size):
-                batch = listed[start : start + batch_size]
-                found, images = self._prepare(batch, start, skip_bad=on_bad == "skip")
-                if found:
-                    names += found
-                    scores.append(self.scores(self(torch.stack(images).to(device))).float().cpu())
+            return predict_images(TorchEngine(self, fuse=False), images, batch_size=batch_size)
         finally:
             self.train(was_training)
-        return Predictions(torch.cat(scores), self.labels, names)
-
-    def _prepare(self, pictures: Sequence[ImageLike], start: int, *, skip_bad: bool) -> tuple[list[str], list[Tensor]]:
-        """Decode and transform some pictures, the first of which is number `start`; return their names and images."""
-        transform = eval_transform(self.input_spec)
-        names: list[str] = []
-        images: list[Tensor] = []
-        for position, picture in enumerate(pictures, start):
-            name = str(picture) if isinstance(picture, str | Path) else f"picture {position}"
-            try:
-                images.append(transform(decode(picture, name=name, at_least=transform.at_least)))
-                names.append(name)
-            except ImageError as error:
-                if not skip_bad:
-                    raise
-                logger.warning("%s; left out", error)
-        return names, images
 
     def with_labels(self, labels: LabelSpace | Sequence[str], *, encoder: TextEncoder | None = None) -> Classifier:
         """Return a classifier of other labels, trained and new ones mixed, with the same weights.
@@ -228,6 +196,7 @@ class Classifier(nn.Module):
             LabelError: There is no label, or one is blank.
 
         Examples:
+            >>> import torch
             >>> from manylabel import heads
             >>> from manylabel.text import StoredVectors
             >>> vectors = {"text_vectors": torch.randn(2, 8)}
@@ -265,6 +234,7 @@ class Classifier(nn.Module):
         The copy is a snapshot: training the original further does not reach it.
 
         Examples:
+            >>> import torch
             >>> from manylabel import heads
             >>> model = Classifier.create("resnet10t", head=heads.LinearHead, labels=["cat", "dog"], pretrained=False)
             >>> images = torch.rand(1, 3, 64, 64)

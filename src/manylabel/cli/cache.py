@@ -76,7 +76,7 @@ def rm(
 
 def _exported_models() -> list[Path]:
     """Return the models that predict and serve exported for onnxruntime."""
-    from manylabel.inference.opening import EXPORTS
+    from manylabel.inference.engine import EXPORTS
 
     return sorted((cache_folder() / EXPORTS).glob("*.onnx*"))
 

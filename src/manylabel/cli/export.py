@@ -72,13 +72,14 @@ def _quantise(path: Path, dataset: ImageDataset, count: int, *, overwrite: bool)
     """Write the smaller file and say what it costs, on pictures that it was not calibrated with."""
     import numpy as np
 
-    from manylabel.inference.measuring import mean_average_precision
-    from manylabel.inference.predictor import Predictor
+    from manylabel.evaluation import measure, score
+    from manylabel.images import prepare
+    from manylabel.inference import OnnxEngine
     from manylabel.inference.quantisation import quantise
 
-    before = Predictor.load(path)
+    before = OnnxEngine(path)
     used = _readable(dataset, min(count, max(1, len(dataset) // 2)))
-    pictures = [before.prepare(dataset.pictures[index]) for index in used]
+    pictures = [prepare(dataset.pictures[index], before.spec.input_spec) for index in used]
     batches = [np.stack(pictures[start : start + 16]) for start in range(0, len(pictures), 16)]
     small = _small(path)
     result = quantise(path, small, batches, overwrite=overwrite)
@@ -86,10 +87,10 @@ def _quantise(path: Path, dataset: ImageDataset, count: int, *, overwrite: bool)
     typer.echo(f"Speed: {result.speed_ratio:.2f} times that of {path.name}, on this machine")
     typer.echo(f"Mean difference of scores: {result.difference:.1e}")
     rest = dataset.subset(np.arange(used[-1] + 1, len(dataset)))
-    if reason := _incomparable(rest, before.labels):
+    if reason := _incomparable(rest, before.spec.labels):
         typer.echo(f"mAP was not compared: {reason}")
         return
-    old, new = (mean_average_precision(Predictor.load(each), rest) for each in (path, small))
+    old, new = (measure(score(OnnxEngine(each), rest, max_bad_share=1.0))["mAP"] for each in (path, small))
     change = f"{100 * (new - old):+.2f} points"
     typer.echo(f"mAP on {len(rest):,} other pictures: {100 * old:.2f} before, {100 * new:.2f} as int8 ({change})")
 

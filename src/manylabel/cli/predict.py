@@ -25,9 +25,8 @@ from manylabel.errors import ConfigError, DiskFullError, ManyLabelError, Storage
 from manylabel.storage import refuse_existing
 
 if TYPE_CHECKING:  # --help must not wait for these
-    from manylabel.inference.choosing import TagChoice
     from manylabel.inference.outputs import DoneImages, TagWriter
-    from manylabel.inference.predictor import TaggedImage
+    from manylabel.predictions import Prediction, TagChoice
 
 __all__ = ["predict"]
 
@@ -95,9 +94,9 @@ def predict(
     Bad pictures never stop it: they are named at the end, and in FILE. Nor does a folder that cannot be written to.
     After a kill FILE is whole; --resume goes on.
     """
-    from manylabel.inference.choosing import TagChoice
     from manylabel.inference.listing import list_pictures
     from manylabel.inference.outputs import DoneImages, open_output
+    from manylabel.predictions import TagChoice
 
     if resume and out is None:
         raise ConfigError("--resume goes on with a file; name it with --out")
@@ -142,17 +141,18 @@ class _Opening:
     device: str | None
     batch_size: int
 
-    def here(self, names: Iterator[str], workers: int | None) -> Iterator[list[TaggedImage]]:
+    def here(self, names: Iterator[str], workers: int | None) -> Iterator[list[Prediction]]:
         """Tag on this machine."""
-        from manylabel.inference import Predictor, tag_pictures
-        from manylabel.inference.decoding import default_workers
+        from manylabel.inference import Predictor
+        from manylabel.system import default_workers
 
         predictor = Predictor.load(self.model, engine=self.engine, labels=self.labels, device=self.device)
         self.choice.limits(predictor.spec)
         num_workers = default_workers() if workers is None else workers
-        return tag_pictures(predictor, names, choice=self.choice, batch_size=self.batch_size, num_workers=num_workers)
+        batches = predictor.stream(names, batch_size=self.batch_size, num_workers=num_workers)
+        return (batch.tagged(self.choice) for batch in batches)
 
-    def on_ray(self, names: Iterator[str], address: str | None, replicas: int | None) -> Iterator[list[TaggedImage]]:
+    def on_ray(self, names: Iterator[str], address: str | None, replicas: int | None) -> Iterator[list[Prediction]]:
         """Tag on Ray."""
         from manylabel.inference.on_ray import tag_with_ray
 
@@ -191,7 +191,7 @@ class _Results:
             with suppress(StorageError) if kind else nullcontext():  # a full disk was met already
                 self.writer.close()
 
-    def take(self, pictures: Sequence[TaggedImage]) -> None:
+    def take(self, pictures: Sequence[Prediction]) -> None:
         """Pass the tags of a batch on."""
         for picture in pictures:
             failure = (
@@ -207,7 +207,7 @@ class _Results:
                 self._show(picture)
         self.count += len(pictures)
 
-    def _leave(self, picture: TaggedImage) -> str:
+    def _leave(self, picture: Prediction) -> str:
         """Copy a picture and write its sidecar; return what went wrong, empty if nothing did."""
         steps = {"copy": self._copy, "write the sidecar of": self._write_sidecar}
         failures = []
@@ -220,19 +220,19 @@ class _Results:
                 failures.append(f"cannot {what} {picture.name!r}: {error}")
         return "; ".join(failures)
 
-    def _copy(self, picture: TaggedImage) -> None:
+    def _copy(self, picture: Prediction) -> None:
         from manylabel.inference.sidecars import copy_by_tag
 
         if self.copy_to is not None:
             copy_by_tag(picture, self.copy_to)
 
-    def _write_sidecar(self, picture: TaggedImage) -> None:
+    def _write_sidecar(self, picture: Prediction) -> None:
         from manylabel.inference.sidecars import write_sidecar
 
         if self.sidecar is not None and not write_sidecar(picture, self.sidecar, overwrite=self.overwrite):
             self.kept += 1
 
-    def _show(self, picture: TaggedImage) -> None:
+    def _show(self, picture: Prediction) -> None:
         """Print tags: as bars on a terminal, else as a line."""
         if picture.error is not None:
             return

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from manylabel.progress import progress_bar
 from manylabel.errors import ConfigError, ManyLabelError
+from manylabel.progress import progress_bar
 from manylabel.storage import refuse_existing
 
 if TYPE_CHECKING:  # these need torch, for which --help must not wait

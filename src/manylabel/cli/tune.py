@@ -15,8 +15,8 @@ from rich.table import Table
 
 from manylabel.cli.evaluate import BatchSize, Data, Device, Overwrite, Workers
 from manylabel.cli.model_names import refuse_shared
-from manylabel.progress import progress_bar
 from manylabel.errors import ConfigError
+from manylabel.progress import progress_bar
 from manylabel.storage import refuse_existing
 
 if TYPE_CHECKING:  # these need torch, for which --help must not wait

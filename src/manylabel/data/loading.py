@@ -29,6 +29,7 @@ __all__ = [
     "Sample",
     "collate",
     "explained_worker_deaths",
+    "fetch_images",
     "most_bad",
     "too_many_bad",
 ]
@@ -89,18 +90,30 @@ class DecodedImages(Dataset[Sample | BadImage]):
         name = self.dataset.pictures.name(draw.index)
         try:
             picture = decode(
-                self._fetch(draw.index, name), name=name, at_least=getattr(self.transform, "at_least", None)
+                _fetch(self.dataset, draw.index), name=name, at_least=getattr(self.transform, "at_least", None)
             )
         except ImageError as error:
             return BadImage(draw.index, name, error.reason)
         torch.default_generator.manual_seed(draw.seed)
         return Sample(draw.index, self.transform(picture), targets, known)
 
-    def _fetch(self, index: int, name: str) -> Path | bytes:
+
+def fetch_images(dataset: ImageDataset) -> Iterator[tuple[str, Path | bytes | ImageError]]:
+    """Yield name and file or content of each image of a dataset, or the reason why it could not be fetched."""
+    for index in range(len(dataset)):
+        name = dataset.pictures.name(index)
         try:
-            return self.dataset.pictures[index]
-        except Exception as error:
-            raise ImageError(name, f"it could not be fetched: {type(error).__name__}: {error}") from error
+            yield name, _fetch(dataset, index)
+        except ImageError as error:
+            yield name, error
+
+
+def _fetch(dataset: ImageDataset, index: int) -> Path | bytes:
+    try:
+        return dataset.pictures[index]
+    except Exception as error:
+        name = dataset.pictures.name(index)
+        raise ImageError(name, f"it could not be fetched: {type(error).__name__}: {error}") from error
 
 
 def collate(samples: Sequence[Sample | BadImage]) -> Batch:

@@ -102,7 +102,7 @@ def evaluate(
     draws: int = 1000,
     seed: int = 0,
     batch_size: int = 32,
-    num_workers: int = 0,
+    num_workers: int | None = None,
     device: str | torch.device | None = None,
     progress: Progress | None = None,
 ) -> Evaluation:
@@ -114,7 +114,7 @@ def evaluate(
         draws: How often the bootstrap draws for the intervals; no intervals when 0.
         seed: Fixes the draws.
         batch_size: How many pictures go through a classifier at once.
-        num_workers: Processes that decode pictures, beside the main one.
+        num_workers: Processes that decode images beside the main one (default: half of the cores).
         device: Where a classifier runs; where it is when left out.
         progress: Called after each batch with the number of pictures done, and of all.
 

@@ -1,12 +1,10 @@
-"""Models out: prediction, export, server and Ray."""
+"""Prediction without torch, where a model was exported: engines, predictor, files of tags; and the export itself."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from manylabel.inference.choosing import TagChoice
-from manylabel.inference.opening import open_engine
-from manylabel.inference.predictor import Predictor, TaggedImage
-from manylabel.inference.tagging import tag_pictures
+from manylabel.inference.engine import OnnxEngine, open_engine
+from manylabel.inference.predictor import Predictor
 
 if TYPE_CHECKING:
     from manylabel.inference.export import Export, export_onnx, export_torch
@@ -14,15 +12,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Export",
+    "OnnxEngine",
     "Predictor",
     "Quantised",
-    "TagChoice",
-    "TaggedImage",
     "export_onnx",
     "export_torch",
     "open_engine",
     "quantise",
-    "tag_pictures",
 ]
 
 # Imported when first used: they need torch, which a `Predictor` of an exported model does without.

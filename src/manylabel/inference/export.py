@@ -14,12 +14,12 @@ from torch import Tensor
 
 from manylabel.backbone import Backbone
 from manylabel.builtin import sample_photos
-from manylabel.classifier import Classifier
+from manylabel.classifier import Classifier, InferenceModule
+from manylabel.classifier.engine import inference_spec
 from manylabel.errors import ConfigError
 from manylabel.images import ImageLike, prepare
-from manylabel.inference.inference_module import InferenceModule, describe
-from manylabel.inference.inference_spec import METADATA_KEY
 from manylabel.onnx_files import open_session, write_onnx
+from manylabel.predictions import METADATA_KEY
 from manylabel.storage import refuse_existing, replacing
 
 __all__ = ["TOLERANCE", "Export", "export_onnx", "export_torch"]
@@ -80,7 +80,7 @@ def export_onnx(
     """
 
     def write(target: Path, module: InferenceModule, images: Tensor, axes: Sequence[int]) -> Run:
-        metadata = {METADATA_KEY: describe(classifier).to_json()}
+        metadata = {METADATA_KEY: inference_spec(classifier).to_json()}
         name, outputs = classifier.backbone.name, ("scores", "logits")
         write_onnx(module, images, target, name=name, outputs=outputs, dynamic_axes=axes, metadata=metadata)
         session = open_session(target)
@@ -113,7 +113,7 @@ def export_torch(
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # about torch's own inside
                 program = torch.export.export(module, (images,), dynamic_shapes=shapes)
-                torch.export.save(program, target, extra_files={METADATA_KEY: describe(classifier).to_json()})
+                torch.export.save(program, target, extra_files={METADATA_KEY: inference_spec(classifier).to_json()})
                 loaded = torch.export.load(target).module()
         except Exception as error:
             reason = f"{type(error).__name__}: {error}"
@@ -135,7 +135,7 @@ def _export(
 ) -> Export:
     """Write a file under a temporary name, check it, and move it into place."""
     refuse_existing(path, overwrite=overwrite)
-    module = InferenceModule(classifier).cpu()
+    module = InferenceModule(classifier.fuse()).cpu()
     images = _images(classifier, sample_photos() if pictures is None else pictures)
     note = _why_one_size(classifier.backbone) if any_size else ""
     free = any_size and not note

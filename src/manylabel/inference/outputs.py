@@ -21,9 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from manylabel.errors import ConfigError, DataError, list_choices
-from manylabel.inference.predictor import TaggedImage
 from manylabel.label_text import SEPARATOR, TAG_COLUMNS, join_labels, protect_cell, unprotect_cell
 from manylabel.lock import WriterLock
+from manylabel.predictions import Prediction
 from manylabel.storage import append, refuse_existing, replacing, write_errors
 
 __all__ = ["OUTPUT_ENDINGS", "DoneImages", "TagWriter", "open_output"]
@@ -35,7 +35,7 @@ ROWS_PER_PART = 2048
 class TagWriter(Protocol):
     """Takes tagged images, batch by batch; no other process can write to the file until it is closed."""
 
-    def write(self, images: Sequence[TaggedImage]) -> None:
+    def write(self, images: Sequence[Prediction]) -> None:
         """Add images to the file: all, or none and a `StorageError`."""
         ...
 
@@ -66,7 +66,7 @@ def open_output(path: str | Path, *, resume: bool = False, overwrite: bool = Fal
         >>> import tempfile
         >>> file = Path(tempfile.mkdtemp()) / "tags.jsonl"
         >>> writer, done = open_output(file)
-        >>> writer.write([TaggedImage("a.jpg")])
+        >>> writer.write([Prediction("a.jpg")])
         >>> writer.close()
         >>> writer, done = open_output(file, resume=True)
         >>> "a.jpg" in done, "b.jpg" in done
@@ -155,11 +155,11 @@ class _Rows:
         """Return what tells of one line after the other if a row ends with it."""
         raise NotImplementedError
 
-    def to_bytes(self, images: Sequence[TaggedImage]) -> bytes:
+    def to_bytes(self, images: Sequence[Prediction]) -> bytes:
         """Return the rows of some images."""
         raise NotImplementedError
 
-    def write(self, images: Sequence[TaggedImage]) -> None:
+    def write(self, images: Sequence[Prediction]) -> None:
         if self.lock is not None:
             self.lock.renew()
         append(self.path, self.to_bytes(images))
@@ -177,7 +177,7 @@ class _JsonLines(_Rows):
     def ends_a_row(self) -> Callable[[bytes], bool]:
         return lambda line: line.endswith(b"}\n")
 
-    def to_bytes(self, images: Sequence[TaggedImage]) -> bytes:
+    def to_bytes(self, images: Sequence[Prediction]) -> bytes:
         return b"".join(map(_json_line, images))
 
     def rows(self) -> Iterator[dict[str, Any]]:
@@ -213,7 +213,7 @@ class _Csv(_Rows):
 
         return ends
 
-    def to_bytes(self, images: Sequence[TaggedImage]) -> bytes:
+    def to_bytes(self, images: Sequence[Prediction]) -> bytes:
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         for image in images:
@@ -250,7 +250,7 @@ class _Parquet:
         self._journal = _JsonLines(current)
         self._rows = list(self._journal.rows())
 
-    def write(self, images: Sequence[TaggedImage]) -> None:
+    def write(self, images: Sequence[Prediction]) -> None:
         self.lock.renew()
         self._journal.write(images)
         self._rows += [image.to_dict() for image in images]
@@ -300,7 +300,7 @@ def _valid(name: str) -> str:
     return name.encode("utf-8", "backslashreplace").decode()
 
 
-def _json_line(image: TaggedImage) -> bytes:
+def _json_line(image: Prediction) -> bytes:
     """Return a line; a name that is not valid Unicode is escaped, and read back as it was."""
     try:
         return json.dumps(image.to_dict(), ensure_ascii=False).encode() + b"\n"

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from manylabel.errors import ConfigError
 from manylabel.images import Pixels
-from manylabel.inference.engines import OnnxEngine
+from manylabel.inference.engine import OnnxEngine
 from manylabel.storage import refuse_existing, replacing
 from manylabel.system import require
 

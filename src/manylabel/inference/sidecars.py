@@ -11,8 +11,8 @@ from xml.sax.saxutils import escape
 from manylabel.errors import OutputExistsError
 from manylabel.images import IMAGE_ENDINGS
 from manylabel.inference.listing import is_address
-from manylabel.inference.predictor import TaggedImage
 from manylabel.label_text import LABEL_FILE, folder_name, printable
+from manylabel.predictions import Prediction
 from manylabel.storage import replacing, write_text
 
 __all__ = ["SidecarKind", "copy_by_tag", "write_sidecar"]
@@ -40,7 +40,7 @@ _XMP = """<?xpacket begin="\ufeff" id="W5M0MpCehiHzreSzNTczkc9d"?>
 """
 
 
-def write_sidecar(image: TaggedImage, kind: SidecarKind, *, overwrite: bool = False) -> bool:
+def write_sidecar(image: Prediction, kind: SidecarKind, *, overwrite: bool = False) -> bool:
     r"""Write an image's tags to a file next to it: ``photo.txt`` or ``photo.xmp`` for ``photo.jpg``.
 
     Where images share a stem, each has its whole name in that of its file: ``photo.png.xmp``. Control characters of a
@@ -58,7 +58,7 @@ def write_sidecar(image: TaggedImage, kind: SidecarKind, *, overwrite: bool = Fa
         >>> import tempfile
         >>> from manylabel.types import Tag
         >>> photo = Path(tempfile.mkdtemp()) / "photo.jpg"
-        >>> write_sidecar(TaggedImage(str(photo), (Tag("cat", 0.9), Tag("dog", 0.8))), "txt")
+        >>> write_sidecar(Prediction(str(photo), (Tag("cat", 0.9), Tag("dog", 0.8))), "txt")
         True
         >>> photo.with_suffix(".txt").read_text()
         'cat, dog\n'
@@ -83,7 +83,7 @@ def _sidecar(image: Path, kind: SidecarKind) -> Path:
     return image.with_name(f"{image.name}.{kind}") if shares_stem else image.with_suffix(f".{kind}")
 
 
-def copy_by_tag(image: TaggedImage, folder: str | Path) -> list[Path]:
+def copy_by_tag(image: Prediction, folder: str | Path) -> list[Path]:
     """Copy an image into a folder for each of its tags, or into ``no tags``.
 
     A copy that exists already is left; another image of the same name gets a number. Where a folder cannot be called

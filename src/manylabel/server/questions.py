@@ -7,7 +7,7 @@ from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
-from manylabel.inference.choosing import TagChoice
+from manylabel.predictions import TagChoice
 
 __all__ = [
     "MOST_EXPLAINED",

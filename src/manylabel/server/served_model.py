@@ -18,11 +18,10 @@ from numpy.typing import NDArray
 
 from manylabel.builtin import DEFAULT_MODEL, local_model
 from manylabel.errors import ConfigError, DataError, LabelError, MissingExtraError, list_choices
-from manylabel.images import Pixels, check_size, decode
-from manylabel.inference.engines import Engine
-from manylabel.inference.inference_spec import InferenceSpec
-from manylabel.inference.opening import EngineName, shown_name
+from manylabel.images import Pixels, check_size, decode, prepare
+from manylabel.inference.engine import EngineName, shown_name
 from manylabel.inference.predictor import Predictor
+from manylabel.predictions import Engine, InferenceSpec
 from manylabel.server.settings import MOST_PIXELS
 
 if TYPE_CHECKING:  # torch is loaded when it is needed first
@@ -102,7 +101,7 @@ class ServedModel:
             ImageError: It cannot be read, or has too many pixels.
         """
         check_size(content, name=name, max_pixels=self.max_pixels)
-        return self.predictor.prepare(content, name=name)
+        return prepare(content, self.predictor.spec.input_spec, name=name)
 
     def score(self, pixels: list[Pixels]) -> NDArray[np.float32]:
         """Return scores ``[B, L]`` for the model's own labels."""
@@ -183,6 +182,6 @@ class ServedModel:
             raise LabelError("the text encoder of this model does not know these labels; try others") from error
 
     def _open_engine(self, labels: tuple[str, ...]) -> Engine:
-        from manylabel.inference.inference_module import TorchEngine
+        from manylabel.classifier import TorchEngine
 
         return TorchEngine(self._asked(labels))

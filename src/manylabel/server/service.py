@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from manylabel.errors import ImageError
 from manylabel.images import Pixels
-from manylabel.inference.decoding import default_workers
-from manylabel.inference.inference_spec import InferenceSpec
+from manylabel.predictions import InferenceSpec
 from manylabel.server.answers import ExplainAnswer, ImageAnswer, PredictAnswer
 from manylabel.server.batcher import Batcher
 from manylabel.server.metrics import ServerMetrics
@@ -26,6 +25,7 @@ from manylabel.server.reading import Asked, SentImage
 from manylabel.server.served_model import ServedModel
 from manylabel.server.settings import ServerSettings
 from manylabel.server.wording import explanation_answer, tag_answers
+from manylabel.system import default_workers
 
 __all__ = ["Service"]
 

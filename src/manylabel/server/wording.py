@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from io import BytesIO
 from typing import TYPE_CHECKING
 
-from manylabel.inference.inference_spec import InferenceSpec
+from manylabel.predictions import InferenceSpec
 from manylabel.server.answers import ExplanationAnswer, LabelAnswer, TagAnswer
 from manylabel.types import LabelSpace, Tag
 

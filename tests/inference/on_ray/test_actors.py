@@ -8,9 +8,10 @@ import pytest
 from PIL import Image
 
 from colour_model import write_colour_model
-from manylabel.inference import Predictor, TagChoice
+from manylabel.inference import Predictor
 from manylabel.inference.on_ray.actors import TaggingActor, join_names, table_to_pictures
 from manylabel.inference.on_ray.placed_model import PlacedModel
+from manylabel.predictions import TagChoice
 
 ODD_NAME = "caf\udce9.png" if sys.platform == "linux" else "cafe.png"  # only Linux lets a file name be any bytes
 
@@ -30,7 +31,7 @@ def test_an_actor_tags_as_a_predictor_does(model, tmp_path):
         tables = list(actor(rows))
     assert [len(table) for table in tables] == [3, 3, 1]
     found = [picture for table in tables for picture in table_to_pictures(table)]
-    expected = Predictor.load(model).predict([tmp_path / name for name in names], top=2)
+    expected = Predictor.load(model).predict([tmp_path / name for name in names]).tagged(TagChoice(top=2))
     assert [picture.name for picture in found] == names
     assert [(picture.tags, picture.error) for picture in found] == [(each.tags, each.error) for each in expected]
 

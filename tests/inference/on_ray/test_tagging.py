@@ -12,8 +12,9 @@ from typer.testing import CliRunner
 
 from manylabel.cli.main import app
 from manylabel.errors import ClusterError, ConfigError, MissingExtraError, ModelFormatError
-from manylabel.inference import Predictor, TagChoice, tag_pictures
+from manylabel.inference import Predictor
 from manylabel.inference.on_ray import tag_with_ray
+from manylabel.predictions import TagChoice
 
 pytestmark = [
     pytest.mark.timeout(600),  # on a busy machine Ray needs more than one attempt to start
@@ -35,6 +36,11 @@ def photos(tmp_path_factory):
     return folder, [*names[:7], "broken.jpg", *names[7:], "gone.jpg"]
 
 
+def here(model, names, *, choice, batch_size):
+    batches = Predictor.load(model).stream(names, batch_size=batch_size)
+    return [image for batch in batches for image in batch.tagged(choice)]
+
+
 def flat(batches):
     return [picture for batch in batches for picture in batch]
 
@@ -44,7 +50,7 @@ def test_tags_equal_those_of_one_machine(local_ray, colour_file, photos, monkeyp
     settings = {"choice": TagChoice(threshold=0.1), "batch_size": 2}
     there = tag_with_ray(photos[1], model=os.path.relpath(colour_file), replicas=2, **settings)
     found = flat(there)
-    assert found == flat(tag_pictures(Predictor.load(colour_file), photos[1], **settings))
+    assert found == here(colour_file, photos[1], **settings)
     assert [picture.name for picture in found if picture.error] == ["broken.jpg", "gone.jpg"]
     assert local_ray.is_initialized()  # it was found running
 
@@ -52,7 +58,7 @@ def test_tags_equal_those_of_one_machine(local_ray, colour_file, photos, monkeyp
 def test_a_model_folder_is_exported_once_and_tags_the_same(local_ray, tiny_model, photos):
     names = [str(photos[0] / name) for name in photos[1]]
     found = flat(tag_with_ray(names, model=tiny_model, choice=TagChoice(top=2), batch_size=8))
-    assert found == flat(tag_pictures(Predictor.load(tiny_model), names, choice=TagChoice(top=2), batch_size=8))
+    assert found == here(tiny_model, names, choice=TagChoice(top=2), batch_size=8)
 
 
 @pytest.mark.parametrize("ending", ["jsonl", "csv", "parquet"])

@@ -6,11 +6,10 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from manylabel.inference.choosing import TagChoice
-from manylabel.inference.decoding import DecodingPool
 from manylabel.inference.listing import is_address
 from manylabel.inference.on_ray.placed_model import PlacedModel
-from manylabel.inference.predictor import TaggedImage
+from manylabel.inference.pipeline import PreparationPool
+from manylabel.predictions import Prediction, TagChoice, score_batch
 from manylabel.types import Tag
 
 if TYPE_CHECKING:  # it comes with the extra
@@ -34,17 +33,16 @@ class TaggingActor:
         self.choice = choice
         self.batch_size = batch_size
         self.folder = folder
-        self.pool = DecodingPool(1)
+        self.pool = PreparationPool(1)
 
     def __call__(self, table: pyarrow.Table) -> Iterator[pyarrow.Table]:
         """Tag the pictures that are named, batch by batch; the next ones are decoded meanwhile."""
         names = [name for row in table["names"].to_pylist() for name in split_names(row)]
         batches = [names[start : start + self.batch_size] for start in range(0, len(names), self.batch_size)]
         spec = self.predictor.spec.input_spec
-        decoding = [self.pool.submit(tuple(map(self._locate, batch)), spec) for batch in batches]
-        for batch, future in zip(batches, decoding, strict=True):
-            decoded = future.result()
-            yield pictures_to_table(self.predictor.tag(batch, decoded.pixels, decoded.reasons, self.choice))
+        decoding = [self.pool.submit(tuple((name, self._locate(name)) for name in batch), spec) for batch in batches]
+        for future in decoding:
+            yield pictures_to_table(score_batch(self.predictor.engine, future.result()).tagged(self.choice))
 
     def _locate(self, name: str) -> str:
         return name if is_address(name) else os.path.join(self.folder, name)  # noqa: PTH118 - there are millions
@@ -65,11 +63,11 @@ def split_names(joined: bytes) -> list[str]:
     return [os.fsdecode(name) for name in joined.split(b"\0")]
 
 
-def pictures_to_table(pictures: Sequence[TaggedImage]) -> pyarrow.Table:
+def pictures_to_table(pictures: Sequence[Prediction]) -> pyarrow.Table:
     """Return tagged pictures as rows.
 
     Examples:
-        >>> pictures = [TaggedImage("a.jpg", (Tag("cat", 0.9),)), TaggedImage("b.jpg", error="it is empty")]
+        >>> pictures = [Prediction("a.jpg", (Tag("cat", 0.9),)), Prediction("b.jpg", error="it is empty")]
         >>> table_to_pictures(pictures_to_table(pictures)) == pictures
         True
     """
@@ -85,9 +83,9 @@ def pictures_to_table(pictures: Sequence[TaggedImage]) -> pyarrow.Table:
     return pyarrow.table(columns, schema=schema)
 
 
-def table_to_pictures(table: pyarrow.Table) -> list[TaggedImage]:
+def table_to_pictures(table: pyarrow.Table) -> list[Prediction]:
     """Return the tagged pictures of a table."""
     return [
-        TaggedImage(os.fsdecode(row["name"]), tuple(Tag(**tag) for tag in row["tags"]), row["error"])
+        Prediction(os.fsdecode(row["name"]), tuple(Tag(**tag) for tag in row["tags"]), row["error"])
         for row in table.to_pylist()
     ]

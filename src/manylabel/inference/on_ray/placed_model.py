@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from manylabel.errors import ConfigError
-from manylabel.inference.inference_spec import InferenceSpec
-from manylabel.inference.opening import EngineName
+from manylabel.inference.engine import EngineName
 from manylabel.inference.predictor import Predictor
+from manylabel.predictions import InferenceSpec
 
 __all__ = ["PlacedModel"]
 

@@ -14,11 +14,10 @@ from pathlib import Path
 from manylabel.builtin import DEFAULT_MODEL
 from manylabel.cluster import connected_to_ray
 from manylabel.errors import ClusterError, ConfigError
-from manylabel.inference.choosing import TagChoice
+from manylabel.inference.engine import EngineName
 from manylabel.inference.on_ray.actors import TaggingActor, join_names, table_to_pictures
 from manylabel.inference.on_ray.placed_model import PlacedModel
-from manylabel.inference.opening import EngineName
-from manylabel.inference.predictor import TaggedImage
+from manylabel.predictions import Prediction, TagChoice
 from manylabel.system import require
 
 __all__ = ["tag_with_ray"]
@@ -38,10 +37,10 @@ def tag_with_ray(
     batch_size: int = 32,
     replicas: int | None = None,
     address: str | None = None,
-) -> Iterator[list[TaggedImage]]:
+) -> Iterator[list[Prediction]]:
     """Tag pictures on a cluster, or in several processes of this machine, in their order.
 
-    The tags are those of `tag_pictures`. Names are listed before the first is tagged, and are all that is held of
+    The tags are those of `Predictor.stream`. Names are listed before the first is tagged, and are all that is held of
     pictures that wait; tags are given as they come.
 
     Args:
@@ -87,7 +86,7 @@ def _tag(
     batch_size: int,
     replicas: int | None,
     address: str | None,
-) -> Iterator[list[TaggedImage]]:
+) -> Iterator[list[Prediction]]:
     """Do it, once all is known to be right."""
     with connected_to_ray(address, advice=ADVICE) as ray, _quiet():
         data = require("ray.data", extra="ray")

@@ -1,31 +1,81 @@
-"""From a model's name to what runs it: on a CPU an export in the cache, made once and checked, else torch."""
+"""From a model's name to the engine that scores pixels: onnxruntime on a CPU, through one cache of exports, else torch.
+
+Letters in shape comments: B images, H and W pixels, L labels.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from manylabel.builtin import BUILTIN, local_model
 from manylabel.errors import ConfigError, ModelFormatError
-from manylabel.inference.engines import Engine, OnnxEngine
+from manylabel.images import Pixels
+from manylabel.onnx_files import open_session
+from manylabel.predictions import METADATA_KEY, Engine, InferenceSpec
 from manylabel.storage import cache_folder
 
 if TYPE_CHECKING:  # a model that was exported before must not wait for torch
     from manylabel.classifier import Classifier
 
-__all__ = ["EXPORTS", "EngineName", "export_path", "open_engine", "shown_name"]
+__all__ = ["EXPORTS", "FEW_IMAGES", "EngineName", "OnnxEngine", "export_path", "open_engine", "shown_name"]
 
 logger = logging.getLogger(__name__)
 
 EngineName = Literal["auto", "onnx", "torch"]
-"""What runs a model; ``"auto"`` is onnxruntime on a CPU where it is installed, else torch."""
+"""What runs a model; ``"auto"`` is onnxruntime on a CPU where it is installed and pays off, else torch."""
 
 EXPORTS = "models"  # the folder of exported models in the cache
+FEW_IMAGES = 200  # fewer are scored by torch sooner than a model is exported
+
+
+class OnnxEngine:
+    """Runs a file that `export_onnx` wrote, in onnxruntime.
+
+    Args:
+        path: The ``.onnx`` file.
+        num_threads: Threads of onnxruntime (default: one per core).
+
+    Raises:
+        MissingExtraError: onnxruntime is not installed.
+        ModelFormatError: The file is missing, damaged, or not ours.
+    """
+
+    def __init__(self, path: str | Path, *, num_threads: int | None = None) -> None:
+        self.path = Path(path)
+        if not self.path.is_file():
+            raise ModelFormatError(f"there is no file {path}; write it with: manylabel export MODEL --to onnx")
+        try:
+            self.session = open_session(path, num_threads=num_threads)
+        except ImportError:
+            raise
+        except Exception as error:
+            reason = str(error).partition("\n")[0]
+            raise ModelFormatError(f"{path} cannot be opened by onnxruntime ({reason}); export it again") from error
+        metadata = self.session.get_modelmeta().custom_metadata_map
+        if METADATA_KEY not in metadata:
+            raise ModelFormatError(f"{path} does not name its labels; give a file that `manylabel export` wrote")
+        self.spec = InferenceSpec.from_json(metadata[METADATA_KEY], source=str(path))
+
+    def scores(self, pixels: Pixels) -> NDArray[np.float32]:
+        """Return calibrated probabilities ``[B, L]`` for images ``[B, H, W, 3]``."""
+        return self._run("scores", pixels)
+
+    def logits(self, pixels: Pixels) -> NDArray[np.float32]:
+        """Return logits ``[B, L]`` before calibration."""
+        return self._run("logits", pixels)
+
+    def _run(self, output: str, pixels: Pixels) -> NDArray[np.float32]:
+        (values,) = self.session.run([output], {"images": np.ascontiguousarray(pixels)})
+        return np.asarray(values, dtype=np.float32)
 
 
 def open_engine(
@@ -35,47 +85,51 @@ def open_engine(
     labels: Sequence[str] | None = None,
     device: str | None = None,
     num_threads: int | None = None,
+    num_images: int | None = None,
+    notify: Callable[[str], object] = logger.info,
 ) -> Engine:
     """Open a model for prediction.
 
     Args:
         model: An ``.onnx`` file that was exported, a model's folder, ``builtin:NAME``, or a name on the hub.
         engine: What to run it with.
-        labels: Other labels than its own, for models that can tell labels they have not seen.
-        device: Where torch runs it, such as ``"cuda"``; the CPU when left out.
-        num_threads: Threads on a CPU; as many as there are cores when left out.
-
-    Returns:
-        What turns pixels into scores.
+        labels: Other labels than its own, for models that can score labels they have not seen.
+        device: Device of torch, such as ``"cuda"`` (default: the CPU).
+        num_threads: Threads on a CPU (default: one per core).
+        num_images: Number of images that it will score, if known; for few of them no export is made.
+        notify: Called with one sentence that says what runs the model, where that takes time.
 
     Raises:
         ModelFormatError: There is no such model.
-        ConfigError: The engine cannot run it, or it cannot tell other labels.
+        ConfigError: The engine or the device cannot run it, or it cannot score other labels.
         MissingExtraError: The engine is ``"onnx"`` and onnxruntime is not installed.
     """
     if Path(model).suffix.lower() == ".onnx":
-        if engine == "torch" or labels is not None:
+        if engine == "torch" or labels is not None or not _is_cpu(device):
             raise ConfigError(
-                f"{model} is exported: it runs in onnxruntime, with its own labels; give the model itself"
+                f"{model} is exported: it runs in onnxruntime on the CPU, with its own labels; give the model itself"
             )
         return OnnxEngine(model, num_threads=num_threads)
-    folder = local_model(model) or _download(model)
-    is_cpu = device is None or device == "cpu"
-    if engine == "onnx" and not is_cpu:
+    if engine == "onnx" and not _is_cpu(device):
         raise ConfigError(f"onnxruntime runs models on the CPU here, not on {device}; leave out device or engine")
-    if engine == "torch" or not is_cpu or (engine == "auto" and not _is_installed()):
+    folder = local_model(model) or _download(model)
+    if engine == "torch" or not _is_cpu(device) or (engine == "auto" and not _has_onnxruntime()):
         return _open_torch(folder, labels, device, num_threads)
     path = export_path(folder, labels)
     if path.is_file():
         try:
             return OnnxEngine(path, num_threads=num_threads)
         except ModelFormatError as error:
-            logger.warning("the export in the cache is made again: %s", error)
+            logger.warning("the cached export is made again: %s", error)
+    if engine == "auto" and num_images is not None and num_images < FEW_IMAGES:
+        notify(f"Running the model in torch; {FEW_IMAGES} images or more make an export to onnxruntime worthwhile.")
+        return _open_torch(folder, labels, device, num_threads)
+    notify("Exporting the model to onnxruntime, once; this takes about half a minute.")
     return _export(folder, labels, path, must=engine == "onnx", num_threads=num_threads)
 
 
 def export_path(folder: Path, labels: Sequence[str] | None = None) -> Path:
-    """Return where the export of a model is or will be: another place for other weights, settings or versions.
+    """Return the path of a model's export in the cache: another one for other weights, settings or versions.
 
     Args:
         folder: The model's folder.
@@ -93,7 +147,7 @@ def export_path(folder: Path, labels: Sequence[str] | None = None) -> Path:
 
 
 def shown_name(model: str | Path) -> str:
-    """Return what answers call a model: never where it lies.
+    """Return the name of a model in answers: never its path.
 
     Examples:
         >>> shown_name("builtin:coco80"), shown_name("someone/street-tagger")
@@ -106,7 +160,11 @@ def shown_name(model: str | Path) -> str:
     return path.parent.name if path.name == "model" and path.parent.name else path.stem
 
 
-def _is_installed() -> bool:
+def _is_cpu(device: str | None) -> bool:
+    return device is None or device == "cpu"
+
+
+def _has_onnxruntime() -> bool:
     found = all(find_spec(name) is not None for name in ("onnxruntime", "onnxscript"))
     if not found:
         logger.warning('torch runs the model; onnxruntime is twice as fast: pip install "manylabel[onnx]"')
@@ -129,17 +187,19 @@ def _load(folder: Path, labels: Sequence[str] | None) -> Classifier:
 def _open_torch(folder: Path, labels: Sequence[str] | None, device: str | None, num_threads: int | None) -> Engine:
     import torch
 
-    from manylabel.inference.inference_module import TorchEngine
+    from manylabel.classifier import TorchEngine
+    from manylabel.system import find_device
 
+    found = find_device(device or "cpu")  # before the weights are read
     if num_threads is not None:
         torch.set_num_threads(num_threads)
-    return TorchEngine(_load(folder, labels), device=device)
+    return TorchEngine(_load(folder, labels), device=found)
 
 
 def _export(folder: Path, labels: Sequence[str] | None, path: Path, *, must: bool, num_threads: int | None) -> Engine:
     """Export a model into the cache; where that fails, torch runs it unless it must not."""
+    from manylabel.classifier import TorchEngine
     from manylabel.inference.export import export_onnx
-    from manylabel.inference.inference_module import TorchEngine
 
     classifier = _load(folder, labels)
     try:

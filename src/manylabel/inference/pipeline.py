@@ -1,0 +1,246 @@
+"""Images prepared ahead of the model: worker processes fetch, decode and resize the next batches.
+
+Workers start without torch and without the program that uses them: `multiprocessing` would import that program again in
+each of them, which takes seconds where it imports torch, and fails in a notebook or where its last lines are not
+guarded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import itertools
+import os
+import pickle
+import queue
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from manylabel.errors import ConfigError, ImageError
+from manylabel.inference.listing import is_address
+from manylabel.predictions import NamedImage, PreparedBatch, prepare_batch
+from manylabel.types import InputSpec
+
+__all__ = ["PreparationPool", "WorkerDiedError", "WorkerProcess", "fetch", "fetch_and_prepare", "prepare_batches"]
+
+SECONDS_TO_FETCH = 30
+MOST_BYTES = 100_000_000  # of an image that is fetched
+FEW_BATCHES = 2  # so few are prepared by a thread: processes would take longer to start
+TARGET = "manylabel.inference.pipeline:fetch_and_prepare"
+
+_ENDED = "the process that decoded it was ended; it may need more memory than there is"
+
+
+def prepare_batches(
+    images: Iterable[NamedImage], spec: InputSpec, *, batch_size: int = 32, num_workers: int = 0
+) -> Iterator[PreparedBatch]:
+    """Prepare images ahead of the model, in their order.
+
+    An image on which a worker dies is recorded as unreadable, and the others go on.
+
+    Args:
+        images: Names and images, paths or addresses; taken as they are needed.
+        spec: Input size and resizing of the model.
+        batch_size: Images per batch.
+        num_workers: Worker processes; 0 prepares in a thread, as is done for a few images anyway.
+
+    Raises:
+        ConfigError: A setting is wrong.
+    """
+    if batch_size < 1 or num_workers < 0:
+        raise ConfigError(f"batch_size must be at least 1 and num_workers 0, got {batch_size} and {num_workers}")
+    batches = _batched(iter(images), batch_size)
+    first = list(itertools.islice(batches, FEW_BATCHES + 1))
+    processes = num_workers if len(first) > FEW_BATCHES else 0
+    with PreparationPool(processes) as pool:
+        pending: deque[Future[PreparedBatch]] = deque()
+        for batch in itertools.chain(first, batches):
+            pending.append(pool.submit(batch, spec))
+            if len(pending) > 2 * max(processes, 1):
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+
+
+class PreparationPool:
+    """Threads, each with a worker process; or one thread that prepares by itself.
+
+    Args:
+        num_processes: Number of processes; 0 prepares in a thread.
+
+    Examples:
+        >>> with PreparationPool(1) as pool:
+        ...     pool.submit((("a", "no_such.jpg"),), InputSpec(size=(8, 8))).result().errors
+        ('there is no such file',)
+    """
+
+    def __init__(self, num_processes: int) -> None:
+        self.num_processes = num_processes
+        self.threads = ThreadPoolExecutor(max(1, num_processes))
+        self.idle: queue.SimpleQueue[WorkerProcess] = queue.SimpleQueue()
+
+    def __enter__(self) -> PreparationPool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.threads.shutdown(cancel_futures=True)
+        while not self.idle.empty():
+            self.idle.get().close()
+
+    def submit(self, images: tuple[NamedImage, ...], spec: InputSpec) -> Future[PreparedBatch]:
+        """Queue a batch."""
+        return self.threads.submit(self._prepare if self.num_processes else fetch_and_prepare, images, spec)
+
+    def _prepare(self, images: tuple[NamedImage, ...], spec: InputSpec) -> PreparedBatch:
+        """Prepare in a process; if it dies, each image by itself, so that one of them is found to be the reason."""
+        worker = WorkerProcess() if self.idle.empty() else self.idle.get()
+        batches: list[PreparedBatch] = []
+        try:
+            batches.append(worker.call(images, spec))
+        except WorkerDiedError:
+            for name, image in images:
+                try:
+                    worker = worker if worker.is_alive else WorkerProcess()
+                    batches.append(worker.call(((name, image),), spec))
+                except WorkerDiedError:
+                    batches.append(prepare_batch([(name, ImageError(name, _ENDED))], spec))
+        self.idle.put(worker if worker.is_alive else WorkerProcess())
+        return PreparedBatch(
+            tuple(name for name, _ in images),
+            np.concatenate([batch.pixels for batch in batches]),
+            tuple(error for batch in batches for error in batch.errors),
+        )
+
+
+def fetch_and_prepare(images: tuple[NamedImage, ...], spec: InputSpec) -> PreparedBatch:
+    """Fetch the images that are addresses, then prepare all; this is what workers do."""
+    return prepare_batch([(name, _fetched(image)) for name, image in images], spec)
+
+
+def _fetched(image: Any) -> Any:  # noqa: ANN401 - any kind of image
+    if not isinstance(image, str) or not is_address(image):
+        return image
+    try:
+        return fetch(image)
+    except ImageError as error:
+        return error
+
+
+class _NoRedirectElsewhere(urllib.request.HTTPRedirectHandler):
+    """Follows a redirect to http and https only: urllib itself would also follow one to ftp."""
+
+    def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:  # noqa: ANN401 - as urllib declares it
+        if not is_address(newurl):
+            raise OSError(f"it redirects to {newurl.partition(':')[0]}, only http and https are followed")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+def fetch(address: str) -> bytes:
+    """Return an image of the web.
+
+    Raises:
+        ImageError: It cannot be fetched, takes longer than `SECONDS_TO_FETCH` in all, or is larger than `MOST_BYTES`.
+    """
+    deadline = time.monotonic() + SECONDS_TO_FETCH
+    content = bytearray()
+    try:
+        request = urllib.request.Request(address, headers={"User-Agent": "manylabel"})  # noqa: S310 - `is_address` saw it
+        opener = urllib.request.build_opener(_NoRedirectElsewhere)
+        with opener.open(request, timeout=SECONDS_TO_FETCH) as answer:
+            while part := answer.read1(1 << 16):
+                content += part
+                if len(content) > MOST_BYTES:
+                    raise ImageError(address, f"it has more than {MOST_BYTES:,} bytes")
+                if time.monotonic() > deadline:
+                    raise ImageError(address, f"it could not be fetched within {SECONDS_TO_FETCH} s")
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        if isinstance(error, ImageError):
+            raise
+        reason = f"HTTP {error.code}" if isinstance(error, urllib.error.HTTPError) else str(error)
+        raise ImageError(address, f"it could not be fetched: {reason}") from error
+    return bytes(content)
+
+
+def _batched(images: Iterator[NamedImage], size: int) -> Iterator[tuple[NamedImage, ...]]:
+    while batch := tuple(itertools.islice(images, size)):
+        yield batch
+
+
+class WorkerDiedError(Exception):
+    """A worker ended before it answered."""
+
+
+class WorkerProcess:
+    """Process that calls one function again and again; arguments and answers are pickled, between us and our child.
+
+    Examples:
+        >>> worker = WorkerProcess()
+        >>> worker.call((("a", "no_such.jpg"),), InputSpec(size=(8, 8))).errors
+        ('there is no such file',)
+        >>> worker.close()
+    """
+
+    def __init__(self) -> None:
+        code = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import answer_calls; answer_calls({TARGET!r})"
+        self._process = subprocess.Popen(  # noqa: S603 - our own code in our own interpreter
+            [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it can be called."""
+        return self._process.poll() is None
+
+    def call(self, *arguments: Any) -> Any:  # noqa: ANN401 - those of the function
+        """Return what the function returns.
+
+        Raises:
+            WorkerDiedError: The process ended before it answered.
+        """
+        if self._process.stdin is None or self._process.stdout is None:
+            raise WorkerDiedError
+        try:
+            pickle.dump(arguments, self._process.stdin, protocol=5)
+            self._process.stdin.flush()
+            return pickle.load(self._process.stdout)  # noqa: S301 - written by our own child
+        except (OSError, EOFError, pickle.UnpicklingError) as error:
+            self.close()
+            raise WorkerDiedError from error
+
+    def close(self) -> None:
+        """End the process."""
+        for stream in (self._process.stdin, self._process.stdout):
+            with contextlib.suppress(OSError):  # what was not sent is lost with the process
+                if stream is not None:
+                    stream.close()
+        self._process.wait()
+
+
+def answer_calls(target: str) -> None:
+    """Answer calls until the other side is gone; what a worker runs.
+
+    Args:
+        target: The function, as ``module:name``.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the program, which then ends us
+    module, _, name = target.partition(":")
+    function = getattr(__import__(module, fromlist=[name]), name)
+    source, answers = sys.stdin.buffer, os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # a library that prints must not spoil an answer
+    while True:
+        try:
+            arguments = pickle.load(source)  # noqa: S301 - written by the program that started us
+        except EOFError:
+            return
+        pickle.dump(function(*arguments), answers, protocol=5)
+        answers.flush()

@@ -1,0 +1,438 @@
+"""Results of a model, and the one road to them: images are prepared, an engine scores them, thresholds choose tags.
+
+`Classifier.predict`, the commands, the server and Ray all take this road, so that they give the same scores and report
+unreadable images the same way. Nothing here needs torch.
+
+Letters in shape comments: N images, B images of a batch, L labels, H and W pixels.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal, Protocol, overload
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from manylabel.errors import ConfigError, ImageError, LabelError, ModelFormatError
+from manylabel.images import ImageLike, Pixels, prepare
+from manylabel.types import BadImage, InputSpec, LabelSpace, Tag
+
+__all__ = [
+    "METADATA_KEY",
+    "Engine",
+    "InferenceSpec",
+    "NamedImage",
+    "Prediction",
+    "Predictions",
+    "PreparedBatch",
+    "TagChoice",
+    "name_images",
+    "predict_images",
+    "prepare_batch",
+    "score_batch",
+]
+
+METADATA_KEY = "manylabel"
+"""Key of the `InferenceSpec` in the metadata of an exported file."""
+
+SPEC_VERSION = 1
+MOST_SHOWN = 10  # images in a repr
+
+NamedImage = tuple[str, ImageLike | ImageError]
+"""Name and image, or the reason why the image could not be fetched."""
+
+
+@dataclass(frozen=True)
+class InferenceSpec:
+    """All that is needed to go from an image to tags, except the weights.
+
+    Args:
+        labels: The labels, in the order of the scores.
+        input_spec: Input size and resizing. Normalisation is part of the engine, which takes plain bytes.
+        thresholds: Score from which a label counts as present, one per label (default: 0.5 for all).
+        single_label: Whether every image has exactly one label.
+
+    Examples:
+        >>> spec = InferenceSpec(LabelSpace(["cat", "dog"]), InputSpec(size=(64, 64)), thresholds=(0.4, 0.6))
+        >>> InferenceSpec.from_json(spec.to_json(), source="a.onnx") == spec
+        True
+    """
+
+    labels: LabelSpace
+    input_spec: InputSpec
+    thresholds: tuple[float, ...] | None = None
+    single_label: bool = False
+
+    def to_json(self) -> str:
+        """Return it as JSON, for the metadata of a file."""
+        values = {
+            "version": SPEC_VERSION,
+            "labels": self.labels.to_dict(),
+            "input": asdict(self.input_spec) | {"images": "uint8 RGB, [batch, height, width, 3]"},
+            "thresholds": self.thresholds,
+            "single_label": self.single_label,
+        }
+        return json.dumps(values, ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, text: str, *, source: str) -> InferenceSpec:
+        """Read what `to_json` wrote.
+
+        Args:
+            text: The JSON.
+            source: The file, for errors.
+
+        Raises:
+            ModelFormatError: It is damaged, or from another version.
+        """
+        try:
+            values = json.loads(text)
+            found = values["version"]
+            if found != SPEC_VERSION:
+                raise ModelFormatError(
+                    f"{source} has format {found}, this version reads {SPEC_VERSION}; export it again"
+                )
+            numbers: dict[str, Any] = {
+                key: tuple(value) if isinstance(value, list) else value for key, value in values["input"].items()
+            }
+            del numbers["images"]
+            thresholds = values["thresholds"]
+            return cls(
+                LabelSpace.from_dict(values["labels"]),
+                InputSpec(**numbers),
+                thresholds=None if thresholds is None else tuple(thresholds),
+                single_label=values["single_label"],
+            )
+        except (json.JSONDecodeError, KeyError, TypeError, AttributeError, LabelError) as error:
+            raise ModelFormatError(f"the metadata of {source} is damaged ({error!r}); export it again") from error
+
+
+@dataclass(frozen=True)
+class TagChoice:
+    """Rule that turns scores into tags (default: the model's own thresholds, or 0.5 where it has none).
+
+    Args:
+        top: Take this number of labels of each image, the most confident ones.
+        threshold: Take the labels that reach it; ``"tuned"`` requires the model's own thresholds.
+
+    Raises:
+        ConfigError: A setting is wrong, or both are given.
+
+    Examples:
+        >>> spec = InferenceSpec(LabelSpace(["cat", "dog"]), InputSpec(), thresholds=(0.5, 0.1))
+        >>> scores = np.array([[0.4, 0.2]], dtype=np.float32)
+        >>> TagChoice().pick(scores, spec)
+        [(Tag(label='dog', score=0.2),)]
+        >>> TagChoice(top=1).pick(scores, spec), TagChoice(threshold=0.5).pick(scores, spec)
+        ([(Tag(label='cat', score=0.4),)], [()])
+    """
+
+    top: int | None = None
+    threshold: float | Literal["tuned"] | None = None
+
+    def __post_init__(self) -> None:
+        if self.top is not None and self.threshold is not None:
+            raise ConfigError(f"give top or threshold, not both, got {self.top} and {self.threshold}")
+        if self.top is not None and self.top < 1:
+            raise ConfigError(f"top must be at least 1, got {self.top}")
+        if isinstance(self.threshold, int | float) and not 0 <= self.threshold <= 1:
+            raise ConfigError(f"threshold must be in 0..1 or 'tuned', got {self.threshold}")
+
+    def limits(self, model: InferenceSpec | Predictions) -> float | tuple[float, ...]:
+        """Return the threshold that scores must reach, or one for each label.
+
+        Raises:
+            ConfigError: Tuned thresholds are required and the model has none.
+        """
+        if isinstance(self.threshold, int | float):
+            return float(self.threshold)
+        if self.threshold == "tuned" and model.thresholds is None:
+            none = "the model has no tuned thresholds"
+            if model.single_label:
+                raise ConfigError(f"{none}, as it gives the most confident label of each image; omit the threshold")
+            raise ConfigError(f"{none}; find them with: manylabel tune MODEL --data SPEC")
+        return 0.5 if model.thresholds is None else model.thresholds
+
+    def pick(self, scores: NDArray[np.float32], model: InferenceSpec | Predictions) -> list[tuple[Tag, ...]]:
+        """Return each image's tags, the most confident first.
+
+        Args:
+            scores: ``[B, L]``, probabilities.
+            model: Labels and thresholds of the model that gave them.
+        """
+        top = self.top
+        if model.single_label and self.threshold is None and top is None:
+            top = 1
+        if top is None:
+            chosen = scores >= np.asarray(self.limits(model), scores.dtype)
+        order = np.argsort(-scores, axis=1, kind="stable")  # [B, L]
+        kept = (row[:top] if top is not None else row[chosen[i][row]] for i, row in enumerate(order))
+        return [
+            tuple(Tag(model.labels[column], round(float(row[column]), 6)) for column in columns.tolist())
+            for row, columns in zip(scores, kept, strict=True)
+        ]
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Result for one image.
+
+    Args:
+        name: Name of the image.
+        tags: Its tags, the most confident first.
+        error: Reason why it could not be read; it has no tags then.
+
+    Examples:
+        >>> Prediction("a.jpg", (Tag("cat", 0.9),))
+        Prediction(a.jpg: cat 0.90)
+        >>> Prediction("a.jpg", (Tag("cat", 0.9),)).to_dict()
+        {'picture': 'a.jpg', 'tags': [{'label': 'cat', 'score': 0.9}]}
+    """
+
+    name: str
+    tags: tuple[Tag, ...] = ()
+    error: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain lists and dictionaries, ready for JSON."""
+        if self.error is not None:
+            return {"picture": self.name, "error": self.error}
+        return {"picture": self.name, "tags": [tag._asdict() for tag in self.tags]}
+
+    def __str__(self) -> str:
+        if self.error is not None:
+            return f"{self.name}: cannot be read: {self.error}"
+        return f"{self.name}: {', '.join(f'{label} {score:.2f}' for label, score in self.tags) or 'no tags'}"
+
+    def __repr__(self) -> str:
+        return f"Prediction({self})"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Predictions(Sequence[Prediction]):
+    """Results of a model for some images, in their order; images that could not be read keep their place.
+
+    Args:
+        scores: ``[N, L]``, probabilities, never logits; nan in the rows of images that could not be read.
+        labels: The labels, in the order of the columns.
+        names: Name of each image.
+        thresholds: Score from which a label is a tag, one per label (default: 0.5 for all).
+        single_label: Whether the most confident label is the tag of each image, whatever its score.
+        bad: The images that could not be read, and why.
+
+    Raises:
+        ConfigError: The shapes differ, or the scores are no probabilities.
+
+    Examples:
+        >>> scores = np.array([[0.9, 0.2], [0.6, 0.7], [np.nan, np.nan]])
+        >>> bad = BadImage(2, "c.jpg", "it is empty")
+        >>> result = Predictions(scores, LabelSpace(["cat", "dog"]), ["a.jpg", "b.jpg", "c.jpg"], bad=[bad])
+        >>> result
+        Predictions(3 images, 2 labels)
+        a.jpg: cat 0.90
+        b.jpg: dog 0.70, cat 0.60
+        c.jpg: cannot be read: it is empty
+        >>> result[0].tags, result.above(0.65)[1]
+        ((Tag(label='cat', score=0.9),), (Tag(label='dog', score=0.7),))
+    """
+
+    scores: NDArray[np.float32]
+    labels: LabelSpace
+    names: Sequence[str]
+    thresholds: tuple[float, ...] | None = None
+    single_label: bool = False
+    bad: Sequence[BadImage] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "scores", np.asarray(self.scores, dtype=np.float32))
+        if self.scores.shape != (len(self.names), len(self.labels)):
+            expected = f"[{len(self.names)}, {len(self.labels)}] for {len(self.names)} names"
+            raise ConfigError(f"scores must be {expected} and {len(self.labels)} labels, got {list(self.scores.shape)}")
+        good = self.scores[self.readable]
+        if good.size and not (good.min() >= 0 and good.max() <= 1):
+            raise ConfigError("scores must be probabilities in 0..1; apply sigmoid or softmax to logits first")
+        if self.thresholds is not None and len(self.thresholds) != len(self.labels):
+            raise ConfigError(f"give one threshold for each of {len(self.labels)} labels, got {len(self.thresholds)}")
+
+    @property
+    def readable(self) -> NDArray[np.bool_]:
+        """``[N]``, true for the images that could be read."""
+        mask = np.ones(len(self.names), dtype=bool)
+        mask[[image.index for image in self.bad]] = False
+        return mask
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @overload
+    def __getitem__(self, index: int) -> Prediction: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Prediction]: ...
+    def __getitem__(self, index: int | slice) -> Prediction | list[Prediction]:
+        if isinstance(index, slice):
+            return self.tagged(rows=range(len(self))[index])
+        return self.tagged(rows=[range(len(self))[index]])[0]
+
+    def __iter__(self) -> Iterator[Prediction]:
+        return iter(self.tagged())
+
+    def tagged(self, choice: TagChoice | None = None, *, rows: Sequence[int] | None = None) -> list[Prediction]:
+        """Return the result of each image, with tags chosen by a rule of one's own.
+
+        Args:
+            choice: Rule that turns scores into tags (default: the model's own thresholds).
+            rows: Positions of the images to return (default: all).
+        """
+        rows = range(len(self)) if rows is None else rows
+        errors = {image.index: image.reason for image in self.bad}
+        good = [row for row in rows if row not in errors]
+        tags = dict(zip(good, (choice or TagChoice()).pick(self.scores[good], self), strict=True))
+        return [Prediction(self.names[row], tags.get(row, ()), errors.get(row)) for row in rows]
+
+    def above(self, threshold: float | Sequence[float] | None = None) -> list[tuple[Tag, ...]]:
+        """Return each image's tags with at least this score, the most confident first.
+
+        Args:
+            threshold: One number for all labels, or one for each (default: the model's own thresholds).
+        """
+        if threshold is None:
+            return [image.tags for image in self]
+        if isinstance(threshold, int | float):
+            return [image.tags for image in self.tagged(TagChoice(threshold=threshold))]
+        limits = tuple(map(float, threshold))
+        own = Predictions(self.scores, self.labels, self.names, limits, bad=self.bad)
+        return [image.tags for image in own]
+
+    def top(self, k: int = 5) -> list[tuple[Tag, ...]]:
+        """Return each image's `k` most confident tags, or all of them where there are fewer."""
+        return [image.tags for image in self.tagged(TagChoice(top=k))]
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """Return one dictionary per image with every label's score, or its error, ready for JSON."""
+        errors = {image.index: image.reason for image in self.bad}
+        return [
+            {"picture": name, "error": errors[row]}
+            if row in errors
+            else {"picture": name, "scores": dict(zip(self.labels, self.scores[row].tolist(), strict=True))}
+            for row, name in enumerate(self.names)
+        ]
+
+    def __repr__(self) -> str:
+        lines = [f"Predictions({len(self):,} images, {len(self.labels):,} labels)"]
+        lines += map(str, self[:MOST_SHOWN])
+        if len(self) > MOST_SHOWN:
+            lines.append(f"... and {len(self) - MOST_SHOWN:,} more")
+        return "\n".join(lines)
+
+
+class Engine(Protocol):
+    """Anything that scores pixels: an exported file in onnxruntime, or a classifier in torch."""
+
+    spec: InferenceSpec
+
+    def scores(self, pixels: Pixels) -> NDArray[np.float32]:
+        """Return calibrated probabilities ``[B, L]`` for images ``[B, H, W, 3]``."""
+        ...
+
+    def logits(self, pixels: Pixels) -> NDArray[np.float32]:
+        """Return logits ``[B, L]`` before calibration."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class PreparedBatch:
+    """Images ready for an engine.
+
+    Args:
+        names: Name of each image.
+        pixels: ``[B, H, W, 3]``, of the images that could be read.
+        errors: Reason why an image could not be read, for each name; None where it could.
+    """
+
+    names: tuple[str, ...]
+    pixels: Pixels
+    errors: tuple[str | None, ...]
+
+
+def prepare_batch(images: Sequence[NamedImage], spec: InputSpec) -> PreparedBatch:
+    """Prepare images of any kind; one that cannot be read is recorded.
+
+    Examples:
+        >>> prepare_batch([("a.jpg", "no_such.jpg")], InputSpec(size=(8, 8))).errors
+        ('there is no such file',)
+    """
+    pixels: list[Pixels] = []
+    errors: list[str | None] = []
+    for name, image in images:
+        try:
+            if isinstance(image, ImageError):
+                raise image
+            pixels.append(prepare(image, spec, name=name))
+            errors.append(None)
+        except ImageError as error:
+            errors.append(error.reason)
+    stacked = np.stack(pixels) if pixels else np.empty((0, *spec.size, 3), dtype=np.uint8)
+    return PreparedBatch(tuple(name for name, _ in images), stacked, tuple(errors))
+
+
+def score_batch(engine: Engine, batch: PreparedBatch) -> Predictions:
+    """Score images that are prepared."""
+    spec = engine.spec
+    scores = np.full((len(batch.names), len(spec.labels)), np.nan, dtype=np.float32)
+    if len(batch.pixels):
+        scores[[row for row, error in enumerate(batch.errors) if error is None]] = engine.scores(batch.pixels)
+    bad = [
+        BadImage(row, name, error)
+        for row, (name, error) in enumerate(zip(batch.names, batch.errors, strict=True))
+        if error is not None
+    ]
+    return Predictions(scores, spec.labels, batch.names, spec.thresholds, spec.single_label, tuple(bad))
+
+
+def name_images(images: ImageLike | Iterable[ImageLike]) -> Iterator[NamedImage]:
+    """Give each image its name: its path, or its position.
+
+    Examples:
+        >>> [name for name, _ in name_images(["a.jpg", b"..."])]
+        ['a.jpg', 'image 1']
+    """
+    listed = [images] if isinstance(images, str | Path | bytes | Image.Image | np.ndarray) else images
+    for position, image in enumerate(listed):
+        yield str(image) if isinstance(image, str | Path) else f"image {position}", image
+
+
+def predict_images(engine: Engine, images: ImageLike | Iterable[ImageLike], *, batch_size: int = 32) -> Predictions:
+    """Score images with an engine, in this process.
+
+    Args:
+        engine: What turns pixels into scores.
+        images: A path, encoded bytes, a PIL image, an array ``[H, W, 3]`` of bytes, or a list of these.
+        batch_size: Number of images that go through the model at once.
+
+    Returns:
+        Scores of every image and label; an image that cannot be read is recorded in its place.
+    """
+    if batch_size < 1:
+        raise ConfigError(f"batch_size must be at least 1, got {batch_size}")
+    named = name_images(images)
+    parts = []
+    while batch := list(islice(named, batch_size)):
+        parts.append(score_batch(engine, prepare_batch(batch, engine.spec.input_spec)))
+    return join_predictions(parts, engine.spec)
+
+
+def join_predictions(parts: Sequence[Predictions], spec: InferenceSpec) -> Predictions:
+    """Return the predictions of several batches as one."""
+    names: list[str] = []
+    bad: list[BadImage] = []
+    for part in parts:
+        bad += (BadImage(len(names) + image.index, image.name, image.reason) for image in part.bad)
+        names += part.names
+    scores = np.concatenate([np.empty((0, len(spec.labels)), np.float32), *(part.scores for part in parts)])
+    return Predictions(scores, spec.labels, names, spec.thresholds, spec.single_label, tuple(bad))
