@@ -121,7 +121,7 @@ def test_nothing_but_bad_pictures_is_a_failure(model, photos):
 def test_mistakes_are_told_before_anything_is_written(model, photos, tmp_path):
     out = tmp_path / "tags.jsonl"
     (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match="no pictures in"):
+    with pytest.raises(DataError, match="no images in"):
         run(tmp_path / "empty", "--model", model, "--out", out)
     with pytest.raises(ConfigError, match="--allow-urls"):
         run("http://127.0.0.1/a.jpg", "--model", model, "--out", out)

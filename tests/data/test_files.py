@@ -72,7 +72,7 @@ def test_keeps_a_missing_picture_of_a_list_for_whoever_opens_it(photos):
     [
         ("photos/gone.jpg", r"gone\.jpg does not exist; .*here is: a\.jpg, .* \(in photos\)"),
         (["photos/a.jpg", "photoz"], "did you mean 'photos'"),
-        ("photos/*.tif", r"no picture matches photos/\*.tif"),
+        ("photos/*.tif", r"no images in photos/\*.tif"),
         ([], "the list of pictures is empty"),
     ],
 )
@@ -83,5 +83,5 @@ def test_says_what_is_there_when_nothing_is_found(photos, paths, reason):
 
 def test_says_what_is_there_in_a_folder_without_pictures(tmp_path):
     (tmp_path / "notes.txt").touch()
-    with pytest.raises(DataError, match=r"no pictures in .*\.jpg.*there is: notes\.txt"):
+    with pytest.raises(DataError, match=r"no images in .*\.jpg.*there is: notes\.txt"):
         files(tmp_path)

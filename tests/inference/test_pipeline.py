@@ -6,6 +6,7 @@ from itertools import count
 import numpy as np
 import pytest
 
+import manylabel.image_files as image_files
 import manylabel.inference.pipeline as pipeline
 from manylabel.errors import ConfigError
 from manylabel.images import prepare
@@ -81,10 +82,16 @@ def test_addresses_are_fetched_and_what_cannot_be_says_why(folder, monkeypatch):
         (batch,) = batches_of([f"{address}/my photo.jpg", f"{address}/good0.jpg"], SPEC)
         assert "could not be fetched" in batch.errors[0]
         assert batch.errors[1] is None
-        monkeypatch.setattr(pipeline, "MOST_BYTES", 10)
+        monkeypatch.setattr(image_files, "MOST_BYTES", 10)
         (batch,) = batches_of([f"{address}/good0.jpg"], SPEC)
         assert batch.errors == ("it has more than 10 bytes",)
         server.shutdown()
+
+
+def test_a_malformed_address_ends_no_run(folder):
+    names = [str(folder / "good0.jpg"), "http://[::1/a.jpg", str(folder / "good1.jpg")]
+    (batch,) = batches_of(names, SPEC, num_workers=0)
+    assert [reason is None for reason in batch.errors] == [True, False, True]
 
 
 def test_rejects_wrong_settings():

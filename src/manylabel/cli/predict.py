@@ -94,7 +94,7 @@ def predict(
     Bad pictures never stop it: they are named at the end, and in FILE. Nor does a folder that cannot be written to.
     After a kill FILE is whole; --resume goes on.
     """
-    from manylabel.inference.listing import list_pictures
+    from manylabel.image_files import list_images
     from manylabel.inference.outputs import DoneImages, open_output
     from manylabel.predictions import TagChoice
 
@@ -105,7 +105,7 @@ def predict(
     choice = TagChoice(top, _read_threshold(threshold))
     if out is not None:
         refuse_existing(out, overwrite=resume or overwrite)
-    names = list_pictures(paths, listed=sys.stdin, allow_urls=allow_urls)
+    names = list_images(paths, listed=sys.stdin, allow_urls=allow_urls)
     first = list(islice(names, 1))  # an empty folder is an error before anything is written
     done = DoneImages([])
     skipped = Counter[bool]()
@@ -305,10 +305,10 @@ def _progress(paths: Sequence[str], done: DoneImages) -> Iterator[Callable[[int]
         task = bar.add_task("", total=None)
 
         def count() -> None:
-            from manylabel.inference.listing import list_pictures
+            from manylabel.image_files import list_images
 
             with suppress(ManyLabelError, OSError):
-                bar.update(task, total=sum(name not in done for name in list_pictures(paths, allow_urls=True)))
+                bar.update(task, total=sum(name not in done for name in list_images(paths, allow_urls=True)))
 
         if "-" not in paths:
             threading.Thread(target=count, daemon=True).start()

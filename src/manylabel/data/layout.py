@@ -8,6 +8,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from manylabel.errors import DataError, list_choices
+from manylabel.image_files import image_names
 from manylabel.images import IMAGE_ENDINGS
 
 __all__ = ["IMAGE_ENDINGS", "are_on_disk", "existing", "picture_folder", "picture_names", "subfolders"]
@@ -49,38 +50,16 @@ def subfolders(folder: Path) -> list[str]:
 
 
 def picture_names(folder: Path) -> list[str]:
-    """Return the pictures below a folder, at any depth, by their endings; hidden files and folders are left out.
-
-    Args:
-        folder: Where to look; links to other folders are followed.
-
-    Returns:
-        Sorted names relative to `folder`, with ``/`` between their parts.
+    """Return the images below a folder, sorted; see `manylabel.image_files.image_names`.
 
     Raises:
         DataError: A name is not valid Unicode, so that no report could show it.
-
-    Examples:
-        >>> from tempfile import mkdtemp
-        >>> root = Path(mkdtemp())
-        >>> for name in ("b.jpg", "a.PNG", "notes.txt"):
-        ...     (root / name).touch()
-        >>> picture_names(root)
-        ['a.PNG', 'b.jpg']
     """
-    names: list[str] = []
-    for where, inner, found in os.walk(folder, followlinks=True):
-        inner[:] = [name for name in inner if not name.startswith(".")]
-        prefix = Path(where).relative_to(folder).as_posix() + "/"
-        names += [
-            f"{prefix}{name}".removeprefix("./")
-            for name in found
-            if not name.startswith(".") and os.path.splitext(name)[1].lower() in IMAGE_ENDINGS  # noqa: PTH122 - a Path for each of a million names takes seconds
-        ]
+    names = sorted(image_names(folder))
     for name in names:
         if not name.isascii() and _cannot_be_encoded(name):
             raise DataError(f"a file name in {folder} is not valid Unicode: {name!a}; rename the file")
-    return sorted(names)
+    return names
 
 
 def picture_folder(images: str | Path, *, beside: Path) -> Path:

@@ -8,7 +8,6 @@ guarded.
 from __future__ import annotations
 
 import contextlib
-import http.client
 import itertools
 import os
 import pickle
@@ -16,9 +15,6 @@ import queue
 import signal
 import subprocess
 import sys
-import time
-import urllib.error
-import urllib.request
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -27,14 +23,12 @@ from typing import Any
 import numpy as np
 
 from manylabel.errors import ConfigError, ImageError
-from manylabel.inference.listing import is_address
+from manylabel.image_files import fetch, is_address
 from manylabel.predictions import NamedImage, PreparedBatch, prepare_batch
 from manylabel.types import InputSpec
 
-__all__ = ["PreparationPool", "WorkerDiedError", "WorkerProcess", "fetch", "fetch_and_prepare", "prepare_batches"]
+__all__ = ["PreparationPool", "WorkerDiedError", "WorkerProcess", "fetch_and_prepare", "prepare_batches"]
 
-SECONDS_TO_FETCH = 30
-MOST_BYTES = 100_000_000  # of an image that is fetched
 FEW_BATCHES = 2  # so few are prepared by a thread: processes would take longer to start
 TARGET = "manylabel.inference.pipeline:fetch_and_prepare"
 
@@ -134,41 +128,6 @@ def _fetched(image: Any) -> Any:  # noqa: ANN401 - any kind of image
         return fetch(image)
     except ImageError as error:
         return error
-
-
-class _NoRedirectElsewhere(urllib.request.HTTPRedirectHandler):
-    """Follows a redirect to http and https only: urllib itself would also follow one to ftp."""
-
-    def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:  # noqa: ANN401 - as urllib declares it
-        if not is_address(newurl):
-            raise OSError(f"it redirects to {newurl.partition(':')[0]}, only http and https are followed")
-        return super().redirect_request(req, fp, code, msg, headers, newurl)
-
-
-def fetch(address: str) -> bytes:
-    """Return an image of the web.
-
-    Raises:
-        ImageError: It cannot be fetched, takes longer than `SECONDS_TO_FETCH` in all, or is larger than `MOST_BYTES`.
-    """
-    deadline = time.monotonic() + SECONDS_TO_FETCH
-    content = bytearray()
-    try:
-        request = urllib.request.Request(address, headers={"User-Agent": "manylabel"})  # noqa: S310 - `is_address` saw it
-        opener = urllib.request.build_opener(_NoRedirectElsewhere)
-        with opener.open(request, timeout=SECONDS_TO_FETCH) as answer:
-            while part := answer.read1(1 << 16):
-                content += part
-                if len(content) > MOST_BYTES:
-                    raise ImageError(address, f"it has more than {MOST_BYTES:,} bytes")
-                if time.monotonic() > deadline:
-                    raise ImageError(address, f"it could not be fetched within {SECONDS_TO_FETCH} s")
-    except (OSError, ValueError, http.client.HTTPException) as error:
-        if isinstance(error, ImageError):
-            raise
-        reason = f"HTTP {error.code}" if isinstance(error, urllib.error.HTTPError) else str(error)
-        raise ImageError(address, f"it could not be fetched: {reason}") from error
-    return bytes(content)
 
 
 def _batched(images: Iterator[NamedImage], size: int) -> Iterator[tuple[NamedImage, ...]]:

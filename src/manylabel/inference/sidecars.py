@@ -9,8 +9,8 @@ from typing import Literal
 from xml.sax.saxutils import escape
 
 from manylabel.errors import OutputExistsError
+from manylabel.image_files import is_address
 from manylabel.images import IMAGE_ENDINGS
-from manylabel.inference.listing import is_address
 from manylabel.label_text import LABEL_FILE, folder_name, printable
 from manylabel.predictions import Prediction
 from manylabel.storage import replacing, write_text

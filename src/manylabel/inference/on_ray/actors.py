@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from manylabel.inference.listing import is_address
+from manylabel.image_files import is_address
 from manylabel.inference.on_ray.placed_model import PlacedModel
 from manylabel.inference.pipeline import PreparationPool
 from manylabel.predictions import Prediction, TagChoice, score_batch

@@ -1,0 +1,245 @@
+"""Where images are found: in folders, by patterns, in lists and on the web; never all of them at once.
+
+Every command and reader that walks a folder does it here.
+"""
+
+from __future__ import annotations
+
+import http.client
+import logging
+import os
+import socket
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from glob import iglob
+from pathlib import Path
+from urllib.parse import quote, urlsplit, urlunsplit
+
+from manylabel.errors import ConfigError, DataError, ImageError, list_choices
+from manylabel.images import IMAGE_ENDINGS
+
+__all__ = ["expand", "fetch", "image_names", "is_address", "list_images"]
+
+logger = logging.getLogger(__name__)
+
+SECONDS_TO_FETCH = 30.0
+MOST_BYTES = 100_000_000  # of an image that is fetched
+
+
+def list_images(paths: Sequence[str], *, listed: Iterable[str] = (), allow_urls: bool = False) -> Iterator[str]:
+    """Give images by their path or address, as they are found.
+
+    Args:
+        paths: Files, folders (with all below), patterns such as ``photos/**/*.jpg``, addresses, or ``-`` for `listed`.
+        listed: A path or address on each line, such as the standard input.
+        allow_urls: Accept addresses (``http://``, ``https://``), which are fetched.
+
+    Yields:
+        One path or address per image. A file that does not exist is given, too: whoever opens it says so.
+
+    Raises:
+        DataError: A folder holds no images, or nothing matches a pattern.
+        ConfigError: An address is given and not allowed.
+
+    Examples:
+        >>> list(list_images(["b.jpg", "-"], listed=["a.jpg", ""]))
+        ['b.jpg', 'a.jpg']
+    """
+    for path in paths:
+        names = (line.rstrip("\r\n") for line in listed) if path == "-" else [path]
+        for name in filter(None, names):
+            if is_address(name) and not allow_urls:
+                raise ConfigError(f"{name} would be fetched from the network; allow that with --allow-urls")
+            yield from [name] if path == "-" or is_address(name) else expand(name)
+
+
+def expand(path: str) -> Iterator[str]:
+    """Give the images that a path stands for: those of a folder or pattern, or the path itself.
+
+    Raises:
+        DataError: A folder holds no images, or nothing matches a pattern.
+
+    Examples:
+        >>> list(expand("no_such.jpg"))
+        ['no_such.jpg']
+    """
+    if os.path.isdir(path):  # noqa: PTH112 - a Path for each of a million names takes seconds
+        found: Iterator[str] = (os.path.join(path, name) for name in image_names(path))  # noqa: PTH118 - likewise
+    elif set(path) & set("*?[") and not Path(path).exists():
+        matches = iglob(path, recursive=True)  # noqa: PTH207 - Path.glob takes no absolute pattern
+        found = (name for name in matches if _is_image(name) and Path(name).is_file())
+    else:
+        found = iter([path])
+    first = next(found, None)
+    if first is None:
+        is_folder = Path(path).is_dir()
+        inside = f"in it {list_choices('', os.listdir(path))}" if is_folder else "check the pattern"  # noqa: PTH208
+        raise DataError(f"no images in {path}: none ends in {', '.join(sorted(IMAGE_ENDINGS))}; {inside}")
+    yield first
+    yield from found
+
+
+def image_names(folder: str | Path) -> Iterator[str]:
+    """Walk a folder; names of one folder at a time are in memory.
+
+    Links to other folders are followed, and every folder is walked once, however many links lead to it.
+
+    Args:
+        folder: Where to look; what cannot be read is left out and logged.
+
+    Yields:
+        Names relative to `folder`, with ``/`` between their parts, by their endings; each folder in the order of its
+        names, hidden files and folders left out.
+
+    Examples:
+        >>> from tempfile import mkdtemp
+        >>> root = Path(mkdtemp())
+        >>> for name in ("b.jpg", "a.PNG", "notes.txt"):
+        ...     (root / name).touch()
+        >>> list(image_names(root))
+        ['a.PNG', 'b.jpg']
+    """
+    seen: dict[tuple[int, int], str] = {}
+    stack = [_entries(str(folder), "", seen)]
+    while stack:
+        entry = next(stack[-1], None)
+        if entry is None:
+            stack.pop()
+        elif entry[1]:
+            stack.append(_entries(str(folder), f"{entry[0]}/", seen))
+        else:
+            yield entry[0]
+
+
+def _entries(root: str, prefix: str, seen: dict[tuple[int, int], str]) -> Iterator[tuple[str, bool]]:
+    """Give the images and folders in a folder, each with the truth of being a folder; nothing for one seen before."""
+    path = os.path.join(root, prefix)  # noqa: PTH118 - a Path for each of a million names takes seconds
+    try:
+        status = os.stat(path)  # noqa: PTH116 - likewise
+        first = seen.setdefault((status.st_dev, status.st_ino), path)
+        if first is not path:
+            logger.warning("folder %s is left out: it is %s again", path, first)
+            return
+        with os.scandir(path) as entries:
+            found = sorted((entry.name, _is_folder(entry)) for entry in entries if not entry.name.startswith("."))
+    except OSError as error:
+        logger.warning("folder %s is left out: %s", path, error.strerror)
+        return
+    for name, is_folder in found:
+        if is_folder or _is_image(name):
+            yield f"{prefix}{name}", is_folder
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError as error:  # such as a link to itself
+        logger.warning("%s is left out: %s", entry.path, error.strerror)
+        return False
+
+
+def _is_image(name: str) -> bool:
+    return os.path.splitext(name)[1].lower() in IMAGE_ENDINGS  # noqa: PTH122 - as above
+
+
+def is_address(path: str) -> bool:
+    """Tell addresses of the web from paths.
+
+    Examples:
+        >>> is_address("https://example.org/a.jpg"), is_address("a.jpg")
+        (True, False)
+    """
+    return path.lower().startswith(("http://", "https://"))
+
+
+def fetch(address: str, *, seconds: float | None = None) -> bytes:
+    """Return what is at an address of the web.
+
+    Args:
+        address: With ``http://`` or ``https://``; redirects to anything else are refused.
+        seconds: How long it may take in all, however slowly it drips (default: 30).
+
+    Raises:
+        ImageError: It cannot be fetched, takes too long, or is larger than 100 MB.
+    """
+    seconds = SECONDS_TO_FETCH if seconds is None else seconds
+    sockets: list[socket.socket] = []
+    is_over = threading.Event()
+
+    def hang_up() -> None:
+        is_over.set()
+        for each in sockets:
+            with suppress(OSError):  # it ended by itself
+                each.shutdown(socket.SHUT_RDWR)
+
+    timer = threading.Timer(seconds, hang_up)
+    timer.daemon = True
+    timer.start()
+    reason, content = "", b""
+    try:
+        request = urllib.request.Request(_ascii(address), headers={"User-Agent": "manylabel"})  # noqa: S310 - see `_opener`
+        with _opener(sockets).open(request, timeout=seconds) as answer:
+            content = answer.read(MOST_BYTES + 1)
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        reason = f"HTTP {error.code}" if isinstance(error, urllib.error.HTTPError) else str(error)
+    finally:
+        timer.cancel()
+    if is_over.is_set() or "timed out" in reason:
+        reason = f"it took longer than {seconds:g} seconds"
+    if reason:
+        raise ImageError(address, f"it could not be fetched: {reason}")
+    if len(content) > MOST_BYTES:
+        raise ImageError(address, f"it has more than {MOST_BYTES:,} bytes")
+    return content
+
+
+def _ascii(address: str) -> str:
+    """Return an address as it is sent: other than ASCII letters percent-encoded, the host in IDNA."""
+    parts = urlsplit(address)
+    host = parts.netloc if parts.netloc.isascii() else parts.netloc.encode("idna").decode()
+    path, query = (quote(text, safe="/%:=&?~+!$,;'@()*[]") for text in (parts.path, parts.query))
+    return urlunsplit((parts.scheme, host, path, query, ""))
+
+
+def _opener(sockets: list[socket.socket]) -> urllib.request.OpenerDirector:
+    """Return what opens addresses of the web and nothing else: no files and no FTP, where a redirect might lead."""
+    opener = urllib.request.OpenerDirector()
+    for handler in (
+        urllib.request.ProxyHandler(),
+        _WebHandler(sockets),
+        urllib.request.HTTPRedirectHandler(),
+        urllib.request.HTTPDefaultErrorHandler(),
+        urllib.request.HTTPErrorProcessor(),
+        urllib.request.UnknownHandler(),
+    ):
+        opener.add_handler(handler)
+    return opener
+
+
+class _WebHandler(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
+    """Opens HTTP and HTTPS, and notes the sockets, so that they can be shut down from outside."""
+
+    def __init__(self, sockets: list[socket.socket]) -> None:
+        super().__init__()
+        self.sockets = sockets
+
+    def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        """Open an address with http."""
+        return self._open(http.client.HTTPConnection, req)
+
+    def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        """Open an address with https."""
+        return self._open(http.client.HTTPSConnection, req)
+
+    def _open(self, kind: type[http.client.HTTPConnection], req: urllib.request.Request) -> http.client.HTTPResponse:
+        sockets = self.sockets
+
+        class Noted(kind):  # type: ignore[misc, valid-type] # one of two classes
+            def connect(self) -> None:
+                super().connect()
+                sockets.append(self.sock)
+
+        return self.do_open(Noted, req)
