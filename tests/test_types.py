@@ -9,7 +9,7 @@ from manylabel.types import Batch, InputSpec, LabelSpace
     ("names", "message"),
     [
         ("cat", "list of names"),
-        (["cat", "cat"], "stand twice: cat"),
+        (["cat", "cat"], "occur twice: cat"),
         (["cat", "  "], "needs a name"),
     ],
 )

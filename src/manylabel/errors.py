@@ -160,7 +160,8 @@ def list_choices(given: str, choices: Iterable[str], *, at_most: int = 12) -> st
     names = sorted(map(str, choices))
     if not names:
         return "there is nothing to choose from"
-    near = get_close_matches(given, names, n=3, cutoff=0.6)
+    # difflib compares every pair of letters: minutes for a million names, or for a name of a million letters
+    near = get_close_matches(given[:100], names, n=3, cutoff=0.6) if len(names) <= 20_000 else []
     more = f" and {len(names) - at_most} more" if len(names) > at_most else ""
     there_is = f"here is: {', '.join(names[:at_most])}{more}"
     if near:

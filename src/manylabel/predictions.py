@@ -8,19 +8,20 @@ Letters in shape comments: N images, B images of a batch, L labels, H and W pixe
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, Protocol, overload
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
 from manylabel.errors import ConfigError, ImageError, LabelError, ModelFormatError
 from manylabel.images import ImageLike, Pixels, prepare
+from manylabel.storage import decode_json
 from manylabel.types import BadImage, InputSpec, LabelSpace, Tag
 
 __all__ = [
@@ -41,7 +42,7 @@ __all__ = [
 METADATA_KEY = "manylabel"
 """Key of the `InferenceSpec` in the metadata of an exported file."""
 
-SPEC_VERSION = 1
+SPEC_VERSION = 2
 MOST_SHOWN = 10  # images in a repr
 
 NamedImage = tuple[str, ImageLike | ImageError]
@@ -71,14 +72,8 @@ class InferenceSpec:
 
     def to_json(self) -> str:
         """Return it as JSON, for the metadata of a file."""
-        values = {
-            "version": SPEC_VERSION,
-            "labels": self.labels.to_dict(),
-            "input": asdict(self.input_spec) | {"images": "uint8 RGB, [batch, height, width, 3]"},
-            "thresholds": self.thresholds,
-            "single_label": self.single_label,
-        }
-        return json.dumps(values, ensure_ascii=False)
+        fields = _SpecFields(SPEC_VERSION, self.labels.to_dict(), self.input_spec, self.thresholds, self.single_label)
+        return msgspec.json.encode(fields).decode()
 
     @classmethod
     def from_json(cls, text: str, *, source: str) -> InferenceSpec:
@@ -91,26 +86,35 @@ class InferenceSpec:
         Raises:
             ModelFormatError: It is damaged, or from another version.
         """
+        version = decode_json(text, _SpecVersion, source=source).version
+        if version != SPEC_VERSION:
+            raise ModelFormatError(f"{source} has format {version}, this version reads {SPEC_VERSION}; export it again")
+        fields = decode_json(text, _SpecFields, source=source)
         try:
-            values = json.loads(text)
-            found = values["version"]
-            if found != SPEC_VERSION:
-                raise ModelFormatError(
-                    f"{source} has format {found}, this version reads {SPEC_VERSION}; export it again"
-                )
-            numbers: dict[str, Any] = {
-                key: tuple(value) if isinstance(value, list) else value for key, value in values["input"].items()
-            }
-            del numbers["images"]
-            thresholds = values["thresholds"]
-            return cls(
-                LabelSpace.from_dict(values["labels"]),
-                InputSpec(**numbers),
-                thresholds=None if thresholds is None else tuple(thresholds),
-                single_label=values["single_label"],
-            )
-        except (json.JSONDecodeError, KeyError, TypeError, AttributeError, LabelError) as error:
-            raise ModelFormatError(f"the metadata of {source} is damaged ({error!r}); export it again") from error
+            labels = LabelSpace.from_dict(fields.labels)
+        except LabelError as error:
+            raise ModelFormatError(f"the labels of {source} are damaged ({error}); export it again") from error
+        if fields.thresholds is not None and len(fields.thresholds) != len(labels):
+            found = f"{len(fields.thresholds)} thresholds for {len(labels)} labels"
+            raise ModelFormatError(f"{source} has {found}; export it again")
+        return cls(labels, fields.input, thresholds=fields.thresholds, single_label=fields.single_label)
+
+
+class _SpecVersion(msgspec.Struct):
+    """The part of an `InferenceSpec` that all versions share."""
+
+    version: int
+
+
+class _SpecFields(msgspec.Struct, forbid_unknown_fields=True):
+    """An `InferenceSpec` as files hold it."""
+
+    version: int
+    labels: dict[str, Any]
+    input: InputSpec
+    thresholds: tuple[float, ...] | None
+    single_label: bool
+    images: str = "uint8 RGB, [batch, height, width, 3]"
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Files written whole or not at all, with a sentence where the disk fails; and the folder of caches.
+"""Files written whole or not at all, with a sentence where the disk fails; checked JSON; and the folder of caches.
 
 Every file of the package is written here: whole ones under a temporary name that is moved into place (`replacing`),
 growing ones by `append`.
@@ -11,12 +11,16 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
-from manylabel.errors import DiskFullError, OutputExistsError, StorageError
+import msgspec
+
+from manylabel.errors import DiskFullError, ManyLabelError, ModelFormatError, OutputExistsError, StorageError
 
 __all__ = [
     "append",
     "cache_folder",
+    "decode_json",
     "refuse_existing",
     "replacing",
     "replacing_folder",
@@ -218,6 +222,37 @@ def refuse_existing(path: str | Path, *, overwrite: bool = False) -> None:
     """
     if Path(path).exists() and not overwrite:
         raise OutputExistsError(f"{path} exists already; choose another name or ask to overwrite it (--overwrite)")
+
+
+T = TypeVar("T")
+
+
+def decode_json(
+    content: bytes | str, kind: type[T], *, source: str | Path, error: type[ManyLabelError] = ModelFormatError
+) -> T:
+    """Read JSON as a type, refusing whatever does not fit it.
+
+    Args:
+        content: The JSON.
+        kind: A type that msgspec understands: a struct, a dataclass, ``dict[str, float]`` and the like.
+        source: File that the content is from, for the error.
+        error: Error to raise.
+
+    Returns:
+        The value, of the type.
+
+    Examples:
+        >>> decode_json('{"cat": 0.5}', dict[str, float], source="thresholds.json")
+        {'cat': 0.5}
+        >>> decode_json('{"cat": "high"}', dict[str, float], source="thresholds.json")
+        Traceback (most recent call last):
+        manylabel.errors.ModelFormatError: thresholds.json is damaged: Expected `float`, got `str` - at `$[...]`; ...
+    """
+    try:
+        return msgspec.json.decode(content, type=kind)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError, OverflowError, ValueError) as problem:
+        reason = " ".join(str(problem).split())[:300]
+        raise error(f"{source} is damaged: {reason}; copy or download it again") from problem
 
 
 def cache_folder() -> Path:

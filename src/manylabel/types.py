@@ -5,10 +5,14 @@ Letters in shape comments: B pictures of a batch, L labels, H and W pixels.
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
+
+import msgspec
 
 from manylabel.errors import ConfigError, LabelError, list_choices
 
@@ -57,8 +61,9 @@ class LabelSpace:
         if bad:
             raise LabelError(f"every label needs a name, got {bad[0]!r} among {len(self.names)} labels")
         if len(self._positions) != len(self.names):
-            doubled = sorted({name for name in self.names if self.names.count(name) > 1})
-            raise LabelError(f"labels must be unique, but these stand twice: {', '.join(doubled)}; rename or drop them")
+            doubled = sorted(name for name, count in Counter(self.names).items() if count > 1)
+            named = f"{', '.join(doubled[:10])}{f' and {len(doubled) - 10} more' if len(doubled) > 10 else ''}"
+            raise LabelError(f"labels must be unique, but these occur twice: {named}; rename or drop them")
         for what in ("display_names", "descriptions"):
             strangers = sorted(set(getattr(self, what)) - set(self.names))
             if strangers:
@@ -119,12 +124,24 @@ class LabelSpace:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> LabelSpace:
-        """Make the space again that `to_dict` described."""
-        return cls(
-            values["names"],
-            display_names=values.get("display_names"),
-            descriptions=values.get("descriptions"),
-        )
+        """Make the space again that `to_dict` described.
+
+        Raises:
+            LabelError: A value is missing or has the wrong type, or the labels are wrong.
+        """
+        try:
+            fields = msgspec.convert(values, _LabelFields)
+        except msgspec.ValidationError as error:
+            raise LabelError(f"this is not a list of labels: {error}") from error
+        return cls(fields.names, display_names=fields.display_names, descriptions=fields.descriptions)
+
+
+class _LabelFields(msgspec.Struct, forbid_unknown_fields=True):
+    """A `LabelSpace` as saved files hold it."""
+
+    names: tuple[str, ...]
+    display_names: dict[str, str] = {}
+    descriptions: dict[str, str] = {}
 
 
 @dataclass(frozen=True)
@@ -220,18 +237,23 @@ class FeatureBatch:
         )
 
 
-@dataclass(frozen=True)
-class InputSpec:
-    """How a model wants its pictures.
+LARGEST_INPUT = 4096  # pixels each way: a batch of larger ones fits no machine
+
+
+class InputSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Size and normalisation of the images that a model takes.
 
     Args:
         size: Height and width in pixels.
-        mean: Mean per channel of what the model was trained on, for values in 0..1.
+        mean: Mean per channel of the training images, for values in 0..1.
         std: Standard deviation per channel, likewise.
-        interpolation: How pictures are resized.
-        resize: ``"squash"`` makes every picture square, as the papers do; ``"crop"`` keeps the proportions, resizes
+        interpolation: Filter that images are resized with.
+        resize: ``"squash"`` makes every image square, as the papers do; ``"crop"`` keeps the proportions, resizes
             the short side to size / `crop_fraction` and cuts out the centre, as ImageNet models do.
-        crop_fraction: The share of the short side that ``"crop"`` keeps.
+        crop_fraction: Fraction of the short side that ``"crop"`` keeps.
+
+    Raises:
+        ConfigError: A value is out of range.
 
     Examples:
         >>> InputSpec(size=(448, 448)).resize
@@ -246,12 +268,15 @@ class InputSpec:
     crop_fraction: float = 1.0
 
     def __post_init__(self) -> None:
-        if min(self.size) < 1:
-            raise ConfigError(f"size must be at least 1 pixel each way, got {self.size}")
-        if min(self.std) <= 0:
-            raise ConfigError(f"std must be above 0, got {self.std}")
         if not 0 < self.crop_fraction <= 1:
             raise ConfigError(f"crop_fraction must be above 0 and at most 1, got {self.crop_fraction}")
+        if min(self.size) < 1 or max(self.size) / self.crop_fraction > LARGEST_INPUT:
+            most = f"at most {LARGEST_INPUT}, also when divided by crop_fraction ({self.crop_fraction:g})"
+            raise ConfigError(f"size must be at least 1 pixel each way and {most}, got {self.size}")
+        if not all(map(math.isfinite, self.mean)):
+            raise ConfigError(f"mean must be finite, got {self.mean}")
+        if not all(0 < value < math.inf for value in self.std):
+            raise ConfigError(f"std must be above 0 and finite, got {self.std}")
 
 
 class Tag(NamedTuple):

@@ -64,7 +64,7 @@ def test_has_only_the_final_stage_where_the_others_are_no_maps() -> None:
 
 
 def test_rejects_an_image_size_below_one() -> None:
-    with pytest.raises(ConfigError, match="image_size must be at least 1"):
+    with pytest.raises(ConfigError, match="image_size must be in 1"):
         Backbone("resnet10t", pretrained=False, image_size=0)
 
 

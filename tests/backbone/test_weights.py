@@ -127,3 +127,22 @@ def test_rejects_a_file_without_tensors(tmp_path: Path) -> None:
 def test_rejects_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(ModelFormatError, match="there is no file of weights"):
         Backbone("resnet10t", weights=tmp_path / "nothing.pth")
+
+
+def test_resamples_the_positions_of_a_transformer_for_another_image_size(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    small, path = Backbone("test_vit", pretrained=False, image_size=160), tmp_path / "vit.safetensors"
+    complete = {**small.model.state_dict(), "head.weight": torch.zeros(10, 64), "head.bias": torch.zeros(10)}
+    save_file(complete, path)
+    large = Backbone("test_vit", weights=path, image_size=224)
+    before, after = (backbone.model.state_dict() for backbone in (small, large))
+    assert before["pos_embed"].shape[1] == 1 + 10 * 10
+    assert after["pos_embed"].shape[1] == 1 + 14 * 14
+    torch.testing.assert_close(after["pos_embed"][:, :1], before["pos_embed"][:, :1])
+    assert all(torch.equal(after[name], value) for name, value in before.items() if name != "pos_embed")
+
+
+def test_names_what_timm_cannot_convert(tmp_path: Path) -> None:
+    save_file({"pos_embed": torch.zeros(3)}, tmp_path / "vit.safetensors")
+    with pytest.raises(ModelFormatError, match=r"does not fit test_vit: \d+ missing"):
+        Backbone("test_vit", weights=tmp_path / "vit.safetensors")

@@ -1,10 +1,10 @@
 """New labels for a trained classifier: mixed, doubled, blank, very long and very many."""
 
-from dataclasses import replace
-
+import msgspec
 import numpy as np
 import pytest
 import torch
+from msgspec.structs import replace
 
 from manylabel import heads
 from manylabel.classifier import Classifier, TextVocabulary
@@ -167,4 +167,4 @@ def test_models_saved_before_there_was_text_still_load(tmp_path):
 def test_a_vocabulary_is_a_value():
     text = make().text
     assert replace(text, new_label_bias=1.0) != text
-    assert TextVocabulary.from_dict(vars(text)) == text
+    assert msgspec.convert(msgspec.to_builtins(text), TextVocabulary) == text

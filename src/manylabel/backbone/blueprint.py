@@ -1,20 +1,29 @@
-"""What a timm model is like, found by building and running it on torch's meta device, where nothing is computed."""
+"""Architecture of a timm model, found on torch's meta device, and its feature maps in one layout.
+
+timm's models give NCHW, NHWC or tokens, with or without prefix tokens; heads get ``[B, C, H, W]`` from all of them.
+
+Letters in shape comments: B images, C channels, H and W positions of a map, N tokens.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import timm
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from manylabel.backbone.extraction import Layout, TimmModel, layout_of, stage_maps
 from manylabel.errors import ConfigError, list_choices
 
-__all__ = ["Blueprint", "examine"]
+__all__ = ["Blueprint", "Layout", "TimmModel", "as_map", "examine", "stage_maps"]
+
+Layout = Literal["NCHW", "NHWC", "tokens"]
+# timm's models share attributes and methods that nn.Module's type does not know of
+TimmModel: TypeAlias = Any
+
 
 # What frees a model that timm binds to one size; each family listens to one of them.
 FREEING_OPTIONS: tuple[dict[str, bool], ...] = ({"dynamic_img_size": True}, {"strict_img_size": False})
@@ -173,3 +182,89 @@ def _unused_parameters(model: TimmModel, maps: Sequence[Tensor]) -> frozenset[st
     names, parameters = zip(*model.named_parameters(), strict=True)
     gradients = torch.autograd.grad([stage.sum() for stage in maps], parameters, allow_unused=True)
     return frozenset(name for name, gradient in zip(names, gradients, strict=True) if gradient is None)
+
+
+def stage_maps(model: TimmModel, images: Tensor, entries: Sequence[int], *, layout: Layout) -> list[Tensor]:
+    """Return a timm model's maps ``[B, C, H, W]`` of some stages, the final one as its classifier would pool it.
+
+    Args:
+        model: A timm model.
+        images: ``[B, 3, H, W]``.
+        entries: Positions in timm's list of features, rising; -1 at the end stands for the final map.
+        layout: How the model lays out its final features.
+
+    Returns:
+        One map per entry.
+    """
+    *earlier, last = entries
+    if last != -1:
+        return _intermediate_maps(model, images, entries)
+    if not hasattr(model, "forward_intermediates"):
+        maps, final = _hooked_maps(model, images, earlier)
+        return [*maps, as_map(final, layout, like=None)]
+    # the last intermediate map tells the grid of the final tokens
+    final, maps = model.forward_intermediates(images, indices=[*earlier, -1])
+    return [*maps[:-1], as_map(final, layout, like=maps[-1])]
+
+
+def layout_of(final: object, *, num_features: int, like: Tensor | None) -> Layout | None:
+    """Say how a model lays out its final features; None where they are no map at all."""
+    if not isinstance(final, Tensor):
+        return None
+    if final.ndim == 3:
+        return "tokens" if like is not None and final.shape[1] >= like.shape[-2:].numel() else None
+    if final.ndim != 4:
+        return None
+    return "NHWC" if final.shape[-1] == num_features != final.shape[1] else "NCHW"
+
+
+def as_map(final: Tensor, layout: Layout, *, like: Tensor | None) -> Tensor:
+    """Turn a model's final features into a map ``[B, C, H, W]``; prefix tokens are dropped.
+
+    Args:
+        final: What the model gives.
+        layout: How it is laid out.
+        like: A map of the same height and width; only tokens need it.
+
+    Returns:
+        The map.
+
+    Examples:
+        >>> tokens = torch.zeros(2, 1 + 6, 8)  # one class token, then a grid of 2 x 3
+        >>> as_map(tokens, "tokens", like=torch.zeros(2, 8, 2, 3)).shape
+        torch.Size([2, 8, 2, 3])
+    """
+    if layout == "NHWC":
+        return final.permute(0, 3, 1, 2)
+    if layout == "tokens" and like is not None:
+        height, width = like.shape[-2:]
+        tokens = final[:, -height * width :]  # [B, H * W, C]
+        return tokens.transpose(1, 2).reshape(*like.shape[:1], -1, height, width)  # [B, C, H, W]
+    return final
+
+
+def _intermediate_maps(model: TimmModel, images: Tensor, entries: Sequence[int]) -> list[Tensor]:
+    """Return maps before the final one, and compute nothing behind the last of them."""
+    if not hasattr(model, "forward_intermediates"):
+        return _hooked_maps(model, images, entries)[0]
+    maps: list[Tensor] = model.forward_intermediates(
+        images, indices=list(entries), intermediates_only=True, stop_early=True
+    )
+    return maps
+
+
+def _hooked_maps(model: TimmModel, images: Tensor, entries: Sequence[int]) -> tuple[list[Tensor], Tensor]:
+    """Catch maps on their way through a model of timm's that does not hand them out."""
+    maps: list[Tensor] = []
+
+    def keep(_module: nn.Module, _inputs: object, output: Tensor) -> None:
+        maps.append(output)
+
+    modules = [model.get_submodule(model.feature_info[entry]["module"]) for entry in entries]
+    handles = [module.register_forward_hook(keep) for module in modules]
+    try:
+        final = model.forward_features(images)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return maps, final

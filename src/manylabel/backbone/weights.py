@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+import sys
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -14,11 +16,13 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from manylabel.backbone.extraction import TimmModel
+from manylabel.backbone.blueprint import TimmModel
 from manylabel.errors import ConfigError, ModelFormatError, list_choices
 from manylabel.system import require
 
-__all__ = ["OFFLINE_MODELS", "build_model", "imagenet_classifier", "load_weights", "timm_name"]
+__all__ = ["OFFLINE_MODELS", "build_model", "check_tensors", "imagenet_classifier", "load_weights", "timm_name"]
+
+logger = logging.getLogger(__name__)
 
 # Names that need no hub -> timm's architecture. The packages of the extra `offline` carry the tensors (ImageNet-1k).
 OFFLINE_MODELS: Mapping[str, str] = {
@@ -78,7 +82,10 @@ def build_model(name: str, options: Mapping[str, Any], *, pretrained: bool, weig
 
 
 def load_weights(model: TimmModel, path: Path) -> None:
-    """Load a file of weights into a timm model; what the file says of a classifier is left out.
+    """Load a file of weights into a timm model; weights of a classifier in it are left out.
+
+    A file of another kind or image size is converted as timm does it for its own downloads: the position embeddings of
+    a transformer are resampled, for example.
 
     Args:
         model: A timm model without classifier.
@@ -90,19 +97,57 @@ def load_weights(model: TimmModel, path: Path) -> None:
     tensors = _read(path)
     expected = model.state_dict()
     classifier = model.pretrained_cfg.get("classifier") or ()
-    prefixes = tuple(f"{part}." for part in ((classifier,) if isinstance(classifier, str) else classifier))
-    problems = [
-        *_named("missing", [key for key in expected if key not in tensors]),
-        *_named("unexpected", [key for key in tensors if key not in expected and not key.startswith(prefixes)]),
-        *_named(
-            "of another shape",
-            [key for key in expected if key in tensors and tensors[key].shape != expected[key].shape],
-        ),
-    ]
-    if problems:
-        architecture = model.pretrained_cfg["architecture"]
-        raise ModelFormatError(f"{path} does not fit {architecture}: {'; '.join(problems)}; is it of another model?")
+    extra = tuple(f"{part}." for part in ((classifier,) if isinstance(classifier, str) else classifier))
+    architecture = model.pretrained_cfg["architecture"]
+    convert = getattr(sys.modules[type(model).__module__], "checkpoint_filter_fn", None)
+    try:
+        check_tensors(tensors, expected, source=path, model=architecture, extra=extra)
+    except ModelFormatError:
+        try:
+            tensors = convert(tensors, model) if convert else tensors
+        except Exception:  # timm's converters can fail in any way on files of other models; the check says why
+            logger.debug("timm cannot convert %s for %s", path, architecture, exc_info=True)
+        check_tensors(tensors, expected, source=path, model=architecture, extra=extra)
     model.load_state_dict({key: tensors[key] for key in expected})
+
+
+def check_tensors(
+    tensors: Mapping[str, Tensor],
+    expected: Mapping[str, Tensor],
+    *,
+    source: str | Path,
+    model: str,
+    extra: tuple[str, ...] = (),
+) -> None:
+    """Refuse weights that do not fit a model.
+
+    Args:
+        tensors: Weights by name.
+        expected: The model's own.
+        source: File of the weights, for the error.
+        model: Name of the model, for the error.
+        extra: Prefixes of names that may be in the file without being in the model.
+
+    Raises:
+        ModelFormatError: Names, shapes or kinds of numbers differ; the message names the first few.
+
+    Examples:
+        >>> check_tensors({"a": torch.ones(2)}, {"a": torch.ones(3)}, source="weights.pth", model="resnet50")
+        Traceback (most recent call last):
+        manylabel.errors.ModelFormatError: weights.pth does not fit resnet50: 1 of another shape (a); ...
+    """
+    shared = [key for key in expected if key in tensors]
+    problems = {
+        "missing": [key for key in expected if key not in tensors],
+        "unexpected": [key for key in tensors if key not in expected and not key.startswith(extra)],
+        "of another shape": [key for key in shared if tensors[key].shape != expected[key].shape],
+        "of another type": [
+            key for key in shared if tensors[key].is_floating_point() != expected[key].is_floating_point()
+        ],
+    }
+    found = [f"{len(keys)} {what} ({_first(keys)})" for what, keys in problems.items() if keys]
+    if found:
+        raise ModelFormatError(f"{source} does not fit {model}: {'; '.join(found)}; is it of another model?")
 
 
 def imagenet_classifier(name: str) -> nn.Linear:
@@ -165,7 +210,5 @@ def _read(path: Path) -> dict[str, Tensor]:
     return {key.removeprefix("module."): value for key, value in content.items()}
 
 
-def _named(what: str, keys: list[str]) -> list[str]:
-    """Say how many keys are wrong and name the first of them."""
-    more = f" and {len(keys) - 5} more" if len(keys) > 5 else ""
-    return [f"{len(keys)} {what} ({', '.join(keys[:5])}{more})"] if keys else []
+def _first(names: Collection[str]) -> str:
+    return ", ".join(list(names)[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

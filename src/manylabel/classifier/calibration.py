@@ -1,15 +1,15 @@
-"""Calibrated scores: logits are stretched and moved before they become probabilities.
+"""Calibrated scores: logits are scaled and shifted before they become probabilities.
 
-Letters in shape comments: B pictures, L labels.
+Letters in shape comments: B images, L labels.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import math
 from statistics import median
-from typing import Any, Literal
+from typing import Literal
 
+import msgspec
 import torch
 from torch import Tensor
 
@@ -19,20 +19,19 @@ from manylabel.types import LabelSpace
 __all__ = ["CalibrationMethod", "ScoreCalibration"]
 
 CalibrationMethod = Literal["temperature", "platt"]
-"""One number for all labels (Guo et al., ICML 2017), or two for each (Platt, 1999)."""
+"""One temperature for all labels (Guo et al., ICML 2017), or scale and shift for each (Platt, 1999)."""
 
 
-@dataclass(frozen=True)
-class ScoreCalibration:
-    """What makes a score of 70 % be right 70 % of the time: ``logit * scale + shift``.
+class ScoreCalibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Calibration ``logit * scale + shift``, after which labels scored 70 % are right 70 % of the time.
 
     Args:
-        method: How the numbers were found.
-        scale: What each label's logit is multiplied with; one over the temperature.
-        shift: What is then added to it.
+        method: Method that the values were fitted with.
+        scale: Factor of each label's logit; one over the temperature.
+        shift: Bias added afterwards.
 
     Raises:
-        ConfigError: There are not as many scales as shifts, or a scale would turn the order of pictures round.
+        ConfigError: The numbers of scales and shifts differ, a value is not finite, or a scale is not positive.
 
     Examples:
         >>> ScoreCalibration("platt", scale=(0.5, 1.0), shift=(0.0, -1.0)).apply(torch.tensor([[2.0, 3.0]]))
@@ -46,8 +45,10 @@ class ScoreCalibration:
     def __post_init__(self) -> None:
         if len(self.scale) != len(self.shift):
             raise ConfigError(f"give as many scales as shifts, got {len(self.scale)} and {len(self.shift)}")
-        if self.scale and not min(self.scale) > 0:
-            raise ConfigError(f"scales must be above 0, or scores would turn round, got {min(self.scale):.4g}")
+        if not all(map(math.isfinite, (*self.scale, *self.shift))):
+            raise ConfigError("scales and shifts of a calibration must be finite, got inf or nan")
+        if self.scale and min(self.scale) <= 0:
+            raise ConfigError(f"scales must be above 0, or the ranking would be reversed, got {min(self.scale):.4g}")
 
     def apply(self, logits: Tensor) -> Tensor:
         """Return calibrated logits for logits ``[B, L]``."""
@@ -56,23 +57,18 @@ class ScoreCalibration:
         return logits * scale + shift
 
     def for_labels(self, old: LabelSpace, new: LabelSpace) -> ScoreCalibration:
-        """Return the calibration for other labels; one that was not calibrated gets the middle of all others.
+        """Return the calibration of other labels; one that was not calibrated gets the median of the others.
 
         Args:
-            old: The labels that this is for.
-            new: The labels to make it for.
+            old: Labels of this calibration.
+            new: Labels of the result.
 
         Examples:
             >>> calibration = ScoreCalibration("temperature", scale=(0.5, 0.5), shift=(0.0, 0.0))
             >>> calibration.for_labels(LabelSpace(["cat", "dog"]), LabelSpace(["dog", "tram", "cow"])).scale
             (0.5, 0.5, 0.5)
         """
-        middle = (median(self.scale), median(self.shift))
+        default = (median(self.scale), median(self.shift))
         known = dict(zip(old, zip(self.scale, self.shift, strict=True), strict=True))
-        scale, shift = zip(*(known.get(name, middle) for name in new), strict=True)
+        scale, shift = zip(*(known.get(name, default) for name in new), strict=True)
         return ScoreCalibration(self.method, scale, shift)
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> ScoreCalibration:
-        """Make it again from what ``dataclasses.asdict`` gave."""
-        return cls(values["method"], tuple(values["scale"]), tuple(values["shift"]))

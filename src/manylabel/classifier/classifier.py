@@ -7,22 +7,33 @@ from __future__ import annotations
 
 import copy
 import logging
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeAlias
 
+import torch
+from msgspec.structs import replace
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
-from manylabel.backbone import Backbone, fingerprint_weights
+from manylabel.backbone import Backbone, check_tensors, fingerprint_weights
 from manylabel.classifier.calibration import ScoreCalibration
 from manylabel.classifier.engine import TorchEngine
-from manylabel.classifier.hub import find_model, upload_model
-from manylabel.classifier.model_folder import SavedModel, read_model, write_model
-from manylabel.classifier.settings import build_head, describe_head, head_class, stages_of
+from manylabel.classifier.head_config import build_head, describe_head, restore_head, stages_of
+from manylabel.classifier.model_folder import (
+    BackboneConfig,
+    ModelConfig,
+    SavedModel,
+    find_model,
+    read_model,
+    upload_model,
+    write_model,
+)
 from manylabel.classifier.vocabulary import TextVocabulary, label_bias, merge_labels, require_open, vectors_of
-from manylabel.errors import ConfigError, ModelFormatError
+from manylabel.errors import ConfigError, MissingExtraError, ModelFormatError
 from manylabel.images import ImageLike
 from manylabel.predictions import Predictions, predict_images
 from manylabel.text import TextEncoder
@@ -87,8 +98,13 @@ class Classifier(nn.Module):
         self.text = text
         self.label_bias: Tensor | None
         self.register_buffer("label_bias", label_bias(self.labels, text), persistent=False)
+        outputs = getattr(head, "num_labels", None)
+        if isinstance(outputs, int) and outputs != len(self.labels):
+            raise ConfigError(f"the head has {outputs} outputs, but there are {len(self.labels)} labels")
         if self.thresholds is not None and len(self.thresholds) != len(self.labels):
             raise ConfigError(f"give one threshold for each of {len(self.labels)} labels, got {len(self.thresholds)}")
+        if not all(0 <= threshold <= 1 for threshold in self.thresholds or ()):
+            raise ConfigError("thresholds must be in 0..1, as scores are")
         if calibration is not None and len(calibration.scale) != len(self.labels):
             raise ConfigError(f"give one scale for each of {len(self.labels)} labels, got {len(calibration.scale)}")
 
@@ -270,21 +286,19 @@ class Classifier(nn.Module):
         Returns:
             The folder.
         """
-        config = {
-            "backbone": {
-                "name": self.backbone.name,
-                "frozen": self.backbone.frozen,
-                "stages": self.backbone.stages,
-                "image_size": self.backbone.image_size,
-                "fingerprint": None if include_backbone else fingerprint_weights(self.backbone),
-            },
-            "head": describe_head(self.head),
-            "input": asdict(self.input_spec),
-            "single_label": self.single_label,
-            "thresholds": self.thresholds,
-            "text": None if self.text is None else asdict(self.text),
-            "calibration": None if self.calibration is None else asdict(self.calibration),
-        }
+        backbone = self.backbone
+        fingerprint = None if include_backbone else fingerprint_weights(backbone)
+        config = ModelConfig(
+            backbone=BackboneConfig(
+                backbone.name, backbone.frozen, tuple(backbone.stages), backbone.image_size, fingerprint
+            ),
+            head=describe_head(self.head),
+            input=self.input_spec,
+            single_label=self.single_label,
+            thresholds=self.thresholds,
+            text=self.text,
+            calibration=self.calibration,
+        )
         tensors = {
             name: tensor.half() if half and tensor.is_floating_point() else tensor
             for name, tensor in self.state_dict().items()
@@ -308,13 +322,12 @@ class Classifier(nn.Module):
         """
         saved = read_model(folder)
         try:
-            model = _build(cls, saved, head)
-        except (KeyError, TypeError, AttributeError) as error:
-            raise ModelFormatError(
-                f"{folder}/config.json lacks or garbles a setting ({error!r}); it is damaged"
-            ) from error
-        _fill(model, saved, folder)
-        return model.eval()
+            return _restore(cls, saved, head)
+        except (MissingExtraError, ModelFormatError):
+            raise
+        except Exception as error:  # a file can make the constructor of a head or backbone fail in any way
+            reason = " ".join(str(error).split())[:300] or type(error).__name__
+            raise ModelFormatError(f"{folder} cannot be loaded: {reason}") from error
 
     @classmethod
     def from_pretrained(
@@ -347,42 +360,82 @@ class Classifier(nn.Module):
             return upload_model(self.save(Path(folder) / "model"), name, private=private, message=message)
 
 
-def _build(kind: type[Classifier], saved: SavedModel, head: type[nn.Module] | None) -> Classifier:
-    """Build the classifier that a saved config describes, its own weights still missing."""
-    config = saved.config
-    body = dict(config["backbone"])
-    expected = body.pop("fingerprint")
-    backbone = Backbone(**body, pretrained=expected is not None)
-    if expected is not None and fingerprint_weights(backbone) != expected:
-        raise ModelFormatError(
-            f"the weights of {backbone.name} on this machine are not those the model was trained with; "
-            "save the model again with include_backbone=True where it was made"
+class _AllocationLimit(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    """Stops a constructor that allocates more than the saved weights fill: 3 kB on disk must not ask for 100 GB."""
+
+    def __init__(self, num_bytes: int) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        self.bytes_left = num_bytes
+
+    def __torch_dispatch__(
+        self,
+        operation: Callable[..., object],
+        types: tuple[type, ...],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> object:
+        options = kwargs or {}
+        makes_tensor = not any(isinstance(value, Tensor) for value in tree_leaves((args, options)))
+        if makes_tensor and str(options.get("device")) != "meta":
+            shape = next((value for value in args if isinstance(value, list | tuple)), args)
+            numbers = [max(1, value) for value in shape if isinstance(value, int)]
+            self.bytes_left -= 10_000 + 4 * math.prod(numbers)  # small tensors in modules of their own take time, too
+        if self.bytes_left < 0:
+            raise ModelFormatError("config.json asks for more memory than its weights fill; it is damaged")
+        return operation(*args, **options)
+
+
+def _restore(kind: type[Classifier], saved: SavedModel, head: type[nn.Module] | None) -> Classifier:
+    """Build the classifier that was saved, load its weights and try it once."""
+    config, labels = saved.config, saved.labels
+    body = config.backbone
+    outputs = config.head.settings.get("num_labels", len(labels))
+    if outputs != len(labels):
+        raise ModelFormatError(f"labels.json has {len(labels)} labels, but the head has {outputs!r:.50} outputs")
+    named = None if saved.includes_backbone else _named_backbone(body)
+    with _AllocationLimit(64_000_000 + sum(40_000 + 4 * tensor.nbytes for tensor in saved.tensors.values())):
+        backbone = named or Backbone(
+            body.name, pretrained=False, frozen=body.frozen, stages=body.stages, image_size=body.image_size
         )
-    top = head_class(config["head"]["name"], head)(**config["head"]["settings"])
-    spec: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in config["input"].items()
-    }
-    calibration = config.get("calibration")
-    return kind(
+        top = restore_head(config.head, head)
+    model = kind(
         backbone,
         top,
-        saved.labels,
-        single_label=config["single_label"],
-        thresholds=config["thresholds"],
-        calibration=None if calibration is None else ScoreCalibration.from_dict(calibration),
-        input_spec=InputSpec(**spec),
-        text=TextVocabulary.from_dict(config["text"]) if config.get("text") else None,
+        labels,
+        single_label=config.single_label,
+        thresholds=config.thresholds,
+        calibration=config.calibration,
+        input_spec=config.input,
+        text=config.text,
     )
+    expected = {
+        name: tensor
+        for name, tensor in model.state_dict().items()
+        if saved.includes_backbone or not name.startswith("backbone.")
+    }
+    check_tensors(saved.tensors, expected, source="model.safetensors", model="its config.json")
+    model.load_state_dict(dict(saved.tensors), strict=False)
+    model.eval()
+    shapes = zip(backbone.channels, backbone.strides, strict=True)
+    with torch.inference_mode():
+        logits = model.classify([torch.zeros(1, channels, *[max(1, 64 // stride)] * 2) for channels, stride in shapes])
+    if logits.shape != (1, len(labels)):
+        raise ModelFormatError(f"labels.json has {len(labels)} labels, but the head gives {list(logits.shape)}")
+    return model
 
 
-def _fill(model: Classifier, saved: SavedModel, folder: str | Path) -> None:
-    """Put the saved weights in; each must have its place, and each place but a named backbone's its weight."""
-    included = saved.config["backbone"]["fingerprint"] is None
-    expected = {name for name in model.state_dict() if included or not name.startswith("backbone.")}
-    wrong = sorted(expected ^ set(saved.tensors))
-    if wrong:
-        raise ModelFormatError(f"the weights in {folder} do not fit its config.json: {', '.join(wrong[:5])}")
+def _named_backbone(config: BackboneConfig) -> Backbone:
+    """Return a backbone whose weights are not in the model's folder, with those that its name stands for."""
+    logger.info("the model does not include the weights of %s; they are loaded by that name", config.name)
     try:
-        model.load_state_dict(dict(saved.tensors), strict=False)
-    except RuntimeError as error:
-        raise ModelFormatError(f"the weights in {folder} do not fit its config.json: {error}") from error
+        backbone = Backbone(
+            config.name, frozen=config.frozen, stages=config.stages, image_size=config.image_size, pretrained=True
+        )
+    except ConfigError as error:
+        raise ModelFormatError(f"the model was saved without the weights of its backbone: {error}") from error
+    if fingerprint_weights(backbone) != config.fingerprint:
+        raise ModelFormatError(
+            f"the weights of {config.name} on this machine are not those the model was trained with; "
+            "save the model again with include_backbone=True where it was made"
+        )
+    return backbone

@@ -1,12 +1,13 @@
-"""A model on disk: a folder of tensors and JSON. Nothing is pickled, so loading one can never run code.
+"""A model on disk: a folder of tensors and JSON, or the same folder in a repository of the Hugging Face hub.
 
 model/
-├── model.safetensors   the weights
-├── config.json         format version, backbone, head, their settings, input, thresholds, calibration, library versions
-└── labels.json         the label space
+├── model.safetensors   weights
+├── config.json         `ModelConfig`: format version, backbone, head, input, thresholds, calibration, library versions
+└── labels.json         label space
+
+Nothing is pickled, so that loading a model never runs code, and all JSON is checked against the types here.
 """
 
-import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,84 +15,153 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from manylabel.errors import LabelError, ModelFormatError
-from manylabel.storage import replacing_folder, write_text
-from manylabel.types import LabelSpace
+from manylabel.builtin import local_model
+from manylabel.classifier.calibration import ScoreCalibration
+from manylabel.classifier.head_config import HeadConfig
+from manylabel.classifier.vocabulary import TextVocabulary
+from manylabel.errors import LabelError, ModelFormatError, list_choices
+from manylabel.storage import decode_json, replacing_folder, write_text
+from manylabel.types import InputSpec, LabelSpace
 
 __all__ = [
     "FORMAT_VERSION",
     "MODEL_FILES",
+    "BackboneConfig",
+    "ModelConfig",
     "SavedModel",
-    "StoredForm",
     "change_config",
+    "find_model",
     "read_model",
-    "stored_form",
+    "upload_model",
     "write_model",
 ]
 
 FORMAT_VERSION = 1
 MODEL_FILES = WEIGHTS, CONFIG, LABELS = "model.safetensors", "config.json", "labels.json"
+LARGEST_JSON = 256_000_000  # bytes; a million labels with thresholds and descriptions take less
+
+
+class BackboneConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Backbone of a saved model.
+
+    Args:
+        name: Name for `Backbone`.
+        frozen: Whether it is not trained.
+        stages: Stages that the head wants.
+        image_size: Size that it was built for.
+        fingerprint: Fingerprint of its weights where the folder does not include them, else None.
+    """
+
+    name: str
+    frozen: bool
+    stages: tuple[int, ...]
+    image_size: int | None
+    fingerprint: str | None
+
+
+class ModelConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Content of ``config.json``: a model but for its weights and labels.
+
+    Args:
+        backbone: Backbone.
+        head: Head.
+        input: Size and normalisation of images.
+        single_label: Whether every image has exactly one label.
+        thresholds: Score from which a label counts as present, for each label.
+        text: Text encoder of the labels, where there is one.
+        calibration: Calibration of the scores, where there is one.
+        format: Always ``"manylabel"``.
+        format_version: Version of this layout.
+        versions: Versions of the libraries that wrote the folder.
+    """
+
+    backbone: BackboneConfig
+    head: HeadConfig
+    input: InputSpec
+    single_label: bool
+    thresholds: tuple[float, ...] | None
+    text: TextVocabulary | None = None
+    calibration: ScoreCalibration | None = None
+    format: str = "manylabel"
+    format_version: int = FORMAT_VERSION
+    versions: dict[str, str] = {}
+
+
+class _Header(msgspec.Struct):
+    """The part of ``config.json`` that all versions share."""
+
+    format: str = ""
+    format_version: int = 0
+    versions: dict[str, str] = {}
 
 
 @dataclass(frozen=True)
 class SavedModel:
-    """What a model folder holds.
+    """Content of a model folder.
 
     Args:
-        config: The backbone, the head, their settings and all else but weights and labels.
-        labels: The labels, in the order of the logits.
-        tensors: The weights, by their name in the state dict.
+        config: Backbone, head, their settings and everything else but weights and labels.
+        labels: Labels, in the order of the logits.
+        tensors: Weights, by their name in the state dict.
     """
 
-    config: Mapping[str, Any]
+    config: ModelConfig
     labels: LabelSpace
     tensors: Mapping[str, Tensor]
+
+    @property
+    def includes_backbone(self) -> bool:
+        """Whether the backbone's weights are among the tensors."""
+        return self.config.backbone.fingerprint is None
+
+    @property
+    def is_half(self) -> bool:
+        """Whether weights are float16."""
+        return {tensor.dtype for tensor in self.tensors.values() if tensor.is_floating_point()} == {torch.float16}
 
 
 def write_model(model: SavedModel, folder: str | Path, *, overwrite: bool = False) -> Path:
     """Write a model folder in one move.
 
     Args:
-        model: What to write.
-        folder: Where; its parents are made.
-        overwrite: Whether the model in a folder that is there may be replaced; files of others in it stay.
+        model: Model to write.
+        folder: Destination; its parents are made.
+        overwrite: Whether an existing model may be replaced; other files in its folder stay.
 
     Returns:
         The folder.
 
     Raises:
-        OutputExistsError: The folder is there and `overwrite` is false.
+        OutputExistsError: The folder exists and `overwrite` is false.
         ModelFormatError: A setting cannot be written as JSON.
     """
-    header = {"format": "manylabel", "format_version": FORMAT_VERSION, "versions": _versions()}
-    try:
-        config = json.dumps(header | dict(model.config), indent=2)
-    except TypeError as error:
-        raise ModelFormatError(f"a setting of the model cannot be saved as JSON: {error}; use plain values") from error
+    versions = {name: version(name) for name in ("manylabel", "torch", "torchvision", "timm")}
+    config = _encode(msgspec.structs.replace(model.config, versions=versions))
     with replacing_folder(folder, overwrite=overwrite) as temporary:
         if Path(folder).is_dir():
             shutil.copytree(folder, temporary, ignore=_own_files(folder), symlinks=True, dirs_exist_ok=True)
         # Contiguous copies: safetensors refuses views that share memory.
         tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in model.tensors.items()}
         save_file(tensors, temporary / WEIGHTS)
-        write_text(temporary / CONFIG, config + "\n")
-        write_text(temporary / LABELS, json.dumps(model.labels.to_dict(), indent=2, ensure_ascii=False) + "\n")
+        write_text(temporary / CONFIG, config)
+        write_text(temporary / LABELS, _encode(model.labels.to_dict()))
     return Path(folder)
 
 
 def read_model(folder: str | Path) -> SavedModel:
-    """Read a model folder, refusing what this version does not understand.
+    """Read a model folder, refusing whatever this version does not understand.
 
     Args:
-        folder: A folder that `write_model` wrote.
+        folder: Folder that `write_model` wrote.
 
     Returns:
-        What it holds, on the CPU.
+        Its content, on the CPU.
 
     Raises:
         ModelFormatError: The folder is missing, damaged, not ours, or from a newer version.
@@ -100,51 +170,32 @@ def read_model(folder: str | Path) -> SavedModel:
     missing = [name for name in (CONFIG, LABELS, WEIGHTS) if not (folder / name).is_file()]
     if missing:
         there = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else None
-        found = "there is no such folder" if there is None else f"it holds: {', '.join(there) or 'nothing'}"
+        found = "there is no such folder" if there is None else f"it holds: {', '.join(there[:20]) or 'nothing'}"
         raise ModelFormatError(f"{folder} is not a manylabel model: {' and '.join(missing)} missing; {found}")
-    config = _read_json(folder / CONFIG)
-    _check_version(folder, config)
+    config = decode_json(_checked_config(folder), ModelConfig, source=folder / CONFIG)
+    values = decode_json(_read_json(folder / LABELS), dict[str, Any], source=folder / LABELS)
     try:
-        labels = LabelSpace.from_dict(_read_json(folder / LABELS))
-    except (KeyError, LabelError) as error:
+        labels = LabelSpace.from_dict(values)
+    except LabelError as error:
         raise ModelFormatError(f"{folder / LABELS} does not hold labels ({error}); the model is damaged") from error
     try:
         tensors = load_file(folder / WEIGHTS)
-    except (SafetensorError, OSError) as error:
+    except (SafetensorError, OSError, ValueError, RuntimeError, KeyError) as error:
         raise ModelFormatError(f"{folder / WEIGHTS} is damaged ({error}); copy or download it again") from error
+    broken = [name for name, tensor in tensors.items() if not tensor.isfinite().all()]
+    if broken:
+        raise ModelFormatError(
+            f"{folder / WEIGHTS} has weights that are inf or nan ({broken[0]}); train the model again"
+        )
     return SavedModel(config, labels, tensors)
 
 
-@dataclass(frozen=True)
-class StoredForm:
-    """How much of a model is on disk: what `Classifier.save` was told.
-
-    Args:
-        include_backbone: Whether the backbone's weights are there.
-        half: Whether weights are float16.
-    """
-
-    include_backbone: bool
-    half: bool
-
-
-def stored_form(folder: str | Path) -> StoredForm:
-    """Return the form that a model folder has, to write it in the same one again.
-
-    Raises:
-        ModelFormatError: The folder is missing, damaged, not ours, or from a newer version.
-    """
-    saved = read_model(folder)
-    kinds = {tensor.dtype for tensor in saved.tensors.values() if tensor.is_floating_point()}
-    return StoredForm(saved.config["backbone"]["fingerprint"] is None, kinds == {torch.float16})
-
-
 def change_config(folder: str | Path, changes: Mapping[str, Any]) -> None:
-    """Change settings of a model on disk, such as its thresholds; all else stays as it is.
+    """Change settings of a model on disk, such as its thresholds; everything else stays as it is.
 
     Args:
-        folder: A folder that `write_model` wrote.
-        changes: The settings by their names in ``config.json``.
+        folder: Folder that `write_model` wrote.
+        changes: Fields of `ModelConfig`.
 
     Raises:
         ModelFormatError: The folder is not a model of this version.
@@ -152,42 +203,99 @@ def change_config(folder: str | Path, changes: Mapping[str, Any]) -> None:
     path = Path(folder) / CONFIG
     if not path.is_file():
         raise ModelFormatError(f"{folder} is not a manylabel model: {CONFIG} missing")
-    config = _read_json(path)
-    _check_version(Path(folder), config)
-    write_text(path, json.dumps(config | dict(changes), indent=2) + "\n", overwrite=True)
+    old = decode_json(_checked_config(Path(folder)), ModelConfig, source=path)
+    changed = decode_json(_encode(msgspec.structs.replace(old, **changes)), ModelConfig, source=path)
+    write_text(path, _encode(changed), overwrite=True)
+
+
+def find_model(name: str | Path, *, revision: str | None = None) -> Path:
+    """Return the folder of a model, downloaded if it is on the hub: the one place that resolves MODEL.
+
+    Args:
+        name: Folder of a model or of a run, ``"builtin:coco80"``, or a repository on the hub (``"owner/name"``).
+        revision: Branch, tag or commit of a repository.
+
+    Returns:
+        The folder; that of the hub's cache for a repository.
+
+    Raises:
+        ModelFormatError: There is no such model, or the hub cannot be reached.
+    """
+    found = local_model(name)
+    if found is not None:
+        return found
+    path, text = Path(name), str(name)
+    if path.parent.name and path.parent.is_dir():  # a mistyped folder is not looked for on the hub
+        siblings = [folder.name for folder in path.parent.iterdir() if folder.is_dir()]
+        raise ModelFormatError(f"there is no model {text!r}; in {path.parent}, {list_choices(path.name, siblings)}")
+    if isinstance(name, Path) or text.count("/") != 1 or text.startswith((".", "/", "~")):
+        raise ModelFormatError(f"{text!r} is neither a folder here nor a name on the hub (owner/name)")
+    return _download(text, revision)
+
+
+def upload_model(folder: Path, name: str, *, private: bool, message: str) -> str:
+    """Upload a model folder to the hub.
+
+    Args:
+        folder: Folder that `write_model` wrote.
+        name: Repository; created if it does not exist.
+        private: Whether only its owner can see it.
+        message: Commit message.
+
+    Returns:
+        The address of the commit.
+    """
+    from huggingface_hub import HfApi  # here: nothing else needs the hub
+
+    hub = HfApi()
+    hub.create_repo(name, private=private, exist_ok=True)
+    commit = hub.upload_folder(folder_path=folder, repo_id=name, commit_message=message)
+    return str(commit.commit_url)
+
+
+def _download(name: str, revision: str | None) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(name, revision=revision, allow_patterns=list(MODEL_FILES)))
+    except HFValidationError as error:
+        raise ModelFormatError(f"{name!r} is neither a folder here nor a name on the hub (owner/name)") from error
+    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise ModelFormatError(
+            f"{name!r} is no folder here and could not be fetched from the hub ({reason}); check name and network"
+        ) from error
 
 
 def _own_files(folder: str | Path) -> Callable[[str, list[str]], Sequence[str]]:
-    """Return what tells `shutil.copytree` to leave out the model in a folder, but not other models below it."""
+    """Return what makes `shutil.copytree` leave out the model in a folder, but not other models below it."""
     return lambda visited, _: MODEL_FILES if Path(visited) == Path(folder) else ()
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object or say that the file is damaged."""
+def _encode(values: object) -> str:
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise ModelFormatError(f"{path} is damaged ({error}); copy or download it again") from error
-    if not isinstance(values, dict):
-        raise ModelFormatError(
-            f"{path} should hold a JSON object, got a {type(values).__name__}; is it another tool's?"
-        )
-    return values
+        return msgspec.json.format(msgspec.json.encode(values), indent=2).decode() + "\n"
+    except (TypeError, ValueError) as error:
+        raise ModelFormatError(f"a setting of the model cannot be saved as JSON: {error}; use plain values") from error
 
 
-def _check_version(folder: Path, config: Mapping[str, Any]) -> None:
-    """Refuse folders of other tools and of newer versions."""
-    if config.get("format") != "manylabel":
+def _read_json(path: Path) -> bytes:
+    if path.stat().st_size > LARGEST_JSON:
+        raise ModelFormatError(f"{path} has {path.stat().st_size / 1e6:,.0f} MB, more than any model needs")
+    return path.read_bytes()
+
+
+def _checked_config(folder: Path) -> bytes:
+    """Return ``config.json``; refuse that of other tools and of newer versions."""
+    content = _read_json(folder / CONFIG)
+    header = decode_json(content, _Header, source=folder / CONFIG)
+    if header.format != "manylabel":
         raise ModelFormatError(f"{folder / CONFIG} was not written by manylabel; give a folder that `save` wrote")
-    found = config.get("format_version")
-    if found != FORMAT_VERSION:
-        writer = config.get("versions", {}).get("manylabel", "another version")
+    if header.format_version != FORMAT_VERSION:
+        writer = header.versions.get("manylabel", "another version")
         raise ModelFormatError(
-            f"{folder} has format version {found}, written by manylabel {writer}; this version reads {FORMAT_VERSION}: "
-            "update manylabel (pip install --upgrade manylabel) or save the model again"
+            f"{folder} has format version {header.format_version}, written by manylabel {writer}; this version reads "
+            f"{FORMAT_VERSION}: update manylabel (pip install --upgrade manylabel) or save the model again"
         )
-
-
-def _versions() -> dict[str, str]:
-    """Return the versions of the libraries that shape the numbers."""
-    return {name: version(name) for name in ("manylabel", "torch", "torchvision", "timm")}
+    return content

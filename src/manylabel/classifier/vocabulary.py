@@ -6,10 +6,9 @@ Letters in shape comments: L labels, E text dimensions.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
 
+import msgspec
 import torch
 from torch import Tensor, nn
 
@@ -23,16 +22,15 @@ __all__ = ["TextVocabulary", "label_bias", "merge_labels", "require_open", "vect
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class TextVocabulary:
-    """How a classifier's labels became text vectors, so that others can follow them.
+class TextVocabulary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Text encoding of a classifier's labels, so that new labels can be encoded alike.
 
     Args:
-        encoder: The name of the text encoder, for `manylabel.text.open_encoder`.
-        templates: The sentences that a label was put into.
-        trained: The labels that the model was trained on.
-        centre: What is subtracted from the vector of every label: the mean of those trained on.
-        new_label_bias: What is added to the logits of all other labels, which models are too shy or too bold of.
+        encoder: Name of the text encoder, for `manylabel.text.open_encoder`.
+        templates: Sentences that a label is put into.
+        trained: Labels that the model was trained on.
+        centre: Mean vector of the labels trained on, which is subtracted from the vector of every label.
+        new_label_bias: Bias added to the logits of labels unseen in training, to correct over- or under-prediction.
 
     Examples:
         >>> TextVocabulary("offline:minilm", ("a photo of a {label}",), trained=("cat", "dog")).new_label_bias
@@ -44,12 +42,6 @@ class TextVocabulary:
     trained: tuple[str, ...]
     centre: tuple[float, ...] = ()
     new_label_bias: float = 0.0
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> TextVocabulary:
-        """Make the vocabulary again that a model's config.json describes."""
-        lists = {name: tuple(values[name]) for name in ("templates", "trained", "centre") if name in values}
-        return cls(**{**values, **lists})
 
 
 def require_open(

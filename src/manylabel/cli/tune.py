@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from msgspec.structs import replace as replace_fields
 from rich.console import Console
 from rich.table import Table
 
@@ -93,10 +94,7 @@ def tune(
         seed=seed,
     )
     _show(result)
-    changes = {
-        "thresholds": result.thresholds,
-        "calibration": None if result.calibration is None else asdict(result.calibration),
-    }
+    changes = {"thresholds": result.thresholds, "calibration": result.calibration}
     if html is not None:
         tuning.tuning_page(result, model=name, dataset=dataset.name).write(html, overwrite=overwrite)
         typer.echo(f"Wrote {html}")
@@ -128,7 +126,7 @@ def _write_copy(folder: Path, out: Path, changes: Mapping[str, Any], *, overwrit
     from manylabel.classifier import read_model, write_model
 
     saved = read_model(folder)
-    write_model(replace(saved, config={**saved.config, **changes}), out, overwrite=overwrite)
+    write_model(replace(saved, config=replace_fields(saved.config, **changes)), out, overwrite=overwrite)
     for file in folder.iterdir():
         if file.is_file() and not (out / file.name).exists():
             shutil.copyfile(file, out / file.name)

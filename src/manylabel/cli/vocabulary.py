@@ -43,7 +43,7 @@ def vocabulary(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
 ) -> None:
     """Show or change which labels a model answers for, without training."""
-    from manylabel.classifier import Classifier, find_model, stored_form  # here: `--help` must not wait for torch
+    from manylabel.classifier import Classifier, find_model, read_model  # here: `--help` must not wait for torch
 
     source = find_model(model)
     found = Classifier.load(source)
@@ -54,9 +54,9 @@ def vocabulary(
     changed = _add(found, names) if action is Action.ADD else _remove(found, names)
     if out is None:
         refuse_shared(model)
-    form = stored_form(source)
+    saved = read_model(source)
     folder = changed.save(
-        out or source, include_backbone=form.include_backbone, half=form.half, overwrite=overwrite or out is None
+        out or source, include_backbone=saved.includes_backbone, half=saved.is_half, overwrite=overwrite or out is None
     )
     typer.echo(f"{folder} now has {len(changed.labels):,} labels ({len(changed.labels) - len(found.labels):+,}).")
 

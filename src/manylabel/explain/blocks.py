@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from manylabel.backbone import Backbone
-from manylabel.backbone.extraction import as_map
+from manylabel.backbone.blueprint import as_map
 from manylabel.classifier import Classifier
 from manylabel.errors import ConfigError
 

@@ -9,9 +9,10 @@ Letters in shape comments: S steps, H and W pixels.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
+from msgspec.structs import replace
 from torch import Tensor
 from torchvision.transforms.v2 import functional
 

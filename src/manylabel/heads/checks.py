@@ -104,8 +104,8 @@ def check_divides(width: int, num_heads: int) -> None:
     check_positive("width", width)
     check_positive("num_heads", num_heads)
     if width % num_heads:
-        below = next(count for count in range(num_heads, 0, -1) if width % count == 0)
-        above = next(count for count in range(num_heads, width + 1) if width % count == 0)
+        below = next(count for count in range(min(num_heads, width), 0, -1) if width % count == 0)
+        above = next((count for count in range(num_heads, width + 1) if width % count == 0), width)
         raise ConfigError(
             f"width ({width}) must be a multiple of num_heads, got num_heads={num_heads}; try {below} or {above}"
         )

@@ -64,6 +64,10 @@ class OnnxEngine:
         if METADATA_KEY not in metadata:
             raise ModelFormatError(f"{path} does not name its labels; give a file that `manylabel export` wrote")
         self.spec = InferenceSpec.from_json(metadata[METADATA_KEY], source=str(path))
+        outputs = {output.name: output.shape[-1] for output in self.session.get_outputs()}
+        if outputs.get("scores") != len(self.spec.labels):
+            found = f"{outputs.get('scores', 'no')} scores for {len(self.spec.labels)} labels"
+            raise ModelFormatError(f"{path} has {found}; export it again")
 
     def scores(self, pixels: Pixels) -> NDArray[np.float32]:
         """Return calibrated probabilities ``[B, L]`` for images ``[B, H, W, 3]``."""

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from manylabel.classifier import Classifier
-from manylabel.classifier.settings import build_head, naming_settings
+from manylabel.classifier.head_config import build_head, naming_settings
 from manylabel.errors import ConfigError, list_choices
 from manylabel.heads import HEADS
 from manylabel.losses import LOSSES

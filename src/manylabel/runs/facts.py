@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from manylabel.classifier.settings import describe_head
+from manylabel.classifier.head_config import describe_head
 from manylabel.page import Cell, Note, Part, Section, Table, Text
 from manylabel.runs.finding import differences
 from manylabel.runs.judging import JudgedRun
@@ -85,7 +85,7 @@ def _with_settings(settings: Mapping[str, Any], part: str) -> str:
 
 def _head(judged: JudgedRun) -> str:
     """Return the head of the model, which is not that of the settings where the run started from another model."""
-    name: str = describe_head(judged.model.head)["name"]
+    name: str = describe_head(judged.model.head).name
     return _with_settings(judged.run.settings, "head") if judged.run.settings.get("head") == name else name
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from manylabel.classifier.settings import describe_head
+from manylabel.classifier.head_config import describe_head
 from manylabel.evaluation import MEASURES, compare, label_pair
 from manylabel.evaluation.pages.words import interval, number, some, with_interval
 from manylabel.page import Cell, Columns, Heading, Note, Part, Share, Table, Tile, Tiles
@@ -148,7 +148,7 @@ def _tradeoff(runs: Sequence[JudgedRun]) -> Iterator[Part]:
         [
             TradeoffPoint(
                 run=judged.run.name,
-                head=describe_head(judged.model.head)["name"],
+                head=describe_head(judged.model.head).name,
                 backbone=judged.model.backbone.name,
                 cost=judged.cost.macs / 1e9,
                 mean_average_precision=judged.evaluation.measures["mAP"].value,

@@ -14,7 +14,7 @@ from typing import Literal
 import torch
 
 from manylabel.classifier import Classifier
-from manylabel.classifier.settings import describe_head
+from manylabel.classifier.head_config import describe_head
 from manylabel.cost import count_macs, median_seconds
 from manylabel.errors import ManyLabelError
 from manylabel.page import INK, Figure, new_figure
@@ -73,7 +73,7 @@ def measure_tradeoff(
     return [
         TradeoffPoint(
             run=run.name,
-            head=describe_head(models[str(run.path)].head)["name"],
+            head=describe_head(models[str(run.path)].head).name,
             backbone=f"{models[str(run.path)].backbone.name}, {models[str(run.path)].input_spec.size[0]} px",
             cost=costs[str(run.path)],
             mean_average_precision=run.mean_average_precision or 0.0,

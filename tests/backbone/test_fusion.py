@@ -2,7 +2,7 @@ import torch
 from timm.layers import StdConv2d
 from torch import Tensor, nn
 
-from manylabel.backbone.folding import fold_batch_norms
+from manylabel.backbone.backbone import fold_batch_norms
 
 
 class Residual(nn.Module):

@@ -1,0 +1,173 @@
+"""Heads and their saved configuration: ``{"name": ..., "settings": {...}}``, and heads that fit a backbone.
+
+A head keeps each argument of its constructor under the argument's own name, so that its settings can be read from it.
+A setting that is a module itself, such as a head inside another one, is described in the same way.
+"""
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+
+from manylabel.backbone import Backbone
+from manylabel.errors import ConfigError, ManyLabelError, ModelFormatError, list_choices
+from manylabel.heads import HEADS
+
+__all__ = ["HeadConfig", "build_head", "describe_head", "naming_settings", "restore_head", "stages_of"]
+
+LARGEST_SETTING = 10_000_000  # constructors loop over numbers; no width and no number of labels comes near this
+
+
+class HeadConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A head in a saved model.
+
+    Args:
+        name: Name in `HEADS`, or ``module:Class`` for a head of the user's own.
+        settings: Arguments of its constructor, but for tensors, which are saved with the weights.
+    """
+
+    name: str
+    settings: dict[str, Any]
+
+
+def describe_head(head: nn.Module) -> HeadConfig:
+    """Return the configuration that `restore_head` builds a head from.
+
+    Raises:
+        ConfigError: The head does not keep an argument under its own name.
+
+    Examples:
+        >>> from manylabel.heads import LinearHead
+        >>> describe_head(LinearHead(8, 2))
+        HeadConfig(name='linear', settings={'in_channels': 8, 'num_labels': 2, 'pooling': 'average'})
+    """
+    kind = type(head)
+    settings: dict[str, Any] = {}
+    for name in inspect.signature(kind).parameters:
+        if not hasattr(head, name):
+            raise ConfigError(
+                f"{kind.__name__} cannot be saved: it does not keep its argument {name!r}; "
+                f"write self.{name} = {name} in its constructor"
+            )
+        value = getattr(head, name)
+        if isinstance(value, nn.Module):
+            settings[name] = msgspec.structs.asdict(describe_head(value))
+        elif not isinstance(value, Tensor):
+            settings[name] = value
+    ours = {known: name for name, known in HEADS.items()}
+    return HeadConfig(ours.get(kind, f"{kind.__module__}:{kind.__qualname__}"), settings)
+
+
+def restore_head(config: HeadConfig, given: type[nn.Module] | None = None) -> nn.Module:
+    """Build the head that a configuration describes, with weights still to be loaded.
+
+    Args:
+        config: Configuration that `describe_head` returned.
+        given: Class of the head, if it is the user's own: code is never imported because a file names it.
+
+    Raises:
+        ModelFormatError: The head is unknown, or not the one that was passed.
+    """
+    if config.name in HEADS:
+        kind = HEADS[config.name]
+    elif ":" not in config.name:
+        raise ModelFormatError(f"no head {config.name!r} in this version; {list_choices(config.name, HEADS)}")
+    else:
+        wanted = config.name.partition(":")[2]
+        if given is None or given.__qualname__ != wanted:
+            got = "none was passed" if given is None else f"{given.__module__}:{given.__qualname__} was passed"
+            raise ModelFormatError(
+                f"the model has a head of its own, {config.name}, but {got}; import it and pass head={wanted}"
+            )
+        kind = given
+    numbers = tree_leaves({name: value for name, value in config.settings.items() if name != "seed"})
+    if any(isinstance(number, int) and abs(number) > LARGEST_SETTING for number in numbers):
+        raise ModelFormatError(f"a setting of the head {config.name} is above {LARGEST_SETTING:,}; it is damaged")
+    is_head = {name: isinstance(value, dict) and value.keys() == _FIELDS for name, value in config.settings.items()}
+    settings = {
+        name: restore_head(msgspec.convert(value, HeadConfig), given) if is_head[name] else value
+        for name, value in config.settings.items()
+    }
+    return kind(**settings)
+
+
+_FIELDS = set(HeadConfig.__struct_fields__)
+
+
+def stages_of(head: Callable[..., nn.Module], settings: Mapping[str, Any]) -> tuple[int, ...]:
+    """Return the backbone's stages that a head wants: its ``stages``, or the final one.
+
+    Raises:
+        ConfigError: The stages are not a list of integers.
+
+    Examples:
+        >>> from manylabel.heads import LinearHead
+        >>> stages_of(LinearHead, {}), stages_of(LinearHead, {"stages": [0, -1]})
+        ((-1,), (0, -1))
+    """
+    parameter = inspect.signature(head).parameters.get("stages")
+    default = (-1,) if parameter is None or parameter.default is parameter.empty else parameter.default
+    stages = settings.get("stages", default)
+    is_list = isinstance(stages, Sequence) and not isinstance(stages, str)
+    if not is_list or not all(isinstance(stage, int) for stage in stages):
+        raise ConfigError(f"stages must be a list of whole numbers such as [0, -1], got {stages!r}")
+    return tuple(stages)
+
+
+@contextmanager
+def naming_settings(title: str, settings: Mapping[str, Any]) -> Iterator[None]:
+    """Turn a constructor's complaint about a value into an error that names the settings.
+
+    Args:
+        title: Name of what is built.
+        settings: Settings of the user; errors without any stay as they are.
+
+    Raises:
+        ConfigError: A value does not fit.
+
+    Examples:
+        >>> with naming_settings("AsymmetricLoss", {"clip": "low"}):
+        ...     0 <= "low"
+        Traceback (most recent call last):
+        manylabel.errors.ConfigError: AsymmetricLoss cannot be made with clip='low' ('<=' not supported ...); ...
+    """
+    try:
+        yield
+    except ManyLabelError:
+        raise
+    except (TypeError, ValueError) as error:
+        if not settings:
+            raise
+        given = ", ".join(f"{name}={value!r}" for name, value in settings.items())
+        raise ConfigError(f"{title} cannot be made with {given} ({error}); change the value or leave it out") from error
+
+
+def build_head(
+    head: Callable[..., nn.Module], backbone: Backbone, *, num_labels: int, settings: Mapping[str, Any]
+) -> nn.Module:
+    """Build a head that fits a backbone's feature maps.
+
+    Args:
+        head: Class of the head.
+        backbone: Backbone, its stages chosen.
+        num_labels: Number of labels.
+        settings: Further arguments of the head.
+
+    Returns:
+        The head.
+
+    Raises:
+        ConfigError: The head has no such setting, or a value does not fit.
+    """
+    known = inspect.signature(head).parameters
+    title = getattr(head, "__name__", repr(head))
+    for name in settings:
+        if name not in known:
+            raise ConfigError(f"{title} has no setting {name!r}; {list_choices(name, known)}")
+    channels = backbone.channels[0] if len(backbone.channels) == 1 else backbone.channels
+    with naming_settings(title, settings):
+        return head(channels, num_labels, **settings)
