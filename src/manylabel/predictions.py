@@ -33,6 +33,7 @@ __all__ = [
     "Predictions",
     "PreparedBatch",
     "TagChoice",
+    "Uncalibrated",
     "name_images",
     "predict_images",
     "prepare_batch",
@@ -347,6 +348,30 @@ class Engine(Protocol):
     def logits(self, pixels: Pixels) -> NDArray[np.float32]:
         """Return logits ``[B, L]`` before calibration."""
         ...
+
+
+class Uncalibrated:
+    """An engine without the calibration of its model, which `tune` is to find anew.
+
+    Args:
+        engine: The engine.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.spec = engine.spec
+
+    def logits(self, pixels: Pixels) -> NDArray[np.float32]:
+        """Return logits ``[B, L]``."""
+        return self.engine.logits(pixels)
+
+    def scores(self, pixels: Pixels) -> NDArray[np.float32]:
+        """Return the probabilities ``[B, L]`` that belong to the logits."""
+        logits = self.engine.logits(pixels).astype(np.float64)
+        if self.spec.single_label:
+            odds = np.exp(logits - logits.max(axis=1, keepdims=True))
+            return np.asarray(odds / odds.sum(axis=1, keepdims=True), dtype=np.float32)
+        return np.asarray(0.5 * (1 + np.tanh(0.5 * logits)), dtype=np.float32)  # a sigmoid that does not overflow
 
 
 @dataclass(frozen=True, eq=False)

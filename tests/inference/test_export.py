@@ -10,12 +10,14 @@ import torch
 import manylabel.inference.export as export_module
 from manylabel import Classifier, heads
 from manylabel.builtin import sample_photos
-from manylabel.classifier import ScoreCalibration
+from manylabel.classifier import ScoreCalibration, TorchEngine
 from manylabel.errors import ConfigError, ModelFormatError, OutputExistsError
 from manylabel.images import prepare
 from manylabel.inference import Predictor, export_onnx, export_torch, quantise
-from manylabel.inference.engine import export_path
-from manylabel.predictions import METADATA_KEY, InferenceSpec
+from manylabel.inference.engine import FEW_IMAGES, OnnxEngine, export_path, open_engine
+from manylabel.predictions import METADATA_KEY, InferenceSpec, Uncalibrated
+
+pytestmark = pytest.mark.slow
 
 LABELS = ["cat", "dog", "cow"]
 SMALL = {"width": 16, "num_heads": 2, "feedforward": 16}
@@ -164,6 +166,22 @@ def test_torch_runs_what_cannot_be_exported(tiny_model, tmp_path, monkeypatch, c
     assert len(predictor.predict(sample_photos())) == 3
     with pytest.raises(ConfigError, match="no such operator"):
         Predictor.load(tiny_model, engine="onnx")
+
+
+def test_few_images_run_in_torch_at_once_unless_an_export_exists(tiny_model, tmp_path, monkeypatch):
+    monkeypatch.setenv("MANYLABEL_CACHE", str(tmp_path))
+    said = []
+    few = open_engine(tiny_model, num_images=FEW_IMAGES - 1, notify=said.append)
+    assert isinstance(few, TorchEngine)
+    assert [text.startswith("Running the model in torch") for text in said] == [True]
+    many = open_engine(tiny_model, num_images=FEW_IMAGES, notify=said.append)
+    assert isinstance(many, OnnxEngine)
+    assert said[1:] == ["Exporting the model to onnxruntime, once; this takes about half a minute."]
+    assert isinstance(open_engine(tiny_model, num_images=1, notify=said.append), OnnxEngine)
+    assert len(said) == 2
+    pixels = np.stack([prepare(photo, few.spec.input_spec) for photo in sample_photos()])
+    np.testing.assert_allclose(few.logits(pixels), many.logits(pixels), atol=1e-4)
+    np.testing.assert_allclose(Uncalibrated(many).scores(pixels), few.scores(pixels), atol=1e-5)
 
 
 def test_another_model_has_another_export(tiny_model, tmp_path):

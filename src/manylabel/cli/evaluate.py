@@ -29,9 +29,9 @@ Json = Annotated[str | None, typer.Option("--json", metavar="FILE", help="Write 
 Html = Annotated[str | None, typer.Option("--html", metavar="FILE", help="Write a page with plots and pictures.")]
 Draws = Annotated[int, typer.Option(min=0, help="Draws of the bootstrap; 0 for no intervals.")]
 Seed = Annotated[int, typer.Option(help="Fixes the draws.")]
-BatchSize = Annotated[int, typer.Option(min=1, help="Pictures that go through a model at once.")]
-Workers = Annotated[int, typer.Option(min=0, help="Processes that decode pictures, beside the main one.")]
-Device = Annotated[str | None, typer.Option(help="Where a model runs, such as cuda.")]
+BatchSize = Annotated[int, typer.Option(min=1, help="Number of images that go through the model at once.")]
+Workers = Annotated[int | None, typer.Option(min=0, help="Processes that decode images (default: half of the cores).")]
+Device = Annotated[str | None, typer.Option(help="Device of torch, such as cuda (default: the CPU).")]
 CommonLabels = Annotated[bool, typer.Option("--common-labels", help="Judge only labels that model and data share.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace files that are there.")]
 
@@ -49,7 +49,7 @@ def evaluate(
     draws: Draws = 1000,
     seed: Seed = 0,
     batch_size: BatchSize = 32,
-    workers: Workers = 0,
+    workers: Workers = None,
     device: Device = None,
     common_labels: CommonLabels = False,
     overwrite: Overwrite = False,
@@ -88,7 +88,7 @@ def compare(
     draws: Draws = 1000,
     seed: Seed = 0,
     batch_size: BatchSize = 32,
-    workers: Workers = 0,
+    workers: Workers = None,
     device: Device = None,
     common_labels: CommonLabels = False,
     overwrite: Overwrite = False,
@@ -121,10 +121,15 @@ class _Scoring(NamedTuple):
 
     dataset: ImageDataset
     batch_size: int
-    workers: int
+    workers: int | None
     device: str | None
     common_labels: bool
     progress: Callable[[int, int], None]
+
+    @staticmethod
+    def notify(message: str) -> None:
+        """Print what takes time."""
+        typer.echo(message, err=True)
 
     def run(self, source: str, *, name: str) -> ScoredImages:
         """Read scores from a file, or let a model make them."""
@@ -132,15 +137,14 @@ class _Scoring(NamedTuple):
 
         if Path(source).suffix.lower() in evaluation.SCORE_ENDINGS:
             return evaluation.read_scores(source, self.dataset, name=name, common_labels=self.common_labels)
-        from manylabel.classifier import Classifier
+        from manylabel.inference import open_engine
 
         return evaluation.score(
-            Classifier.from_pretrained(source),
+            open_engine(source, device=self.device, num_images=len(self.dataset), notify=self.notify),
             self.dataset,
             name=name,
             batch_size=self.batch_size,
             num_workers=self.workers,
-            device=self.device,
             common_labels=self.common_labels,
             progress=self.progress,
         )

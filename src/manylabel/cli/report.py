@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from manylabel.cli.evaluate import BatchSize, Device, Workers
 from manylabel.errors import ConfigError, ManyLabelError
 from manylabel.progress import progress_bar
 from manylabel.storage import refuse_existing
@@ -30,9 +31,9 @@ def report(
     ] = None,
     draws: Annotated[int, typer.Option(min=0, help="Draws of the bootstrap; 0 for no intervals.")] = 1000,
     seed: Annotated[int, typer.Option(help="Fixes the draws.")] = 0,
-    batch_size: Annotated[int, typer.Option(min=1, help="Pictures that go through a model at once.")] = 32,
-    workers: Annotated[int, typer.Option(min=0, help="Processes that decode pictures, beside the main one.")] = 0,
-    device: Annotated[str | None, typer.Option(help="Where a model runs, such as cuda.")] = None,
+    batch_size: BatchSize = 32,
+    workers: Workers = None,
+    device: Device = None,
     heat_maps: Annotated[
         bool, typer.Option(help="Show where a model looks, beside its worst and best pictures.")
     ] = True,

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import ipaddress
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
 
-from manylabel.cli.engines import EngineChoice
 from manylabel.system import available_cores, require
 
 __all__ = ["serve"]
@@ -42,7 +41,7 @@ def serve(
         typer.Option(min=1, help="Batches computed at the same time; one for each core when left out."),
     ] = None,
     device: Annotated[str | None, typer.Option(help="Where torch runs the model, such as cuda.")] = None,
-    engine: Annotated[EngineChoice, typer.Option(help="What runs the model.")] = EngineChoice.AUTO,
+    engine: Annotated[Literal["auto", "onnx", "torch"], typer.Option(help="What runs the model.")] = "auto",
 ) -> None:
     """Serve a model: an API for programs and a page for people.
 
@@ -70,7 +69,7 @@ def serve(
     with console.status("Opening the model; the first time it is made ready for this machine ..."):
         served = ServedModel.open(
             model,
-            engine=engine.value,
+            engine=engine,
             device=device,
             num_threads=max(1, cores // at_once) if is_cpu else None,
             max_pixels=settings.max_pixels,

@@ -56,7 +56,7 @@ def tune(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing, only show before and after.")] = False,
     seed: Annotated[int, typer.Option(help="Fixes the parts.")] = 0,
     batch_size: BatchSize = 32,
-    workers: Workers = 0,
+    workers: Workers = None,
     device: Device = None,
     overwrite: Overwrite = False,
 ) -> None:
@@ -73,22 +73,24 @@ def tune(
     from manylabel import evaluation, tuning
     from manylabel.classifier import Classifier, change_config, find_model
     from manylabel.data import load
+    from manylabel.inference import open_engine
+    from manylabel.predictions import Uncalibrated
 
     objective = tuning.Objective.parse(thresholds)
     folder = find_model(model)
     classifier = Classifier.load(folder)
     dataset = _with_labels(load(data), classifier.labels, data)
-    current, classifier.calibration = classifier.calibration, None
     name = Path(model).name
+    engine = Uncalibrated(open_engine(folder, device=device, num_images=len(dataset), notify=_notify))
     with progress_bar("scoring images") as progress:
         scored = evaluation.score(
-            classifier, dataset, name=name, batch_size=batch_size, num_workers=workers, device=device, progress=progress
+            engine, dataset, name=name, batch_size=batch_size, num_workers=workers, progress=progress
         )
     result = tuning.tune(
         scored,
         method=calibrate.value,
         objective=objective,
-        current=current,
+        current=classifier.calibration,
         min_positives=min_positives,
         num_folds=folds,
         seed=seed,
@@ -107,6 +109,10 @@ def tune(
     else:
         _write_copy(folder, out, changes, overwrite=overwrite)
         typer.echo(f"Wrote {out}")
+
+
+def _notify(message: str) -> None:
+    typer.echo(message, err=True)
 
 
 def _with_labels(dataset: ImageDataset, labels: LabelSpace, spec: str) -> ImageDataset:

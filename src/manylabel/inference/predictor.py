@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,8 @@ from manylabel.predictions import Engine, InferenceSpec, Predictions, predict_im
 from manylabel.types import LabelSpace
 
 __all__ = ["Predictor"]
+
+logger = logging.getLogger(__name__)
 
 
 class Predictor:
@@ -48,11 +51,18 @@ class Predictor:
         device: str | None = None,
         num_threads: int | None = None,
         num_images: int | None = None,
+        notify: Callable[[str], object] = logger.info,
     ) -> Predictor:
         """Open a model; the arguments are those of `open_engine`."""
         return cls(
             open_engine(
-                model, engine=engine, labels=labels, device=device, num_threads=num_threads, num_images=num_images
+                model,
+                engine=engine,
+                labels=labels,
+                device=device,
+                num_threads=num_threads,
+                num_images=num_images,
+                notify=notify,
             )
         )
 

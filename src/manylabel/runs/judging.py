@@ -14,6 +14,7 @@ from manylabel.data import ImageDataset
 from manylabel.errors import ConfigError, ManyLabelError
 from manylabel.evaluation import Evaluation, ScoredImages, evaluate, read_scores, save_scores, score
 from manylabel.evaluation.scores import Progress
+from manylabel.inference import open_engine
 from manylabel.runs.run import Run
 
 __all__ = ["JudgedRun", "judge_run"]
@@ -50,7 +51,7 @@ def judge_run(
     draws: int = 1000,
     seed: int = 0,
     batch_size: int = 32,
-    num_workers: int = 0,
+    num_workers: int | None = None,
     device: str | None = None,
     progress: Progress | None = None,
 ) -> JudgedRun:
@@ -61,7 +62,7 @@ def judge_run(
         draws: How often the bootstrap draws for the intervals; no intervals when 0.
         seed: Fixes the draws.
         batch_size: How many pictures go through the model at once.
-        num_workers: Processes that decode pictures, beside the main one.
+        num_workers: Processes that decode images beside the main one (default: half of the cores).
         device: Where the model runs.
         progress: Called after each batch with the number of pictures done, and of all.
 
@@ -75,10 +76,8 @@ def judge_run(
     held_out = run.sets.val
     scored = _kept_scores(run, held_out)
     if scored is None:
-        fused = model.fuse()  # the same scores, sooner
-        scored = score(
-            fused, held_out, batch_size=batch_size, num_workers=num_workers, device=device, progress=progress
-        )
+        engine = open_engine(run.model, device=device, num_images=len(held_out))
+        scored = score(engine, held_out, batch_size=batch_size, num_workers=num_workers, progress=progress)
         _keep_scores(scored, run)
     scored = replace(scored, model=run.name, single_label=model.single_label)
     image = torch.zeros(1, 3, *model.input_spec.size)

@@ -1,0 +1,130 @@
+"""Results of `manylabel predict`: to a file, copies, sidecars or the terminal, and a summary at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from manylabel.errors import DiskFullError, StorageError
+
+if TYPE_CHECKING:  # --help must not wait for these
+    from manylabel.inference.outputs import TagWriter
+    from manylabel.predictions import Prediction
+
+__all__ = ["TagResults"]
+
+_MOST_NAMED = 20
+_BAR = 24
+
+
+@dataclass
+class TagResults:
+    """Takes predictions, batch by batch.
+
+    Args:
+        out: File of tags, for messages.
+        writer: Writes that file.
+        copy_to: Folder for copies by tag.
+        sidecar: Kind of file to write next to each image.
+        overwrite: Whether sidecars may be replaced.
+    """
+
+    out: Path | None
+    writer: TagWriter | None
+    copy_to: Path | None
+    sidecar: Literal["txt", "xmp"] | None
+    overwrite: bool
+    count: int = 0
+    kept: int = 0
+    bad: int = 0
+    failures: list[str] = field(default_factory=list)
+
+    def __enter__(self) -> None:
+        self.console = Console(highlight=False, soft_wrap=True)
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self.writer is not None:
+            with suppress(StorageError) if kind else nullcontext():  # a full disk was met already
+                self.writer.close()
+
+    def take(self, images: Sequence[Prediction]) -> None:
+        """Pass the tags of a batch on."""
+        for image in images:
+            failure = self._leave(image) if image.error is None else f"cannot read {image.name!r}: {image.error}"
+            if failure:
+                self.bad += 1
+                self.failures += [failure][: _MOST_NAMED - len(self.failures)]
+        if self.writer is not None:
+            self.writer.write(images)  # last: an image in the file is done with, also for --resume
+        elif self.copy_to is None and self.sidecar is None:
+            for image in images:
+                self._show(image)
+        self.count += len(images)
+
+    def _leave(self, image: Prediction) -> str:
+        """Copy an image and write its sidecar; return what went wrong, empty if nothing did."""
+        steps: dict[str, Callable[[Prediction], None]] = {
+            "copy": self._copy,
+            "write the sidecar of": self._write_sidecar,
+        }
+        failures = []
+        for what, step in steps.items():
+            try:
+                step(image)
+            except OSError as error:
+                if isinstance(error, DiskFullError):
+                    raise  # all that follow would fail, too
+                failures.append(f"cannot {what} {image.name!r}: {error}")
+        return "; ".join(failures)
+
+    def _copy(self, image: Prediction) -> None:
+        from manylabel.inference.sidecars import copy_by_tag
+
+        if self.copy_to is not None:
+            copy_by_tag(image, self.copy_to)
+
+    def _write_sidecar(self, image: Prediction) -> None:
+        from manylabel.inference.sidecars import write_sidecar
+
+        if self.sidecar is not None and not write_sidecar(image, self.sidecar, overwrite=self.overwrite):
+            self.kept += 1
+
+    def _show(self, image: Prediction) -> None:
+        """Print tags: as bars on a terminal, else as a line."""
+        if image.error is not None:
+            return
+        if not self.console.is_terminal:
+            typer.echo(f"{image.name}\t" + ", ".join(f"{label} {score:.2f}" for label, score in image.tags))
+            return
+        self.console.print(f"[bold]{escape(image.name)}[/]")
+        width = max((len(tag.label) for tag in image.tags), default=0)
+        for label, score in image.tags:
+            filled = round(score * _BAR)
+            bar = f"[cyan]{'━' * filled}[/][dim]{'━' * (_BAR - filled)}[/]"
+            self.console.print(f"  {escape(label):{width}}  {bar} {100 * score:3.0f} %")
+        if not image.tags:
+            self.console.print("  [dim]no tag reaches its threshold; --top 3 shows the most confident ones[/]")
+
+    def report(self, *, skipped: int) -> None:
+        """Print what was done, and list the images that failed; nothing but those is an error."""
+        errors = Console(stderr=True, highlight=False, soft_wrap=True)
+        if self.out is not None or self.bad:
+            where = "" if self.out is None else f" to {self.out}"
+            failed = f", {self.bad:,} failed" if self.bad else ""
+            rest = f", {skipped:,} skipped, which it had" if skipped else ""
+            errors.print(f"{self.count:,} images{where}{failed}{rest}", markup=False)
+        if self.kept:
+            errors.print(f"{self.kept:,} sidecar files were there and are left as they are; --overwrite replaces them")
+        for failure in self.failures:
+            errors.print(failure, style="yellow", markup=False)
+        if self.bad > len(self.failures):
+            errors.print(f"and {self.bad - len(self.failures):,} more that failed", style="yellow")
+        if self.bad and self.bad == self.count:
+            raise typer.Exit(1)
