@@ -1,14 +1,14 @@
-"""Names of models that need no hub: folders, runs, and ``builtin:NAME`` for those that ship inside the package."""
+"""Models that need no hub (folders, runs, and ``builtin:NAME`` inside the package), and sample photos."""
 
 from pathlib import Path
 
 from manylabel.errors import ModelFormatError, list_choices
 
-__all__ = ["BUILTIN", "DEFAULT_MODEL", "builtin_models", "local_model"]
+__all__ = ["BUILTIN", "DEFAULT_MODEL", "builtin_models", "local_model", "sample_photos"]
 
 BUILTIN = "builtin:"
 DEFAULT_MODEL = "builtin:coco80"
-"""What names pictures when no model is given: the 80 labels of COCO."""
+"""Default model: the 80 labels of COCO."""
 
 FOLDER = Path(__file__).parent
 
@@ -55,3 +55,13 @@ def local_model(name: str | Path) -> Path | None:
         return None
     is_run = not (path / "config.json").is_file() and (path / "model" / "config.json").is_file()
     return path / "model" if is_run else path
+
+
+def sample_photos() -> list[Path]:
+    """Return sample photos with a free licence: an astronaut, a cat and a cup of coffee (see LICENCE.md next to them).
+
+    Examples:
+        >>> [path.name for path in sample_photos()]
+        ['astronaut.jpg', 'chelsea.jpg', 'coffee.jpg']
+    """
+    return sorted((Path(__file__).parent / "sample_photos").glob("*.jpg"))

@@ -37,8 +37,7 @@ from manylabel.recipes.sets import TrainAndVal, sets_of_run, trained_sets
 from manylabel.recipes.settings import RecipeSettings
 from manylabel.recipes.unseen import choose_unseen, seen_part
 from manylabel.storage import write_text
-from manylabel.text import DEFAULT_ENCODER, encode_labels, open_encoder, text_centre
-from manylabel.text.encoder import check_templates
+from manylabel.text import DEFAULT_ENCODER, check_templates, encode_labels, open_encoder, text_centre
 from manylabel.training.cached_features import CachedFeatures
 from manylabel.training.fields import OneOf
 from manylabel.training.fit import fit

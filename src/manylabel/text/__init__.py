@@ -1,10 +1,14 @@
 """Text to vectors: sentence encoders, word vectors and stored vectors, for labels that are given as text."""
 
-from manylabel.text.encoder import TextEncoder, encode_labels, text_centre
-from manylabel.text.opening import DEFAULT_ENCODER, open_encoder
-from manylabel.text.sentences import SentenceEncoder
-from manylabel.text.stored_vectors import StoredVectors
-from manylabel.text.word_vectors import WordVectors
+from manylabel.text.encoders import (
+    DEFAULT_ENCODER,
+    SentenceEncoder,
+    StoredVectors,
+    TextEncoder,
+    WordVectors,
+    open_encoder,
+)
+from manylabel.text.label_vectors import check_templates, encode_labels, text_centre
 
 __all__ = [
     "DEFAULT_ENCODER",
@@ -12,6 +16,7 @@ __all__ = [
     "StoredVectors",
     "TextEncoder",
     "WordVectors",
+    "check_templates",
     "encode_labels",
     "open_encoder",
     "text_centre",

