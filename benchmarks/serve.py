@@ -2,13 +2,12 @@
 
     python benchmarks/serve.py --data voc:VOCdevkit/VOC2012,split=train --model MODEL
 
-First, one caller who waits for each answer before it asks again, and many callers at once, in turns, the same pictures
+First, one caller who waits for each answer before it asks again, and many callers at once, in turns, the same images
 for both; connections stay open for both. Then mixed good and bad requests, half as many to warm up, with the memory of
 the server before and after each quarter. Exits with an error when an answer is 5xx.
 """
 
 import argparse
-import base64
 import random
 import statistics
 import subprocess
@@ -28,66 +27,64 @@ QUARTERS = 4
 Question = Callable[[httpx2.Client], httpx2.Response]
 
 
-def pictures_of(spec: str, count: int) -> list[bytes]:
-    """Return the files of the first pictures of a data set."""
+def images_of(spec: str, count: int) -> list[bytes]:
+    """Return the files of the first images of a data set."""
     dataset = load(spec)
     found = [dataset.pictures[index] for index in range(min(count, len(dataset)))]
     return [each if isinstance(each, bytes) else each.read_bytes() for each in found]
 
 
-def tagged(picture: bytes) -> Question:
-    """Ask for the tags of a picture."""
-    return lambda client: client.post("/v1/predict", files={"pictures": ("a.jpg", picture)})
+def tagged(image: bytes) -> Question:
+    """Ask for the tags of an image."""
+    return lambda client: client.post("/v1/predict", files={"images": ("a.jpg", image)})
 
 
-def throughput(address: str, pictures: Sequence[bytes], callers: int) -> float:
-    """Return pictures per second of so many callers, each with its own open connection."""
+def throughput(address: str, images: Sequence[bytes], callers: int) -> float:
+    """Return images per second of so many callers, each with its own open connection."""
     place = threading.local()
 
-    def ask(picture: bytes) -> int:
+    def ask(image: bytes) -> int:
         if not hasattr(place, "client"):
             place.client = httpx2.Client(base_url=address, timeout=120)
-        return tagged(picture)(place.client).status_code
+        return tagged(image)(place.client).status_code
 
     with ThreadPoolExecutor(callers) as pool:
-        list(pool.map(ask, pictures[:callers]))  # connections are open before the clock starts
+        list(pool.map(ask, images[:callers]))  # connections are open before the clock starts
         start = time.perf_counter()
-        statuses = Counter(pool.map(ask, pictures))
+        statuses = Counter(pool.map(ask, images))
         seconds = time.perf_counter() - start
     if set(statuses) != {200}:
-        sys.exit(f"not every picture was tagged: {dict(statuses)}")
-    return len(pictures) / seconds
+        sys.exit(f"not every image was tagged: {dict(statuses)}")
+    return len(images) / seconds
 
 
-def questions(pictures: Sequence[bytes], *, seed: int) -> list[Question]:
+def questions(images: Sequence[bytes], *, seed: int) -> list[Question]:
     """Return good and bad requests of every kind."""
     chance = random.Random(seed)
-    picture = chance.choice(pictures)
-    encoded = base64.b64encode(picture).decode()
-    headers = {"content-type": "application/json"}
+    image = chance.choice(images)
+    headers = {"content-type": "image/jpeg"}
     return [
-        tagged(picture),
-        lambda client: client.post("/v1/predict", json={"pictures": [{"data": encoded}] * 3, "top": 3}),
-        lambda client: client.post("/v1/explain", files={"picture": ("a.jpg", picture)}),
+        tagged(image),
+        lambda client: client.post("/v1/predict?top=3", files=[("images", ("a.jpg", image))] * 3),
+        lambda client: client.post("/v1/explain", files={"images": ("a.jpg", image)}),
         lambda client: client.get("/v1/labels"),
         lambda client: client.get("/metrics"),
-        tagged(picture[: len(picture) // 2]),
+        tagged(image[: len(image) // 2]),
         tagged(chance.randbytes(5_000)),
         tagged(b""),
         lambda client: client.post("/v1/predict", content=b"{" * 50_000, headers=headers),
-        lambda client: client.post("/v1/predict", json={"pictures": [{"data": "%"}]}),
-        lambda client: client.post("/v1/predict", json={"pictures": [{"data": encoded}], "labels": ["no such label"]}),
+        lambda client: client.post("/v1/predict?labels=no+such+label", files={"images": ("a.jpg", image)}),
         lambda client: client.post("/v1/predict", content=bytes(21_000_000), headers=headers),
-        lambda client: client.post("/v1/explain", files={"picture": ("a.jpg", b"x")}),
+        lambda client: client.post("/v1/explain", files={"images": ("a.jpg", b"x")}),
         lambda client: client.put("/v1/predict"),
     ]
 
 
-def mixed(address: str, pictures: Sequence[bytes], count: int, callers: int, *, seed: int) -> Counter[str]:
+def mixed(address: str, images: Sequence[bytes], count: int, callers: int, *, seed: int) -> Counter[str]:
     """Send so many mixed requests; return how often each status came, and how often a connection ended early."""
 
     def ask(number: int) -> str:
-        kinds = questions(pictures, seed=seed + number)
+        kinds = questions(images, seed=seed + number)
         with httpx2.Client(base_url=address, timeout=120) as client:
             try:
                 return str(kinds[number % len(kinds)](client).status_code)
@@ -120,29 +117,29 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", default="scenes:100")
     parser.add_argument("--model", default="builtin:coco80")
-    parser.add_argument("--pictures", type=int, default=100)
+    parser.add_argument("--images", type=int, default=100)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--callers", type=int, default=16)
     parser.add_argument("--requests", type=int, default=1000)
     parser.add_argument("--port", type=int, default=8765)
     arguments = parser.parse_args()
-    pictures = pictures_of(arguments.data, arguments.pictures)
+    images = images_of(arguments.data, arguments.images)
     process, address = start_server(arguments.model, arguments.port)
     try:
         ratios = []
         for _ in range(arguments.rounds):
-            alone = throughput(address, pictures, 1)
-            together = throughput(address, pictures, arguments.callers)
+            alone = throughput(address, images, 1)
+            together = throughput(address, images, arguments.callers)
             ratios.append(together / alone)
-            print(f"one at a time {alone:6.1f} pictures/s, {arguments.callers} callers {together:6.1f} pictures/s")
+            print(f"one at a time {alone:6.1f} images/s, {arguments.callers} callers {together:6.1f} images/s")
         ratio = statistics.median(ratios)
         print(f"{ratio:.2f} x one at a time ({min(ratios):.2f} to {max(ratios):.2f})")
         memory = psutil.Process(process.pid).memory_info
-        mixed(address, pictures, arguments.requests // 2, arguments.callers, seed=0)
+        mixed(address, images, arguments.requests // 2, arguments.callers, seed=0)
         sizes, answers = [memory().rss], Counter[str]()
         for part in range(QUARTERS):
             count = arguments.requests // QUARTERS
-            answers += mixed(address, pictures, count, arguments.callers, seed=(part + 2) * arguments.requests)
+            answers += mixed(address, images, count, arguments.callers, seed=(part + 2) * arguments.requests)
             sizes.append(memory().rss)
     finally:
         process.terminate()

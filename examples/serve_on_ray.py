@@ -4,8 +4,6 @@
 """
 
 import argparse
-import base64
-import json
 import threading
 import urllib.request
 from collections.abc import Iterator
@@ -46,13 +44,12 @@ def main() -> None:
     parser.add_argument("--keep", action="store_true", help="serve until Ctrl-C")
     given = parser.parse_args()
     with serving(given.model, replicas=given.replicas, port=given.port, ray_address=given.ray_address) as url:
-        print(f"Try: curl -F pictures=@photo.jpg -F top=3 {url}/v1/predict, or open {url}", flush=True)
+        print(f"Try: curl -F images=@photo.jpg '{url}/v1/predict?top=3', or open {url}", flush=True)
         if given.keep:
             threading.Event().wait()
         for photo in sample_photos():
-            picture = {"name": photo.name, "data": base64.b64encode(photo.read_bytes()).decode()}
-            body = json.dumps({"pictures": [picture], "top": 3}).encode()
-            question = urllib.request.Request(f"{url}/v1/predict", body, {"Content-Type": "application/json"})
+            body, headers = photo.read_bytes(), {"Content-Type": "image/jpeg"}
+            question = urllib.request.Request(f"{url}/v1/predict?top=3", body, headers)
             with urllib.request.urlopen(question) as answer:
                 print(answer.read().decode())
 

@@ -7,9 +7,8 @@ from contextlib import contextmanager
 import numpy as np
 
 from colour_model import SPEC
-from manylabel.inference.predictor import Predictor
 from manylabel.server import ServedModel, ServerSettings, create_app
-from manylabel.server.running import make_server
+from manylabel.server.run import make_server
 
 
 class SlowEngine:
@@ -31,7 +30,7 @@ class SlowEngine:
 def slow_app(batch_seconds=0.0, *, limit_seconds=30.0, **settings):
     engine = SlowEngine(batch_seconds)
     limits = ServerSettings(seconds=limit_seconds, **settings)
-    return engine, create_app(ServedModel(Predictor(engine), name="colours"), limits)
+    return engine, create_app(ServedModel(engine, name="colours"), limits)
 
 
 @contextmanager

@@ -94,7 +94,7 @@ def run_command(words):
             assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
         case ["curl", *_] if shutil.which("curl"):
             answer = subprocess.run([*words, "--silent", "--show-error"], capture_output=True, text=True, check=True)
-            assert '"pictures":[{"name"' in answer.stdout.replace(" ", ""), answer.stdout
+            assert '"images":[{"name"' in answer.stdout.replace(" ", ""), answer.stdout
         case ["curl", *_]:
             pass
         case _:

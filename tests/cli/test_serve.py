@@ -1,4 +1,3 @@
-import base64
 import json
 import signal
 import socket
@@ -9,6 +8,7 @@ from http.client import HTTPConnection
 
 import httpx2
 import pytest
+from fastapi.testclient import TestClient
 from PIL import Image
 from typer.testing import CliRunner
 
@@ -33,7 +33,7 @@ def free_port():
 def started(monkeypatch):
     """What the command would serve."""
     calls = []
-    monkeypatch.setattr("manylabel.server.run_server", lambda app, **settings: calls.append(settings))
+    monkeypatch.setattr("manylabel.server.run_server", lambda app, **settings: calls.append({"app": app, **settings}))
     return calls
 
 
@@ -43,8 +43,19 @@ def test_listens_on_this_machine_only_unless_told(started, tmp_path):
     assert "colours: 3 labels at http://127.0.0.1:8000" in result.stderr
     assert "Anybody" not in result.stderr
     assert started[0]["host"] == "127.0.0.1"
-    assert "Anybody who reaches 0.0.0.0 may ask" in run("--model", model, "--host", "0.0.0.0").stderr
+    assert "Anybody who reaches 0.0.0.0 may use this server" in run("--model", model, "--host", "0.0.0.0").stderr
     assert "Anybody" not in run("--model", model, "--host", "0.0.0.0", "--api-key", "secret").stderr
+
+
+def test_answers_to_the_name_it_is_bound_to_and_those_that_are_allowed(started, tmp_path):
+    model = write_colour_model(tmp_path / "colours.onnx")
+    run("--model", model, "--host", "Box.local", "--allow-host", "tags.example.org")
+    client = TestClient(started[0]["app"])
+    answers = {
+        host: client.get("/healthz", headers={"Host": host}).status_code
+        for host in ("box.local:8000", "tags.example.org", "localhost", "127.0.0.1:8000", "evil.example")
+    }
+    assert list(answers.values()) == [200, 200, 200, 200, 421]
 
 
 @pytest.mark.parametrize(
@@ -60,19 +71,19 @@ def test_a_model_that_is_not_there_is_an_error_before_anything_listens(started):
     assert started == []
 
 
+@pytest.mark.slow
 def test_answers_on_a_port_and_finishes_what_it_accepted_at_a_signal(tmp_path):
     port = free_port()
     model = write_colour_model(tmp_path / "colours.onnx")
     command = [sys.executable, "-m", "manylabel", "serve", "--model", str(model), "--port", str(port)]
     address = f"http://127.0.0.1:{port}"
-    picture = base64.b64encode(encode(Image.new("RGB", (8, 8), "red"), "PNG")).decode()
-    body = json.dumps({"pictures": [{"data": picture}]}).encode()
+    body = encode(Image.new("RGB", (8, 8), "red"), "PNG")
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         try:
             wait_for(address, process)
             asking = HTTPConnection("127.0.0.1", port, timeout=60)
             asking.putrequest("POST", "/v1/predict")
-            asking.putheader("Content-Type", "application/json")
+            asking.putheader("Content-Type", "image/png")
             asking.putheader("Content-Length", str(len(body)))
             asking.endheaders(body[:10])
             httpx2.get(f"{address}/healthz", timeout=60)  # so that the server has seen what came before
@@ -80,7 +91,7 @@ def test_answers_on_a_port_and_finishes_what_it_accepted_at_a_signal(tmp_path):
             time.sleep(0.5)
             asking.send(body[10:])
             answer = asking.getresponse()
-            tags = json.load(answer)["pictures"][0]["tags"]
+            tags = json.load(answer)["images"][0]["tags"]
             asking.close()
             _, errors = process.communicate(timeout=60)
         finally:

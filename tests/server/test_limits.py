@@ -9,8 +9,10 @@ from contextlib import suppress
 from itertools import islice
 
 import httpx2 as httpx
+import pytest
 from PIL import Image
 
+from manylabel.server.run import MOST_PER_ADDRESS
 from picture_files import encode
 from server_apps import listening, slow_app
 
@@ -18,7 +20,7 @@ RED = encode(Image.new("RGB", (20, 10), "red"), "PNG")
 
 
 def post(address, content=RED, **settings):
-    return httpx.post(f"{address}/v1/predict", files={"pictures": ("a.png", content)}, timeout=20, **settings)
+    return httpx.post(f"{address}/v1/predict", files={"images": ("a.png", content)}, timeout=20, **settings)
 
 
 def ask_until(status, address):
@@ -32,8 +34,8 @@ def ask_until(status, address):
 
 
 def waiting(address):
-    """Return how many pictures are accepted and not answered yet."""
-    return float(re.search(r"^manylabel_waiting_pictures (.+)$", httpx.get(f"{address}/metrics").text, re.MULTILINE)[1])
+    """Return how many images are accepted and not answered yet."""
+    return float(re.search(r"^manylabel_waiting_images (.+)$", httpx.get(f"{address}/metrics").text, re.MULTILINE)[1])
 
 
 def speak(address, text):
@@ -52,10 +54,10 @@ def speak(address, text):
 def test_a_large_body_is_refused_before_it_is_sent():
     _, app = slow_app(max_body_bytes=5000)
     with listening(app) as (address, _):
-        head = b"POST /v1/predict HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+        head = b"POST /v1/predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: image/png\r\n"
         answer = speak(address, head + b"Content-Length: 1000000000000\r\n\r\n")
         assert answer.startswith(b"HTTP/1.1 413")
-        assert b"may have 5,000 bytes, this request has 1,000,000,000,000" in answer
+        assert b"may have 5,000 bytes, this one has 1,000,000,000,000" in answer
         chunk = b"3e8\r\n" + b"x" * 1000 + b"\r\n"
         answer = speak(address, head + b"Transfer-Encoding: chunked\r\n\r\n" + chunk * 6)  # and no end
         assert answer.startswith(b"HTTP/1.1 413")
@@ -65,22 +67,100 @@ def test_a_large_body_is_refused_before_it_is_sent():
 def test_a_body_that_does_not_come_is_not_waited_for():
     _, app = slow_app(limit_seconds=0.3)
     with listening(app) as (address, _):
-        head = b"POST /v1/predict HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n"
+        head = b"POST /v1/predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: image/png\r\nContent-Length: 99\r\n\r\n"
         assert speak(address, head + b"{").startswith(b"HTTP/1.1 408")
 
 
-def test_bodies_together_have_a_limit():
-    _, app = slow_app(max_body_bytes=900, max_held_bytes=1000)
+def connect(address, text=b"", source="127.0.0.1"):
+    """Open a connection and send bytes; the caller closes it."""
+    host, port = address.removeprefix("http://").split(":")
+    line = socket.create_connection((host, int(port)), timeout=20, source_address=(source, 0))
+    line.sendall(text)
+    return line
+
+
+def test_bodies_together_have_a_limit_of_ten():
+    _, app = slow_app(max_body_bytes=900)
+    head = b"POST /v1/predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: image/png\r\nContent-Length: 900\r\n\r\n"
     with listening(app) as (address, _):
-        host, port = address.removeprefix("http://").split(":")
-        with socket.create_connection((host, int(port))) as line:
-            line.sendall(b"POST /v1/predict HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n")
-            line.sendall(b"Content-Length: 900\r\n\r\n{")
-            answer = ask_until(429, address)
-            assert (answer.status_code, answer.headers["retry-after"]) == (429, "1")
+        lines = [connect(address, head + bytes(899)) for _ in range(10)]
+        answer = ask_until(429, address)
+        assert (answer.status_code, answer.headers["retry-after"]) == (429, "1")
+        for line in lines:
+            line.close()
         assert ask_until(200, address).status_code == 200
 
 
+def test_bytes_count_when_they_arrive_not_when_they_are_announced():
+    _, app = slow_app(max_body_bytes=900)
+    head = b"POST /v1/predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: image/png\r\nContent-Length: 900\r\n\r\n"
+    with listening(app) as (address, _):
+        lines = [connect(address, head) for _ in range(40)]
+        assert httpx.get(f"{address}/healthz").status_code == 200  # so that the server has seen them
+        assert {post(address).status_code for _ in range(5)} == {200}
+        for line in lines:
+            line.close()
+
+
+HALVES = {
+    "nothing": b"",
+    "half": b"GET /healthz HTTP/1.1\r\nHost: loc",
+    "after one": b"GET /healthz HTTP/1.1\r\n\r\nGET /",
+}
+
+
+@pytest.mark.parametrize("half", HALVES)
+def test_a_connection_has_limited_time_for_its_headers(half):
+    _, app = slow_app()
+    with listening(app, head_seconds=0.5) as (address, server), connect(address, HALVES[half]) as line:
+        for _ in range(20):  # a letter now and then does not help
+            time.sleep(0.1)
+            with suppress(OSError):
+                line.sendall(b"x" if half != "nothing" else b"")
+        assert not server.server_state.connections
+
+
+@pytest.mark.slow
+def test_a_request_may_take_longer_than_its_headers():
+    engine, app = slow_app(1.5)
+    with listening(app, head_seconds=0.5) as (address, _), httpx.Client() as client:
+        for _ in range(2):  # the second on the same connection
+            assert client.post(f"{address}/v1/predict", files={"images": RED}, timeout=20).status_code == 200
+    assert engine.batches
+
+
+def test_half_open_connections_of_one_address_shut_nobody_out():
+    _, app = slow_app()
+    with listening(app) as (address, _):
+        lines = [connect(address, b"GET / HTTP/1.1\r\nHost: loc") for _ in range(MOST_PER_ADDRESS)]
+        with connect(address) as refused:
+            assert refused.recv(100).startswith(b"HTTP/1.1 429 ")
+        with connect(address, b"GET /healthz HTTP/1.0\r\n\r\n", source="127.0.0.2") as other:
+            assert other.recv(100).startswith(b"HTTP/1.1 200 ")
+        for line in lines:
+            line.close()
+        assert ask_until(200, address).status_code == 200
+
+
+@pytest.mark.slow
+def test_a_request_of_many_images_lets_others_take_their_turn():
+    engine, app = slow_app(0.1, batch_size=1)
+    with listening(app) as (address, _), ThreadPoolExecutor(2) as pool:
+        engine.gate.clear()
+        many = [("images", ("a.png", RED))] * 30
+        bulk = pool.submit(lambda: httpx.post(f"{address}/v1/predict", files=many, timeout=60))
+        while waiting(address) < 30:
+            time.sleep(0.02)
+        single = pool.submit(post, address)
+        while waiting(address) < 31:
+            time.sleep(0.02)
+        engine.gate.set()
+        assert single.result().status_code == 200
+        assert len(engine.batches) < 15  # of 32
+        assert bulk.result().status_code == 200
+
+
+@pytest.mark.slow
 def test_requests_that_come_together_go_through_the_model_together():
     engine, app = slow_app(0.1, batch_size=8)
     with listening(app) as (address, _), ThreadPoolExecutor(24) as pool:
@@ -107,7 +187,7 @@ def test_when_it_is_full_callers_are_told_when_to_come_again():
         assert all(int(answer.headers["retry-after"]) >= 1 for answer in full)
         assert full[0].json()["code"] == "busy"
         assert post(address).status_code == 200
-        many = httpx.post(f"{address}/v1/predict", files=[("pictures", ("a.png", RED))] * 4, timeout=20)
+        many = httpx.post(f"{address}/v1/predict", files=[("images", ("a.png", RED))] * 4, timeout=20)
         assert (many.status_code, many.json()["code"]) == (413, "too_many")
 
 
@@ -145,7 +225,7 @@ def test_a_caller_that_leaves_does_no_harm():
         host, port = address.removeprefix("http://").split(":")
         for _ in range(3):
             with socket.create_connection((host, int(port))) as line:
-                line.sendall(b"POST /v1/predict HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n")
+                line.sendall(b"POST /v1/predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: image/png\r\n")
                 line.sendall(b"Content-Length: 900\r\n\r\n{")
         time.sleep(0.2)
         assert post(address).status_code == 200

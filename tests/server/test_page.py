@@ -19,6 +19,8 @@ from manylabel.text import StoredVectors
 from picture_files import encode, photo
 from server_apps import listening, slow_app
 
+pytestmark = pytest.mark.slow
+
 SECONDS = 60
 
 
@@ -90,7 +92,7 @@ def test_several_pictures_get_tags_and_the_slider_chooses_them(page, pictures):
     assert text(page, "#threshold-shown") == "tags that reach their own threshold"
 
 
-def test_a_model_of_one_label_a_picture_shows_the_surest_whatever_its_score(browser, pictures, tmp_path):
+def test_a_model_of_one_label_an_image_shows_the_most_confident_whatever_its_score(browser, pictures, tmp_path):
     one_label = replace(SPEC, thresholds=None, single_label=True)
     model = ServedModel.open(write_colour_model(tmp_path / "colours.onnx", one_label))
     Image.new("RGB", (40, 40), (90, 40, 40)).save(tmp_path / "dim.png")
@@ -98,7 +100,10 @@ def test_a_model_of_one_label_a_picture_shows_the_surest_whatever_its_score(brow
         open_page(browser, address)
         upload(browser, tmp_path / "dim.png")
         assert (texts(browser, ".tag b"), texts(browser, ".tag span")) == (["red"], ["35 %"])
-        assert (text(browser, "#threshold-shown"), text(browser, "#own")) == ("the surest tag", "Surest only")
+        assert (text(browser, "#threshold-shown"), text(browser, "#own")) == (
+            "the most confident tag",
+            "Most confident only",
+        )
         slide(browser, 10)
         assert len(texts(browser, ".tag b")) == 3
         slide(browser, 50)
@@ -110,8 +115,8 @@ def test_the_tags_are_those_of_the_api(page, pictures, address):
 
     upload(page, pictures / "photo 2.jpg")
     slide(page, 0)
-    files = {"pictures": (pictures / "photo 2.jpg").read_bytes()}
-    (answer,) = httpx2.post(f"{address}/v1/predict", files=files, data={"top": "2"}, timeout=60).json()["pictures"]
+    files = {"images": (pictures / "photo 2.jpg").read_bytes()}
+    (answer,) = httpx2.post(f"{address}/v1/predict?top=2", files=files, timeout=60).json()["images"]
     shown = list(zip(texts(page, ".tag b"), texts(page, ".tag span"), strict=True))
     assert shown == [(tag["label"], f"{100 * tag['score']:.0f} %") for tag in answer["tags"]]
 
@@ -152,14 +157,14 @@ def test_results_can_be_downloaded(page, pictures):
     assert {tag["label"] for tag in good["tags"]} == {"cat", "dog"}
     assert "not an image" in bad["error"]
     lines = page.execute_script("return csv()").split("\r\n")
-    assert lines[0] == "picture,tags,scores,error"
+    assert lines[0] == "image,tags,scores,error"
     assert lines[1].startswith('"photo 0.jpg","')
     page.execute_script("window.saved = []; download = (...given) => saved.push(given)")
     for name in ("json", "csv"):
         page.find_element(By.ID, name).click()
     saved = page.execute_script("return saved")
     assert [name for name, _, _ in saved] == ["tags.json", "tags.csv"]
-    assert json.loads(saved[0][2])[0]["picture"] == "photo 0.jpg"
+    assert json.loads(saved[0][2])[0]["image"] == "photo 0.jpg"
 
 
 def test_tags_can_be_copied(page, pictures):
@@ -225,7 +230,7 @@ def test_fits_a_phone_follows_dark_mode_and_asks_nobody_else(page, pictures, add
         page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
     events = [json.loads(entry["message"])["message"] for entry in page.get_log("performance")]
     requests = [event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"]
-    assert f"{address}/v1/predict" in requests
+    assert f"{address}/v1/predict?top=100" in requests
     assert all(url.startswith((address, "blob:", "data:")) for url in requests)
     complaints = [entry["message"] for entry in page.get_log("browser") if "422" not in entry["message"]]
     assert [words for words in complaints if "blob:" not in words] == []  # the bad picture cannot be drawn either

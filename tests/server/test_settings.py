@@ -4,9 +4,7 @@ from manylabel.errors import ConfigError
 from manylabel.server import ServerSettings
 
 
-@pytest.mark.parametrize(
-    "name", ["max_body_bytes", "max_held_bytes", "max_pixels", "max_waiting", "seconds", "workers"]
-)
+@pytest.mark.parametrize("name", ["max_body_bytes", "max_pixels", "max_waiting", "seconds", "workers"])
 def test_rejects_a_limit_that_lets_nothing_in(name):
     with pytest.raises(ConfigError, match=f"{name} must be above 0, got 0"):
         ServerSettings(**{name: 0})

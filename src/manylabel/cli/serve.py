@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -19,33 +19,32 @@ def serve(
     model: Annotated[
         str, typer.Option(help="A model's folder, an exported .onnx file, a name on the hub, or builtin:NAME.")
     ] = "builtin:coco80",
-    host: Annotated[str, typer.Option(help="Where to listen; only this machine reaches the default.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=1, max=65535, help="The port.")] = 8000,
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; the default is reached from this machine only.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = 8000,
     api_key: Annotated[
         str | None,
         typer.Option(
             envvar="MANYLABEL_API_KEY",
-            help="Callers must show it; others see it in a list of processes, so set the variable.",
+            help="API key that clients must send. Prefer MANYLABEL_API_KEY: arguments are visible in the process list.",
         ),
     ] = None,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Host name of this server, if not localhost or an address; repeat for more."),
+    ] = None,
     allow_origin: Annotated[
-        list[str] | None, typer.Option(metavar="URL", help="A web page elsewhere that may call; again for more.")
+        list[str] | None, typer.Option(metavar="URL", help="Web page elsewhere that may call; repeat for more.")
     ] = None,
-    max_megabytes: Annotated[float, typer.Option(min=0.001, help="Megabytes of a request.")] = 20,
-    max_megapixels: Annotated[float, typer.Option(min=0.001, help="Million pixels of a picture.")] = 50,
-    max_waiting: Annotated[int, typer.Option(min=1, help="Pictures that wait; more are told to come again.")] = 256,
-    seconds: Annotated[float, typer.Option(min=0.1, help="How long an answer may take.")] = 30,
-    batch_size: Annotated[int, typer.Option(min=1, help="Pictures that go through the model at once.")] = 16,
-    workers: Annotated[
-        int | None,
-        typer.Option(min=1, help="Batches computed at the same time; one for each core when left out."),
-    ] = None,
-    device: Annotated[str | None, typer.Option(help="Where torch runs the model, such as cuda.")] = None,
-    engine: Annotated[Literal["auto", "onnx", "torch"], typer.Option(help="What runs the model.")] = "auto",
+    max_megabytes: Annotated[float, typer.Option(min=0.001, help="Size limit of a request.")] = 20,
+    max_megapixels: Annotated[float, typer.Option(min=0.001, help="Pixel limit of all images of a request.")] = 100,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds that an answer may take.")] = 30,
+    device: Annotated[str | None, typer.Option(help="Device of torch, such as cuda (default: the CPU).")] = None,
 ) -> None:
     """Serve a model: an API for programs and a page for people.
 
-    It stops at Ctrl-C or SIGTERM, after it has answered what it accepted.
+    Stops at Ctrl-C or SIGTERM, after it has answered what it accepted.
     """
     for module in ("fastapi", "prometheus_client", "python_multipart", "uvicorn"):
         require(module, extra="serve")
@@ -53,36 +52,26 @@ def serve(
 
     is_cpu = device is None or device == "cpu"
     cores = available_cores()
-    at_once = workers or (min(cores, _MOST_WORKERS) if is_cpu else 1)
+    workers = min(cores, _MOST_WORKERS) if is_cpu else 1
     settings = ServerSettings(
         max_body_bytes=int(max_megabytes * 1_000_000),
-        max_held_bytes=int(max(10 * max_megabytes, 200) * 1_000_000),
         max_pixels=int(max_megapixels * 1_000_000),
-        max_waiting=max_waiting,
-        seconds=seconds,
-        batch_size=batch_size,
-        workers=at_once,
+        seconds=timeout,
+        workers=workers,
         api_key=api_key,
+        allow_hosts=(host.lower(), *map(str.lower, allow_host or ())),
         allow_origins=tuple(allow_origin or ()),
     )
     console = Console(stderr=True, highlight=False, soft_wrap=True)
-    with console.status("Opening the model; the first time it is made ready for this machine ..."):
-        served = ServedModel.open(
-            model,
-            engine=engine,
-            device=device,
-            num_threads=max(1, cores // at_once) if is_cpu else None,
-            max_pixels=settings.max_pixels,
-        )
+    with console.status("Opening the model ..."):
+        threads = max(1, cores // workers) if is_cpu else None
+        served = ServedModel.open(model, device=device, num_threads=threads, notify=console.print)
     if not _is_loopback(host) and api_key is None:
-        console.print(
-            f"Anybody who reaches {host} may ask; --api-key or MANYLABEL_API_KEY asks for a key",
-            style="yellow",
-            markup=False,
-        )
+        warning = f"Anybody who reaches {host} may use this server; set MANYLABEL_API_KEY to require a key"
+        console.print(warning, style="yellow", markup=False)
     shown = f"[{host}]" if ":" in host else host
-    console.print(f"{served.name}: {len(served.predictor.labels):,} labels at http://{shown}:{port}", markup=False)
-    run_server(create_app(served, settings), host=host, port=port, finish_seconds=int(seconds) + 5)
+    console.print(f"{served.name}: {len(served.spec.labels):,} labels at http://{shown}:{port}", markup=False)
+    run_server(create_app(served, settings), host=host, port=port, finish_seconds=int(timeout) + 5)
 
 
 def _is_loopback(host: str) -> bool:

@@ -1,24 +1,47 @@
-"""`create_app`: a model as a web application."""
+"""`create_app`: a model as a web application, with an API for programs and a page for people."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from importlib.metadata import version
+from pathlib import Path
 
 from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response
+from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import ClientDisconnect, Request
 
-from manylabel.server.api import add_api
-from manylabel.server.limits import LimitBodies
+from manylabel.errors import LabelError
+from manylabel.server.answers import ProblemError, problem_response
+from manylabel.server.api import Api
+from manylabel.server.limits import Limits, ServerSettings
 from manylabel.server.metrics import MeasureRequests
-from manylabel.server.page import add_page
-from manylabel.server.problems import handle_problems
-from manylabel.server.served_model import ServedModel
-from manylabel.server.service import Service
-from manylabel.server.settings import ServerSettings
+from manylabel.server.model import ServedModel
 
 __all__ = ["create_app"]
+
+logger = logging.getLogger(__name__)
+
+_MOST_NAMED = 5  # mistakes that are spelled out
+_WORDS = {
+    404: ("not_found", "there is nothing here; /openapi.json lists what there is"),
+    405: ("method_not_allowed", "this address takes other methods; the header Allow names them"),
+}
+_PAGE = {
+    "/": ("index.html", "text/html"),
+    "/page.css": ("page.css", "text/css"),
+    "/page.js": ("page.js", "text/javascript"),
+}
+_PAGE_HEADERS = {
+    "Cache-Control": "no-cache",
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src 'self' blob: data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "Referrer-Policy": "no-referrer",
+}
 
 
 def create_app(model: ServedModel, settings: ServerSettings | None = None) -> FastAPI:
@@ -26,43 +49,44 @@ def create_app(model: ServedModel, settings: ServerSettings | None = None) -> Fa
 
     Args:
         model: The model.
-        settings: The limits; the usual ones when left out.
+        settings: The limits.
 
     Returns:
         The application.
 
     Examples:
         >>> import tempfile
-        >>> from pathlib import Path
         >>> from fastapi.testclient import TestClient
         >>> from manylabel import Classifier, heads
         >>> model = Classifier.create("resnet10t", head=heads.LinearHead, labels=["cat", "dog"], pretrained=False)
         >>> served = ServedModel.open(model.save(Path(tempfile.mkdtemp()) / "pets"), engine="torch")
-        >>> with TestClient(create_app(served)) as client:
+        >>> with TestClient(create_app(served), "http://localhost") as client:
         ...     [each["label"] for each in client.get("/v1/labels").json()["labels"]]
         ['cat', 'dog']
     """
     settings = settings or ServerSettings()
-    service = Service(model, settings)
+    api = Api(model, settings)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        async with service.running():
+        async with api.running():
             yield
 
     app = FastAPI(
         title="manylabel",
-        summary="Names everything in a picture.",
+        summary="Multi-label image classification.",
         version=version("manylabel"),
         docs_url=None,  # both of FastAPI's pages load scripts from elsewhere
         redoc_url=None,
         lifespan=lifespan,
     )
-    add_api(app, service)
-    add_page(app)
-    handle_problems(app)
-    app.add_middleware(LimitBodies, max_body_bytes=settings.max_body_bytes, max_held_bytes=settings.max_held_bytes)
-    app.add_middleware(MeasureRequests, metrics=service.metrics)
+    app.include_router(api.router())
+    for path, (name, kind) in _PAGE.items():
+        app.get(path, include_in_schema=False)(_file(Path(__file__).parent / "page" / name, kind))
+    for error in (HTTPException, RequestValidationError, LabelError, ClientDisconnect, Exception):
+        app.add_exception_handler(error, _on_error)
+    app.add_middleware(Limits, settings=settings)
+    app.add_middleware(MeasureRequests, metrics=api.metrics)
     if settings.allow_origins:
         app.add_middleware(
             CORSMiddleware,
@@ -71,3 +95,38 @@ def create_app(model: ServedModel, settings: ServerSettings | None = None) -> Fa
             allow_headers=["Authorization", "Content-Type"],
         )
     return app
+
+
+def _file(path: Path, kind: str) -> Callable[[], Awaitable[Response]]:
+    content = path.read_bytes()
+
+    async def send() -> Response:
+        return Response(content, media_type=kind, headers=_PAGE_HEADERS)
+
+    return send
+
+
+def _on_error(_: Request, error: Exception) -> JSONResponse:
+    """Answer every exception with a `Problem`; what is not expected is logged and tells nothing."""
+    match error:
+        case ProblemError():
+            return problem_response(error)
+        case HTTPException():
+            code, message = _WORDS.get(error.status_code, ("bad_request", str(error.detail)))
+            return problem_response(ProblemError(error.status_code, code, message, headers=error.headers))
+        case RequestValidationError():
+            return problem_response(ProblemError(422, "bad_request", _in_words(error)))
+        case LabelError():
+            return problem_response(ProblemError(422, "unknown_label", str(error)))
+        case ClientDisconnect():
+            return problem_response(ProblemError(400, "cut_off", "the connection ended before the request did"))
+    logger.error("a request failed", exc_info=error)
+    message = "something went wrong here, not with your request; the log of the server states what"
+    return problem_response(ProblemError(500, "internal", message))
+
+
+def _in_words(error: RequestValidationError) -> str:
+    """Return the first mistakes; never what was sent, which may be large."""
+    found = error.errors()
+    lines = [f"{'.'.join(map(str, each['loc'][1:])) or 'the request'}: {each['msg']}" for each in found[:_MOST_NAMED]]
+    return "; ".join(lines + [f"and {len(found) - _MOST_NAMED} more"] * (len(found) > _MOST_NAMED))

@@ -1,81 +1,190 @@
-"""How much is read: a body that is too large is refused before it comes, and all bodies together have a limit too."""
+"""Limits of a server: its settings, and the middleware that refuses a request before its body is read."""
 
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import secrets
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from manylabel.server.problems import ProblemError, problem_response
+from manylabel.errors import ConfigError
+from manylabel.server.answers import ProblemError, problem_response
 
-__all__ = ["LimitBodies"]
+__all__ = ["MOST_EXPLAINED", "MOST_IMAGES", "MOST_LABELS", "MOST_LETTERS", "Limits", "ServerSettings"]
+
+MOST_IMAGES = 64  # of a request
+MOST_LABELS = 100  # of a request for tags
+MOST_EXPLAINED = 10  # labels of a request for heat maps
+MOST_LETTERS = 100  # of a label
+BODIES_HELD = 10  # full-sized bodies that may be in memory at once
+TYPES = ("multipart/form-data", "image/", "application/octet-stream")
+OPEN_PATHS = frozenset(("/", "/page.css", "/page.js", "/openapi.json", "/healthz", "/readyz"))  # need no key
 
 
-class LimitBodies:
-    """Refuses bodies by their announced length, and stops reading those that announce none.
+@dataclass(frozen=True)
+class ServerSettings:
+    """Limits and access rules of a server.
+
+    Args:
+        max_body_bytes: Bytes of a request. All requests together may hold ten times as many.
+        max_pixels: Pixels of all images of a request together.
+        max_waiting: Images that are accepted and not answered yet; more are answered with 429.
+        seconds: Time limit of a request's body, and of its answer.
+        batch_size: Images that go through the model at once.
+        workers: Batches that are computed at the same time.
+        api_key: Key that clients must send; default: none.
+        allow_hosts: Names by which clients may call this server, besides IP addresses and localhost. Names are checked
+            because a web page can have its own name resolved to this machine (DNS rebinding).
+        allow_origins: Web pages elsewhere that may read answers, such as ``https://example.org``.
+
+    Raises:
+        ConfigError: A limit is not above 0, or the key cannot stand in a header.
+
+    Examples:
+        >>> ServerSettings(max_body_bytes=1_000_000).seconds
+        30.0
+    """
+
+    max_body_bytes: int = 20_000_000
+    max_pixels: int = 100_000_000
+    max_waiting: int = 256
+    seconds: float = 30.0
+    batch_size: int = 16
+    workers: int = 1
+    api_key: str | None = None
+    allow_hosts: tuple[str, ...] = ()
+    allow_origins: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("max_body_bytes", "max_pixels", "max_waiting", "seconds", "batch_size", "workers"):
+            if getattr(self, name) <= 0:
+                raise ConfigError(f"{name} must be above 0, got {getattr(self, name)}")
+        key = self.api_key
+        if key is not None and not (key.isascii() and key.isprintable() and key and " " not in key):
+            raise ConfigError("the API key must be letters, digits and signs without spaces; leave it out to need none")
+
+
+class Limits:
+    """Refuses requests by their headers, and stops reading bodies that are too large, too slow or too many.
 
     Args:
         app: What answers requests.
-        max_body_bytes: The limit of one body.
-        max_held_bytes: The limit of all bodies that are here at the same time.
+        settings: The limits.
 
     Examples:
         >>> from fastapi import FastAPI
         >>> from fastapi.testclient import TestClient
-        >>> client = TestClient(LimitBodies(FastAPI(), max_body_bytes=10, max_held_bytes=100))
+        >>> client = TestClient(Limits(FastAPI(), ServerSettings(max_body_bytes=10)), "http://localhost")
         >>> client.post("/", content=b"x" * 11).json()["code"]
         'too_large'
     """
 
-    def __init__(self, app: ASGIApp, *, max_body_bytes: int, max_held_bytes: int) -> None:
+    def __init__(self, app: ASGIApp, settings: ServerSettings) -> None:
         self.app = app
-        self.max_body_bytes = max_body_bytes
-        self.max_held_bytes = max_held_bytes
-        self.held = 0
+        self.settings = settings
+        self.held = 0  # bytes of bodies that have arrived and whose requests are not answered yet
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or refuse it."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        expected = self._expected(scope)
-        refusal = self._refusal(expected)
+
+        async def send_plainly(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message)["X-Content-Type-Options"] = "nosniff"
+            await send(message)
+
+        refusal = self._refusal(scope, Headers(scope=scope))
         if refusal is not None:
-            await problem_response(refusal)(scope, receive, send)
+            await problem_response(refusal)(scope, receive, send_plainly)
             return
-        self.held += expected
+        body = _Body(self, receive)
         try:
-            await self.app(scope, self._counted(receive), send)
+            await self.app(scope, body.receive, send_plainly)
         finally:
-            self.held -= expected
+            self.held -= body.received
 
-    def _expected(self, scope: Scope) -> int:
-        """Return how many bytes a body may have: what it says, or as many as are allowed where it comes in chunks."""
-        headers = dict(scope["headers"])
-        length = headers.get(b"content-length", b"")
-        if length.isdigit():
-            return int(length[:20])
-        return self.max_body_bytes if b"transfer-encoding" in headers else 0
-
-    def _refusal(self, expected: int) -> ProblemError | None:
-        if expected > self.max_body_bytes:
-            return self._too_large(f"this request has {expected:,}")
-        if self.held + expected > self.max_held_bytes and self.held:
-            return ProblemError(
-                429, "busy", "too much is being sent at once; try again in 1 s", headers={"Retry-After": "1"}
-            )
+    def _refusal(self, scope: Scope, headers: Headers) -> ProblemError | None:
+        settings = self.settings
+        host = _name_of(headers.get("host", ""))
+        if not _is_local(host) and host not in settings.allow_hosts:
+            message = f"this server is not known as {host!r}; add the name with: --allow-host {host}"
+            return ProblemError(421, "unknown_host", message)
+        if settings.api_key is not None and scope["path"] not in OPEN_PATHS:
+            scheme, _, key = headers.get("authorization", "").partition(" ")
+            if scheme.lower() != "bearer" or not secrets.compare_digest(key.encode(), settings.api_key.encode()):
+                message = "this server needs its API key, as in: -H 'Authorization: Bearer KEY'"
+                return ProblemError(401, "unauthorised", message, headers={"WWW-Authenticate": "Bearer"})
+        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+        if scope["method"] == "POST" and kind and not kind.startswith(TYPES):
+            message = f"send multipart/form-data or an image, as in: -F images=@a.jpg, got {kind}"
+            return ProblemError(415, "unsupported_type", message)
+        length = headers.get("content-length", "")
+        if length.isdigit() and int(length[:20]) > settings.max_body_bytes:
+            return self.too_large(f"this one has {int(length[:20]):,}")
         return None
 
-    def _counted(self, receive: Receive) -> Receive:
-        received = 0
+    def too_large(self, given: str) -> ProblemError:
+        """Return the answer to a body that is too large."""
+        message = f"a request may have {self.settings.max_body_bytes:,} bytes, {given}; send fewer or smaller images"
+        return ProblemError(413, "too_large", message, headers=_CLOSE)
 
-        async def counted() -> Message:
-            nonlocal received
-            message = await receive()
-            received += len(message.get("body", b""))
-            if received > self.max_body_bytes:
-                raise self._too_large("this request has more")
-            return message
 
-        return counted
+class _Body:
+    """A request's body, counted as it arrives.
 
-    def _too_large(self, what: str) -> ProblemError:
-        message = f"a request may have {self.max_body_bytes:,} bytes, {what}; send fewer or smaller pictures"
-        # The rest of the body is not read, so that the connection cannot be used again.
-        return ProblemError(413, "too_large", message, headers={"Connection": "close"})
+    The answers close the connection, as the rest of the body is not read.
+    """
+
+    def __init__(self, limits: Limits, receive: Receive) -> None:
+        self.limits = limits
+        self.source = receive
+        self.received = 0
+        self.is_complete = False
+        self.deadline = asyncio.get_running_loop().time() + limits.settings.seconds
+
+    async def receive(self) -> Message:
+        """Return the next part."""
+        limits, settings = self.limits, self.limits.settings
+        try:
+            async with asyncio.timeout_at(None if self.is_complete else self.deadline):
+                message = await self.source()
+        except TimeoutError:
+            problem = f"the request did not arrive within {settings.seconds:g} s"
+            raise ProblemError(408, "too_slow", problem, headers=_CLOSE) from None
+        self.is_complete = not message.get("more_body", False)
+        self.received += len(message.get("body", b""))
+        limits.held += len(message.get("body", b""))
+        if self.received > settings.max_body_bytes:
+            raise limits.too_large("this one has more")
+        if limits.held > BODIES_HELD * settings.max_body_bytes:
+            problem = "too much is being sent at once; try again later"
+            raise ProblemError(429, "busy", problem, headers={"Retry-After": "1", **_CLOSE})
+        return message
+
+
+_CLOSE = {"Connection": "close"}
+
+
+def _name_of(host: str) -> str:
+    """Return the name in a Host header, without its port."""
+    try:
+        return (urlsplit(f"//{host}").hostname or "").removesuffix(".")
+    except ValueError:  # brackets that hold no address
+        return host
+
+
+def _is_local(host: str) -> bool:
+    """Tell whether no name server had a say: localhost, an address, or a client so old that it sends no name."""
+    if not host or host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True

@@ -1,4 +1,4 @@
-"""What the server counts, for Prometheus."""
+"""Metrics of a server, for Prometheus."""
 
 import time
 from collections.abc import Callable
@@ -15,40 +15,32 @@ class ServerMetrics:
     """Counters of one server; each has its own, so that two in a process do not mix.
 
     Args:
-        waiting: Tells how many pictures wait.
+        waiting: Returns how many images wait.
 
     Examples:
         >>> metrics = ServerMetrics(waiting=lambda: 3)
-        >>> metrics.pictures.labels("read").inc()
-        >>> 'manylabel_waiting_pictures 3.0' in metrics.text()
+        >>> metrics.images.labels("read").inc()
+        >>> 'manylabel_waiting_images 3.0' in metrics.text()
         True
     """
 
     def __init__(self, *, waiting: Callable[[], int]) -> None:
-        self.registry = CollectorRegistry()
-        self.requests = Counter(
-            "manylabel_requests", "Requests that were answered.", ["path", "status"], registry=self.registry
-        )
-        self.seconds = Histogram(
-            "manylabel_request_seconds", "How long answers took.", ["path"], registry=self.registry
-        )
-        self.pictures = Counter(
-            "manylabel_pictures", "Pictures that were read, or could not be.", ["outcome"], registry=self.registry
-        )
-        self.batches = Histogram(
-            "manylabel_batch_pictures", "Pictures of a batch.", buckets=_BATCHES, registry=self.registry
-        )
-        gauge = Gauge("manylabel_waiting_pictures", "Pictures that wait for an answer.", registry=self.registry)
+        registry = self.registry = CollectorRegistry()
+        self.requests = Counter("manylabel_requests", "Answered requests.", ["path", "status"], registry=registry)
+        self.seconds = Histogram("manylabel_request_seconds", "Seconds of an answer.", ["path"], registry=registry)
+        self.images = Counter("manylabel_images", "Images, read or unreadable.", ["outcome"], registry=registry)
+        self.batches = Histogram("manylabel_batch_images", "Images of a batch.", buckets=_BATCHES, registry=registry)
+        gauge = Gauge("manylabel_waiting_images", "Images that wait for an answer.", registry=registry)
         gauge.set_function(waiting)
-        ProcessCollector(registry=self.registry)
+        ProcessCollector(registry=registry)
 
     def text(self) -> str:
-        """Return all numbers in Prometheus's text format."""
+        """Return all metrics in Prometheus's text format."""
         return generate_latest(self.registry).decode()
 
 
 class MeasureRequests:
-    """Counts answers by address and status, and times them.
+    """Counts answers by path and status, and times them.
 
     Args:
         app: What answers requests.

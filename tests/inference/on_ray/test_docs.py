@@ -57,5 +57,5 @@ def test_questions_to_the_server(local_ray, free_port):
         for words in asked:
             words = [word.replace(ADDRESS, address) for word in words]
             answer = subprocess.run([*words, "--silent", "--show-error"], capture_output=True, text=True, check=True)
-            assert json.loads(answer.stdout)["pictures"][0]["tags"]
+            assert json.loads(answer.stdout)["images"][0]["tags"]
     assert asked

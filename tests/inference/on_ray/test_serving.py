@@ -26,14 +26,14 @@ def url(local_ray, colour_file, free_port):
 
 
 def ask(url, *contents, **options):
-    files = [("pictures", (f"{place}.png", content)) for place, content in enumerate(contents)]
-    return httpx.post(f"{url}/v1/predict", files=files, data=options, timeout=60)
+    files = [("images", (f"{place}.png", content)) for place, content in enumerate(contents)]
+    return httpx.post(f"{url}/v1/predict", files=files, params=options, timeout=60)
 
 
 def test_answers_are_those_of_the_server_without_ray(url, colour_file):
-    asked = {"files": [("pictures", (name, each)) for name, each in (("a", RED), ("b", b"no picture"), ("c", BLUE))]}
-    with TestClient(create_app(ServedModel.open(colour_file))) as client:
-        for question in (asked, {**asked, "data": {"top": 3}}, {"json": {"pictures": []}}, {"content": b"nothing"}):
+    asked = {"files": [("images", (name, each)) for name, each in (("a", RED), ("b", b"no image"), ("c", BLUE))]}
+    with TestClient(create_app(ServedModel.open(colour_file)), "http://localhost") as client:
+        for question in (asked, {**asked, "params": {"top": 3}}, {"json": {"images": []}}, {"content": b"nothing"}):
             here, there = client.post("/v1/predict", **question), httpx.post(f"{url}/v1/predict", **question)
             assert (there.status_code, there.json()) == (here.status_code, here.json())
         for path in ("/v1/labels", "/elsewhere", "/v1/predict"):
@@ -47,7 +47,7 @@ def test_the_page_is_there_too(url):
 def test_many_callers_each_get_their_own_answer(url):
     with ThreadPoolExecutor(8) as callers:
         answers = list(callers.map(lambda content: ask(url, content).json(), [RED, BLUE] * 16))
-    found = [answer["pictures"][0]["tags"][0]["label"] for answer in answers]
+    found = [answer["images"][0]["tags"][0]["label"] for answer in answers]
     assert found == ["red", "blue"] * 16
 
 

@@ -1,5 +1,5 @@
 "use strict";
-// Pictures go to /v1/predict one by one, a few at a time; the server puts them together again. The best scores are kept, as
+// Images go to /v1/predict one by one, a few at a time; the server puts them together again. The best scores are kept, as
 // many as an answer may hold, so that the slider needs no new one. Heat maps come from /v1/explain when a tag is looked at first.
 
 const AT_ONCE = 4;
@@ -44,16 +44,16 @@ async function ask(path, form) {
   }
 }
 
-function formOf(card, field, options) {
+function askAbout(card, path, options) {
   const form = new FormData();
-  form.append(field, card.file, card.file.name);
-  for (const [name, values] of Object.entries(options)) for (const value of [values].flat()) form.append(name, value);
-  return form;
+  form.append("images", card.file, card.file.name);
+  const pairs = Object.entries(options).flatMap(([name, values]) => [values].flat().map((value) => [name, value]));
+  return ask(`${path}?${new URLSearchParams(pairs)}`, form);
 }
 
 async function predict(card, options) {
-  const answer = await ask("/v1/predict", formOf(card, "pictures", options));
-  return answer.pictures[0].tags;
+  const answer = await askAbout(card, "/v1/predict", options);
+  return answer.images[0].tags;
 }
 
 async function fill(card) {
@@ -101,7 +101,7 @@ async function work() {
 
 // --- tags
 
-const surestOnly = () => state.own && state.model?.single_label;
+const mostConfidentOnly = () => state.own && state.model?.single_label;
 
 function limitOf(label) {
   if (!state.own) return state.threshold;
@@ -117,19 +117,19 @@ function allTags(card) {
 
 function shownTags(card) {
   const tags = allTags(card);
-  return surestOnly() ? tags.slice(0, 1) : tags.filter((tag) => tag.score >= limitOf(tag.label));
+  return mostConfidentOnly() ? tags.slice(0, 1) : tags.filter((tag) => tag.score >= limitOf(tag.label));
 }
 
 function results() {
   return state.cards.map((card) => ({
-    picture: card.file.name,
+    image: card.file.name,
     ...(card.problem ? { error: card.problem } : { tags: shownTags(card).map(({ label, score }) => ({ label, score })) }),
   }));
 }
 
 function announce() {
   const bad = state.cards.filter((card) => card.problem).length;
-  const count = `${state.cards.length} picture${state.cards.length === 1 ? "" : "s"}`;
+  const count = `${state.cards.length} image${state.cards.length === 1 ? "" : "s"}`;
   const hint = state.model?.explains ? " Point at a tag, or tap it, to see where the model looks for it." : "";
   say(state.cards.length ? `${count}${bad ? `, ${bad} could not be tagged` : ""}.${state.trouble || hint}` : "");
   state.trouble = "";
@@ -141,7 +141,7 @@ async function explain(card, label) {
   if (!card.heat.has(label)) {
     const others = shownTags(card).map((tag) => tag.label).filter((name) => name !== label && !card.heat.has(name));
     const labels = [label, ...others].slice(0, state.model.limits.explained_labels);
-    const coming = ask("/v1/explain", formOf(card, "picture", { labels }));
+    const coming = askAbout(card, "/v1/explain", { labels });
     for (const name of labels) {
       card.heat.set(name, coming.then(({ explanations }) => explanations.find((each) => each.label === name)));
       card.heat.get(name).catch(() => card.heat.delete(name));
@@ -197,7 +197,7 @@ function addFiles(files) {
   state.cards.unshift(...cards);
   find("cards").prepend(...cards.map((card) => card.parts.root));
   refresh();
-  say(`Tagging ${cards.length} picture${cards.length === 1 ? "" : "s"} …`);
+  say(`Tagging ${cards.length} image${cards.length === 1 ? "" : "s"} …`);
   enqueue(cards);
 }
 
@@ -223,7 +223,7 @@ function makeCard(file) {
 }
 
 function tagRow(card, tag) {
-  const bar = make("div", { className: "bar" }, make("i"), ...(surestOnly() ? [] : [make("u")]));
+  const bar = make("div", { className: "bar" }, make("i"), ...(mostConfidentOnly() ? [] : [make("u")]));
   bar.style.setProperty("--score", tag.score);
   bar.style.setProperty("--limit", limitOf(tag.label));
   const name = make("b", { textContent: tag.display_name });
@@ -270,8 +270,8 @@ function removeCards(cards) {
 function refresh() {
   document.body.classList.toggle("some", state.cards.length > 0);
   find("tools").hidden = !state.cards.length;
-  find("threshold-shown").textContent = surestOnly()
-    ? "the surest tag" : `tags that reach ${state.own ? "their own threshold" : percent(state.threshold)}`;
+  find("threshold-shown").textContent = mostConfidentOnly()
+    ? "the most confident tag" : `tags that reach ${state.own ? "their own threshold" : percent(state.threshold)}`;
   find("own").setAttribute("aria-pressed", String(state.own));
 }
 
@@ -307,8 +307,8 @@ function showChips() {
 // --- results
 
 async function copy() {
-  const lines = results().map(({ picture, tags, error }) =>
-    `${picture}\t${error ?? tags.map(({ label, score }) => `${label} ${score.toFixed(2)}`).join(", ")}`);
+  const lines = results().map(({ image, tags, error }) =>
+    `${image}\t${error ?? tags.map(({ label, score }) => `${label} ${score.toFixed(2)}`).join(", ")}`);
   const text = lines.join("\n");
   try {
     await navigator.clipboard.writeText(text);
@@ -330,9 +330,9 @@ function download(name, kind, text) {
 
 function csv() {
   const quote = (value) => `"${String(value).replaceAll('"', '""')}"`;
-  const rows = results().map(({ picture, tags = [], error = "" }) =>
-    [picture, tags.map((tag) => tag.label).join("|"), tags.map((tag) => tag.score).join("|"), error].map(quote).join(","));
-  return ["picture,tags,scores,error", ...rows].join("\r\n") + "\r\n";
+  const rows = results().map(({ image, tags = [], error = "" }) =>
+    [image, tags.map((tag) => tag.label).join("|"), tags.map((tag) => tag.score).join("|"), error].map(quote).join(","));
+  return ["image,tags,scores,error", ...rows].join("\r\n") + "\r\n";
 }
 
 // --- start
@@ -350,7 +350,7 @@ async function start() {
   say("");
   find("model").textContent = `${state.model.model} · ${state.model.labels.length.toLocaleString("en")} labels`;
   find("new-tags").hidden = !state.model.new_labels;
-  if (surestOnly()) Object.assign(find("own"), { textContent: "Surest only", title: "Each picture has one tag" });
+  if (mostConfidentOnly()) Object.assign(find("own"), { textContent: "Most confident only", title: "Each image has one tag" });
   showKnown();
   enqueue(state.cards);
 }

@@ -1,0 +1,98 @@
+"""Running an application until a signal ends it; what was accepted is finished first."""
+
+from __future__ import annotations
+
+import asyncio
+
+import uvicorn
+from fastapi import FastAPI
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+__all__ = ["make_server", "run_server"]
+
+MOST_CONNECTIONS = 512
+MOST_PER_ADDRESS = 256  # connections; a proxy is one address
+IDLE_SECONDS = 15
+HEAD_SECONDS = 10.0
+
+
+def make_server(
+    app: FastAPI,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    finish_seconds: int = 60,
+    head_seconds: float = HEAD_SECONDS,
+) -> uvicorn.Server:
+    """Return a server that is not running yet.
+
+    Args:
+        app: The application.
+        host: Where it listens; only this machine can reach the default.
+        port: The port; 0 takes any that is free.
+        finish_seconds: Time that accepted requests get after a signal.
+        head_seconds: Time that a connection gets to send a request's headers.
+
+    Examples:
+        >>> make_server(FastAPI(), port=0).config.host
+        '127.0.0.1'
+    """
+    config = uvicorn.Config(
+        app,
+        host=host,
+        port=port,
+        http=type("Protocol", (_Protocol,), {"head_seconds": head_seconds}),
+        ws="none",
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        limit_concurrency=MOST_CONNECTIONS,
+        timeout_keep_alive=IDLE_SECONDS,
+        timeout_graceful_shutdown=finish_seconds,
+    )
+    return uvicorn.Server(config)
+
+
+def run_server(app: FastAPI, *, host: str = "127.0.0.1", port: int = 8000, finish_seconds: int = 60) -> None:
+    """Serve until SIGINT or SIGTERM, then finish what was accepted; see `make_server` for the arguments."""
+    make_server(app, host=host, port=port, finish_seconds=finish_seconds).run()
+
+
+class _Protocol(H11Protocol):
+    """Limits what uvicorn does not: the time for a request's headers, and the connections of one address."""
+
+    head_seconds = HEAD_SECONDS
+    timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as in the parent
+        super().connection_made(transport)
+        if sum(_address(each) == _address(self) for each in self.connections) > MOST_PER_ADDRESS:
+            transport.write(b"HTTP/1.1 429 Too Many Requests\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+            transport.close()
+        else:
+            self._watch()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._unwatch()
+        super().connection_lost(exc)
+
+    def _watch(self) -> None:
+        """Start the clock where a request's headers are waited for; of body and answer, the application takes care."""
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._unwatch()
+        elif self.timer is None:
+            self.timer = self.loop.call_later(self.head_seconds, self.transport.close)
+
+    def _unwatch(self) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+
+
+def _address(connection: object) -> str | None:
+    client: tuple[str, int] | None = getattr(connection, "client", None)
+    return client and client[0]
