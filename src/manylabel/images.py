@@ -32,7 +32,6 @@ __all__ = [
     "MAX_PIXELS",
     "ImageLike",
     "Pixels",
-    "check_size",
     "decode",
     "image_size",
     "prepare",
@@ -196,17 +195,6 @@ def image_size(source: Path | bytes, *, name: str | None = None) -> tuple[int, i
     """
     with _opened(source, name) as image:
         return image.size if _is_on_its_side(image) else image.size[::-1]
-
-
-def check_size(content: bytes, *, name: str, max_pixels: int) -> None:
-    """Check the size of an encoded image before it is decoded.
-
-    Raises:
-        ImageError: It has more pixels than are allowed, or is no image.
-    """
-    height, width = image_size(content, name=name)
-    if height * width > max_pixels:
-        raise ImageError(name, f"it has {height * width:,} pixels, {max_pixels:,} are allowed; make it smaller")
 
 
 class _RefusedError(Exception):
