@@ -87,6 +87,7 @@ def test_overwrites_when_asked(spec, tmp_path):
     assert "mine" not in page.read_text(encoding="utf-8").splitlines()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="Windows has other signals")
 def test_ctrl_c_ends_all_processes_without_a_traceback(tmp_path):
     folder = tmp_path / "cat"

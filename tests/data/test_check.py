@@ -4,6 +4,7 @@ import io
 import json
 import signal
 from functools import partial
+from importlib import import_module
 
 import numpy as np
 import pytest
@@ -51,6 +52,18 @@ def test_counts_what_is_present_absent_and_unknown(tmp_path):
     assert report.unlabelled == (2,)
     assert report.mean_labels == 1.0
     assert report.cooccurrence.toarray().tolist() == [[2, 1, 0], [1, 1, 0], [0, 0, 0]]
+
+
+def test_very_many_labels_on_one_image_need_little_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr(import_module("manylabel.data.check.run"), "MOST_PAIRS", 250_000)
+    rows = [range(100_000), [0, 1], [0, 1], [2]]
+    many = dataset(rows, [f"label {number}" for number in range(100_000)], folder=tmp_path)
+    report = check(many)
+    assert report.cooccurrence.nnz < 400_000
+    assert report.cooccurrence[0, 1] == 3
+    assert report.cooccurrence.diagonal().tolist() == many.targets.positives.tolist()
+    assert len(report.to_dict()["cooccurrence"]) == 5_000
+    assert "100,000 labels" in check_page(report, many).html()
 
 
 def test_knows_the_sizes_of_pictures(tmp_path):
@@ -202,6 +215,7 @@ def test_tells_its_progress(tmp_path):
     assert told == [(32, 70), (64, 70), (70, 70)]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="this system cannot kill a process in this way")
 def test_a_picture_that_kills_its_process_is_bad_and_the_others_are_not():
     deadly = (70, 130)
@@ -260,6 +274,7 @@ def test_the_page_of_next_to_nothing_can_be_drawn(rows, tmp_path):
     assert "Problem" in check_page(check(made), made).html()
 
 
+@pytest.mark.slow
 def test_the_page_opens_in_a_browser(browser, tmp_path):
     made = scenes(12)
     browser.get_log("browser")

@@ -1,11 +1,11 @@
-"""What a check of a data set finds, as plain facts.
+"""What a check of a dataset found: the facts, and sentences about what would break training or what one should know.
 
-Letters in shape comments: N pictures, L labels.
+Letters in shape comments: N images, L labels.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, triu
 
+from manylabel.data.loading import most_bad
 from manylabel.types import BadImage
 
-__all__ = ["CheckReport", "DuplicateGroup", "LabelCount", "Leak", "LeakKind"]
+__all__ = ["CheckReport", "DuplicateGroup", "LabelCount", "Leak", "LeakKind", "find_problems", "find_warnings"]
 
 LeakKind = Literal["exact", "near", "name"]
 
@@ -82,6 +83,7 @@ class CheckReport:
         labels_per_picture: At position k, how many pictures have exactly k labels.
         unknown_share: The part of all pictures x labels that is unknown.
         cooccurrence: ``[L, L]``, the number of pictures that have both labels; on the diagonal, that have the label.
+            Of more than 16 million pairs, those of the 4,000 most frequent labels are counted.
         sizes: ``[N, 2]``, height and width; 0 where the picture cannot be read.
         bad: The pictures that cannot be read.
         duplicates: Groups of pictures that are the same, or nearly.
@@ -172,3 +174,151 @@ def _summaries(sizes: NDArray[np.int32]) -> dict[str, dict[str, float]]:
         name: {"min": float(values.min()), "median": float(np.median(values)), "max": float(values.max())}
         for name, values in measures.items()
     }
+
+
+_MOST_BAD = 0.01  # a run stops when more pictures than this cannot be read, as `most_bad` counts
+_MOST_LEAKED = 0.01  # above this, scores tell more about the leak than about the model
+
+
+def find_problems(report: CheckReport) -> tuple[str, ...]:
+    """Return what would break training or make its results worthless, one sentence each.
+
+    These are: no pictures or no labels; too many pictures that cannot be read for a run to go on; nothing to learn,
+    because no label is both present somewhere and known to be absent elsewhere; a split without pictures or without
+    labels to train on; and splits of which more than 1 % is in another split too.
+
+    Args:
+        report: The facts.
+    """
+    return tuple(_problems(report))
+
+
+def find_warnings(report: CheckReport, *, few: int) -> tuple[str, ...]:
+    """Return what one should know before training, one sentence each.
+
+    Args:
+        report: The facts.
+        few: How many positives a label should have at least.
+    """
+    return (*_picture_warnings(report), *_leak_warnings(report), *_label_warnings(report, few=few))
+
+
+def _problems(report: CheckReport) -> Iterator[str]:
+    if not report.num_pictures or not report.labels:
+        yield f"there are {report.num_pictures} pictures and {len(report.labels)} labels; both are needed"
+        return
+    most = most_bad(report.num_pictures, _MOST_BAD)
+    if len(report.bad) > most:
+        yield (
+            f"{len(report.bad):,} of {report.num_pictures:,} pictures cannot be read, and training stops above "
+            f"{most:.0f}; for example {_first_bad(report)}; mend or remove them"
+        )
+    if not any(label.positives for label in report.labels):
+        yield "no picture has a label; look at the label files and at the names of pictures in them"
+    elif not any(label.positives and label.negatives for label in report.labels):
+        yield (
+            "no label is present in one picture and known to be absent from another, so there is nothing to tell "
+            "apart; add pictures without the labels, or say which labels are absent"
+        )
+    for split, size in report.splits.items():
+        if not size:
+            yield f"split {split!r} has no pictures"
+        elif split.lower().startswith("train") and _is_without_labels(report, split):
+            yield f"no picture of split {split!r} has a label"
+    for leak in report.leaks:
+        if leak.kind == "exact" and leak.share > _MOST_LEAKED:
+            yield (
+                f"{_count(leak.indices, 'picture')} of split {leak.split!r} ({leak.share:.1%}) also in split "
+                f"{leak.other!r}, so that scores say little; remove them from one of the two"
+            )
+
+
+def _picture_warnings(report: CheckReport) -> Iterator[str]:
+    if 0 < len(report.bad) <= most_bad(report.num_pictures, _MOST_BAD):
+        yield f"{_count(report.bad, 'picture')} cannot be read and will be left out; for example {_first_bad(report)}"
+    exact = [group for group in report.duplicates if group.is_exact]
+    near = [group for group in report.duplicates if not group.is_exact]
+    odd = [group for group in report.duplicates if group.labels_differ]
+    if exact:
+        yield f"{_count(exact, 'group')} of files with the same content: {_members(exact)}"
+    if near:
+        yield f"{_count(near, 'group')} of pictures that look the same: {_members(near)}"
+    if odd:
+        yield f"{_count(odd, 'group')} of pictures that are the same but have different labels: {_members(odd)}"
+    if report.unlabelled:
+        share = len(report.unlabelled) / report.num_pictures
+        yield f"{_count(report.unlabelled, 'picture')} ({share:.1%}) without any label"
+
+
+def _leak_warnings(report: CheckReport) -> Iterator[str]:
+    for leak in report.leaks:
+        where = f"of split {leak.split!r} ({leak.share:.1%})"
+        if leak.kind == "exact" and leak.share <= _MOST_LEAKED:
+            yield f"{_count(leak.indices, 'picture')} {where} also in split {leak.other!r}"
+        elif leak.kind == "near":
+            yield f"{_count(leak.indices, 'picture')} {where} looking the same as pictures of split {leak.other!r}"
+        elif leak.kind == "name":
+            files = _count(leak.indices, "file name")
+            yield f"{files} {where} also in split {leak.other!r}, for pictures that differ"
+    shown = {label.name: label.display_name for label in report.labels}
+    for split, names in report.unseen.items():
+        if _is_without_labels(report, split):
+            yield f"no picture of split {split!r} has a label, so that nothing can be scored on it"
+        elif names:
+            yield f"split {split!r} has no positives of {_labels([shown[name] for name in names])}"
+
+
+def _label_warnings(report: CheckReport, *, few: int) -> Iterator[str]:
+    if not any(label.positives for label in report.labels):
+        return
+    never = [label.display_name for label in report.labels if not label.positives]
+    rare = [label for label in report.labels if 0 < label.positives < few]
+    always = [label.display_name for label in report.labels if label.positives and not label.negatives]
+    if never:
+        yield f"no picture has {_labels(never)}; a model cannot learn what it never sees"
+    if rare:
+        verb = "has" if len(rare) == 1 else "have"
+        counted = _some([_with_count(label) for label in rare])
+        yield f"{_count(rare, 'label')} {verb} fewer than {few} pictures: {counted}"
+    if always:
+        yield f"no picture is known to lack {_labels(always)}; a model learns to say yes to it always"
+    shown = {label.name: label.display_name for label in report.labels}
+    for names in report.always_together:
+        yield f"labels that always come together cannot be told apart: {_some([shown[name] for name in names])}"
+    if report.only_with:
+        pairs = [f"{shown[one]} only with {shown[other]}" for one, other in report.only_with]
+        yield f"labels that never come alone: {_some(pairs)}"
+
+
+def _is_without_labels(report: CheckReport, split: str) -> bool:
+    """Tell whether no picture of a split has a label, though pictures of other splits have."""
+    seen = sum(label.positives > 0 for label in report.labels)
+    return 0 < seen == len(report.unseen.get(split, ()))
+
+
+def _with_count(label: LabelCount) -> str:
+    return f"{label.display_name} ({label.positives})"
+
+
+def _first_bad(report: CheckReport) -> str:
+    return f"{report.bad[0].name!r}: {report.bad[0].reason}"
+
+
+def _members(groups: Sequence[DuplicateGroup]) -> str:
+    """Name the members of the first groups."""
+    return _some(
+        [" = ".join(group.names[:3]) + (" = ..." if len(group.names) > 3 else "") for group in groups], at_most=3
+    )
+
+
+def _count(things: Sequence[object], noun: str) -> str:
+    return f"{len(things):,} {noun}{'' if len(things) == 1 else 's'}"
+
+
+def _labels(names: Sequence[str]) -> str:
+    return f"label {names[0]}" if len(names) == 1 else f"{len(names):,} labels: {_some(names)}"
+
+
+def _some(names: Sequence[str], *, at_most: int = 8) -> str:
+    more = f" and {len(names) - at_most:,} more" if len(names) > at_most else ""
+    return ", ".join(names[:at_most]) + more

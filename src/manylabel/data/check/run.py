@@ -13,18 +13,27 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array, triu
+from scipy.sparse import csr_array, diags_array, triu
 from scipy.sparse.csgraph import connected_components
 
-from manylabel.data.check.duplicates import duplicate_groups
-from manylabel.data.check.findings import find_problems, find_warnings
-from manylabel.data.check.inspection import Inspection, Progress, inspect_pictures
-from manylabel.data.check.report import CheckReport, DuplicateGroup, LabelCount, Leak, LeakKind
+from manylabel.data.check.inspection import Inspection, Progress, duplicate_groups, inspect_pictures
+from manylabel.data.check.report import (
+    CheckReport,
+    DuplicateGroup,
+    LabelCount,
+    Leak,
+    LeakKind,
+    find_problems,
+    find_warnings,
+)
 from manylabel.data.dataset import ImageDataset
 from manylabel.targets import Targets, boolean_matrix
 from manylabel.types import LabelSpace
 
 __all__ = ["FEW_POSITIVES", "check"]
+
+MOST_PAIRS = 16_000_000
+"""Pairs of labels that are counted at most; an image with 100,000 labels has 10 billion, which fit into no memory."""
 
 FEW_POSITIVES = 5
 """A label with fewer positives is rare; with as many, it is strange that it always comes with another."""
@@ -50,8 +59,7 @@ def check(dataset: ImageDataset, *, num_workers: int | None = None, progress: Pr
     """
     seen = inspect_pictures(dataset.pictures, num_workers=num_workers, progress=progress)
     targets, names = dataset.targets, dataset.labels.names
-    present = targets.present.astype(np.int64)
-    cooccurrence = csr_array(present.T @ present)
+    cooccurrence = _count_pairs(targets)
     groups = _find_duplicates(dataset, seen)
     together, only_with = _find_dependent_labels(cooccurrence, dataset.labels, num_pictures=len(dataset))
     report = CheckReport(
@@ -72,6 +80,18 @@ def check(dataset: ImageDataset, *, num_workers: int | None = None, progress: Pr
         unlabelled=tuple(np.flatnonzero(targets.labels_per_picture == 0).tolist()),
     )
     return replace(report, problems=find_problems(report), warnings=find_warnings(report, few=FEW_POSITIVES))
+
+
+def _count_pairs(targets: Targets) -> csr_array:
+    """Return how many images have both of two labels, ``[L, L]``; of too many pairs, those of frequent labels."""
+    present = targets.present.astype(np.int64)
+    if (targets.labels_per_picture**2).sum() <= MOST_PAIRS:
+        return csr_array(present.T @ present)
+    frequent = np.argsort(-targets.positives, kind="stable")[: int(MOST_PAIRS**0.5)]
+    counted = np.isin(np.arange(targets.shape[1]), frequent)
+    among = csr_array(present @ diags_array(counted.astype(np.int64), dtype=np.int64))
+    among.eliminate_zeros()
+    return csr_array(among.T @ among + diags_array(np.where(counted, 0, targets.positives), dtype=np.int64))
 
 
 def _count_labels(targets: Targets, labels: LabelSpace) -> tuple[LabelCount, ...]:
