@@ -20,11 +20,11 @@ from torch import Tensor, nn
 from manylabel import data
 from manylabel.backbone import Backbone
 from manylabel.data.transforms import eval_transform
+from manylabel.features import FeatureCache, FeatureLoader
+from manylabel.features.runtime import OnnxBackbone
 from manylabel.heads import LinearHead
 from manylabel.losses import BinaryCrossEntropy
 from manylabel.storage import write_text
-from manylabel.training import FeatureLoader, cache_features
-from manylabel.training.onnx_backbone import OnnxBackbone
 from manylabel.types import InputSpec
 
 RESULTS = Path(__file__).parent / "results" / "feature_cache.json"
@@ -56,7 +56,7 @@ def compare_engines(backbone: Backbone, folder: Path, threads: int, rounds: int)
     """Measure onnxruntime beside torch."""
     torch.set_num_threads(threads)
     images = torch.randn(BATCH_SIZE, 3, 224, 224)
-    in_onnx = OnnxBackbone(backbone, size=(224, 224), folder=folder, num_threads=threads)
+    in_onnx = OnnxBackbone(backbone, folder / "backbone.onnx", size=(224, 224), num_threads=threads)
     eager, fused = backbone.to(memory_format=torch.channels_last), backbone.fuse(channels_last=True)
     pixels = images.contiguous(memory_format=torch.channels_last)
     with torch.inference_mode():
@@ -98,8 +98,9 @@ def compare_epochs(backbone: Backbone, root: Path, pictures: int, rounds: int) -
         train(head, batches())
 
     results: list[dict[str, float | str]] = []
+    cache = FeatureCache(backbone, input_spec=spec, root=root / "cache")
     for pooling in ("none", "average"):
-        cached = cache_features(backbone, dataset, input_spec=spec, pooling=pooling, root=root / "cache")
+        cached = cache.fill(cache.plan(dataset, pooling=pooling))
         batches = FeatureLoader(cached, batch_size=BATCH_SIZE, shuffle=True)
         contestants = {
             "cached": lambda batches=batches: train(head, ((list(b.features), b.targets, b.known) for b in batches)),

@@ -30,6 +30,7 @@ from manylabel.classifier import Classifier
 from manylabel.evaluation.bootstrap import mean_over_labels, resample
 from manylabel.evaluation.estimate import estimate
 from manylabel.evaluation.statistics.average_precision import WeightedAveragePrecision
+from manylabel.features import CachedFeatures, FeatureLoader
 from manylabel.heads import HEADS
 from manylabel.metrics import average_precision
 from manylabel.metrics.inputs import check
@@ -38,7 +39,6 @@ from manylabel.recipes.building import build_classifier
 from manylabel.recipes.loading import CachedSets, cache_sets
 from manylabel.recipes.sets import open_sets
 from manylabel.storage import write_text
-from manylabel.training import CachedFeatures, FeatureLoader
 
 RESULTS = Path(__file__).parent / "results"
 STRENGTHS = (0.001, 0.003, 0.01, 0.03)

@@ -32,6 +32,7 @@ from scipy import stats
 
 from manylabel.classifier import Classifier
 from manylabel.evaluation import ScoredImages, bootstrap, measure
+from manylabel.features import CachedFeatures, FeatureLoader
 from manylabel.recipes import LinearProbe, SelfDistillation, TrainAndVal, linear_probe, open_sets, self_distillation
 from manylabel.recipes.building import build_classifier
 from manylabel.recipes.linear_probe import SIZES
@@ -39,7 +40,7 @@ from manylabel.recipes.loading import cache_sets
 from manylabel.recipes.reporting import Reporter
 from manylabel.recipes.self_distillation.lessons import divide, plan_lessons
 from manylabel.storage import write_text
-from manylabel.training import CachedFeatures, FeatureLoader, RunFolder
+from manylabel.training import RunFolder
 
 VARIANTS = {"base": None, "SD": "whole", "CGPD": "co", "DGPD": "dis", "CPSD": "both", "random": "random"}
 

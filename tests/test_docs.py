@@ -61,7 +61,7 @@ def run_manylabel(words, *, stdin=None):
         words = [*words, *SHORTER[words[1]].split()]
         out = words[words.index("--out") + 1] if "--out" in words else f"runs/{words[1]}"
         shutil.rmtree(out, ignore_errors=True)  # the stand-in of a run that this page makes itself
-    if words[:2] == ["cache", "rm"] and not words[2].startswith("--"):
+    if words[:2] == ["cache", "remove"] and not words[2].startswith("--"):
         words[2] = next(Path(os.environ["MANYLABEL_CACHE"], "features").glob("?" * 16)).name  # keys differ
     result = CliRunner().invoke(app, words, input=stdin)
     assert result.exit_code == 0, f"{shlex.join(words)}\n{result.output}\n{result.exception!r}"

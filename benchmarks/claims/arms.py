@@ -13,10 +13,10 @@ import torch
 from numpy.typing import NDArray
 
 from manylabel.classifier import Classifier
+from manylabel.features import FeatureLoader
 from manylabel.recipes import LinearProbe, RepresentationMixup, TrainAndVal, linear_probe, representation_mixup
 from manylabel.recipes.loading import cache_sets
 from manylabel.text import encode_labels, open_encoder
-from manylabel.training import FeatureLoader
 from manylabel.types import LabelSpace
 
 

@@ -3,11 +3,11 @@ import torch
 
 from conformance.head_suite import HeadSuite
 from manylabel.errors import ConfigError
+from manylabel.features import pool
 from manylabel.heads import MixedFeaturesHead, RepresentationMixupHead
 from manylabel.heads.mixed_features import TOPS
 from manylabel.recipes import LinearProbe
 from manylabel.recipes.loading import pooling_for
-from manylabel.training.feature_pass import pool
 
 SMALL = {"width": 16, "num_heads": 4, "feedforward": 32}
 SETTINGS = {"hybrid_sharing": SMALL, "ml_decoder": SMALL, "transformer_decoder": SMALL, "residual_attention": {}}

@@ -14,6 +14,7 @@ from manylabel.classifier import Classifier, change_config
 from manylabel.cli.recipe_names import RECIPE_NAMES
 from manylabel.data import LazyBytes, folder, scenes
 from manylabel.errors import ConfigError, RunInterruptedError
+from manylabel.features import FeatureCache
 from manylabel.heads import LinearHead
 from manylabel.recipes import (
     PRESETS,
@@ -174,13 +175,21 @@ def test_the_papers_settings():
     assert (mixup.schedule, mixup.epochs, mixup.loss) == ("one_cycle", 30, "soft_margin")
 
 
-def test_representation_mixup_keeps_only_averages_of_the_maps(quick, sets, tmp_path, monkeypatch):
-    from manylabel.recipes import loading
+def watched_poolings(monkeypatch):
+    """Return a list that fills with the pooling of all features that are cached from now on."""
+    poolings, fill = [], FeatureCache.fill
 
+    def watched(self, plan, **settings):
+        poolings.append(plan.specs[0].pooling)
+        return fill(self, plan, **settings)
+
+    monkeypatch.setattr(FeatureCache, "fill", watched)
+    return poolings
+
+
+def test_representation_mixup_keeps_only_averages_of_the_maps(quick, sets, tmp_path, monkeypatch):
     monkeypatch.setenv("MANYLABEL_CACHE", str(tmp_path / "cache"))
-    asked = []
-    real = loading.cache_features
-    monkeypatch.setattr(loading, "cache_features", lambda *a, **k: asked.append(k["pooling"]) or real(*a, **k))
+    asked = watched_poolings(monkeypatch)
     representation_mixup(RepresentationMixup(**quick, out=tmp_path / "run"), sets=sets)
     assert asked == ["average", "average"]
 
@@ -197,17 +206,18 @@ def test_a_bad_picture_does_not_keep_whole_maps_from_serving(quick, sets, tmp_pa
     from manylabel.recipes.planning import plan
 
     monkeypatch.setenv("MANYLABEL_CACHE", str(tmp_path / "cache"))
-    asked, real = [], partial(loading.cache_features, max_bad_share=0.5)
-    monkeypatch.setattr(loading, "cache_features", lambda *a, **k: asked.append(k["pooling"]) or real(*a, **k))
+    asked = watched_poolings(monkeypatch)
+    monkeypatch.setattr(loading, "FeatureCache", partial(loading.FeatureCache, max_bad_share=0.5))
     sets = with_bad_picture(sets, 1)
     linear_probe(LinearProbe(**quick, out=tmp_path / "maps", head="residual_attention", views=1), sets=sets)
     pooled = LinearProbe(**quick, out=tmp_path / "pooled", head="linear", views=1)
-    missing = []
-    monkeypatch.setattr("manylabel.recipes.planning.missing_pictures", lambda *a, pooling: missing.append(pooling) or 1)
+    planned = []
+    real = loading.plan_sets
+    monkeypatch.setattr("manylabel.recipes.planning.plan_sets", lambda *a: planned.append(real(*a)) or planned[-1])
     plan(pooled, sets=sets)
     linear_probe(pooled, sets=sets)
     assert asked == ["none"] * 4
-    assert missing == ["none"]
+    assert [(each.pooling, each.missing) for each in planned] == [("none", 1)]
 
 
 @pytest.mark.parametrize("keep", ["last", "best"])
@@ -223,13 +233,9 @@ def test_an_epoch_whose_last_batch_is_bad_is_validated(keep, quick, sets, tmp_pa
 
 
 def test_whole_maps_of_an_earlier_run_serve_a_head_that_pools(quick, tmp_path, monkeypatch):
-    from manylabel.recipes import loading
-
     monkeypatch.setenv("MANYLABEL_CACHE", str(tmp_path / "cache"))
     linear_probe(LinearProbe(**quick, out=tmp_path / "maps", head="residual_attention"))
-    asked = []
-    real = loading.cache_features
-    monkeypatch.setattr(loading, "cache_features", lambda *a, **k: asked.append(k["pooling"]) or real(*a, **k))
+    asked = watched_poolings(monkeypatch)
     linear_probe(LinearProbe(**quick, out=tmp_path / "pooled", head="linear"))
     assert asked == ["none", "none"]
 

@@ -1,10 +1,10 @@
-"""`manylabel cache`: features of frozen backbones on disk, listed and removed."""
+"""`manylabel cache`: features of frozen backbones and exported models on disk, listed and removed."""
 
 from __future__ import annotations
 
 import json
-import shutil
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,59 +14,55 @@ from rich.markup import escape
 from rich.table import Table
 
 from manylabel.errors import ConfigError
-from manylabel.storage import cache_folder
 
 if TYPE_CHECKING:
-    from manylabel.data.feature_store import StoreInfo
+    from manylabel.features import StoreInfo
 
 __all__ = ["app"]
 
 app = typer.Typer(help="Features of frozen backbones on disk: list and remove them.", no_args_is_help=True)
 
 
-@app.command("ls")
-def ls(
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+@app.command("list")
+def list_(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """List the features on disk, the last used first."""
-    from manylabel.data.feature_store import default_root, list_stores  # here: `--help` must not wait for torch
+    """List cached features, the last used first."""
+    from manylabel.features import default_root, list_stores, remove_leftovers  # here: `--help` must not wait for torch
 
+    remove_leftovers()
     stores = list_stores()
     if as_json:
-        typer.echo(json.dumps([_to_dict(store) for store in stores], indent=2))
+        typer.echo(json.dumps([{"key": store.key, **asdict(store)} for store in stores], indent=2, default=str))
         return
     if stores:
         Console().print(_to_table(stores))
     total = sum(store.num_bytes for store in stores)
     typer.echo(f"{len(stores)} sets of features, {total / 1e9:.2f} GB, in {default_root()}")
-    exports = _exported_models()
+    exports = _exports()
     if exports:
         size = sum(file.stat().st_size for file in exports)
-        typer.echo(f"{len(exports)} exported models, {size / 1e9:.2f} GB, in {exports[0].parent}")
+        typer.echo(f"{len(exports)} exported models, {size / 1e9:.2f} GB")
 
 
-@app.command("rm")
-def rm(
-    key: Annotated[str, typer.Argument(help="Which one: its key, or the start of it.")] = "",
-    everything: Annotated[
-        bool, typer.Option("--all", help="Remove all, and exported backbones and models too.")
-    ] = False,
+@app.command("remove")
+def remove(
+    key: Annotated[str, typer.Argument(help="Key of a set of features, or the start of it.")] = "",
+    everything: Annotated[bool, typer.Option("--all", help="Remove all features and exported models.")] = False,
     older_than: Annotated[
-        float | None,
-        typer.Option(help="Remove those not used for so many days; exported models, made so long ago.", metavar="DAYS"),
+        float | None, typer.Option(help="Remove what was not used for so many days.", metavar="DAYS")
     ] = None,
 ) -> None:
-    """Remove features from disk; they are computed again when they are needed."""
-    from manylabel.data.feature_store import EXPORTS, default_root, list_stores, remove_store
+    """Remove cached features and exported models; they are made again when they are needed."""
+    from manylabel.features import list_stores, remove_leftovers, remove_store
 
     if sum((bool(key), everything, older_than is not None)) != 1:
-        raise ConfigError("say what to remove: a KEY of 'manylabel cache ls', --all, or --older-than DAYS")
+        raise ConfigError("name what to remove: a KEY of 'manylabel cache list', --all, or --older-than DAYS")
+    remove_leftovers()
     used_before = time.time() - 86400 * (older_than or 0)
     keys = [key] if key else [store.key for store in list_stores() if everything or store.used < used_before]
     removed = [remove_store(each) for each in keys]
-    if everything:
-        shutil.rmtree(default_root() / EXPORTS, ignore_errors=True)
-    exports = [] if key else [file for file in _exported_models() if everything or file.stat().st_mtime < used_before]
+    exports = [] if key else [file for file in _exports() if everything or file.stat().st_mtime < used_before]
     num_bytes = sum(store.num_bytes for store in removed) + sum(file.stat().st_size for file in exports)
     for file in exports:
         file.unlink()
@@ -74,44 +70,31 @@ def rm(
     typer.echo(f"Removed {len(removed)} sets of features{rest}, {num_bytes / 1e9:.2f} GB.")
 
 
-def _exported_models() -> list[Path]:
-    """Return the models that predict and serve exported for onnxruntime."""
-    from manylabel.inference.engine import EXPORTS
+def _exports() -> list[Path]:
+    """Return the backbones and models that were exported for onnxruntime."""
+    from manylabel.features import default_root
+    from manylabel.features.cache import EXPORTS
+    from manylabel.inference.engine import EXPORTS as MODELS
+    from manylabel.storage import cache_folder
 
-    return sorted((cache_folder() / EXPORTS).glob("*.onnx*"))
-
-
-def _to_dict(store: StoreInfo) -> dict[str, object]:
-    return {
-        "key": store.key,
-        "dataset": store.kind.dataset,
-        "backbone": store.kind.backbone,
-        "stages": store.kind.stages,
-        "shapes": store.kind.shapes,
-        "pooling": store.kind.pooling,
-        "view": store.kind.view,
-        "pictures": store.num_pictures,
-        "bad": store.bad,
-        "bytes": store.num_bytes,
-        "used": store.used,
-        "writer": store.writer,
-        "folder": str(store.folder),
-    }
+    return sorted(
+        file for folder in (cache_folder() / MODELS, default_root() / EXPORTS) for file in folder.glob("*.onnx*")
+    )
 
 
 def _to_table(stores: list[StoreInfo]) -> Table:
     table = Table(box=None, header_style="bold")
-    for column in ("key", "data set", "backbone", "features", "view"):
+    for column in ("key", "dataset", "backbone", "features", "view"):
         table.add_column(column, no_wrap=column in ("key", "features"))
-    for column in ("pictures", "MB", "used"):
+    for column in ("images", "MB", "used"):
         table.add_column(column, justify="right", no_wrap=True)
     for store in stores:
-        kind = store.kind
-        features = ", ".join("x".join(map(str, shape)) for shape in kind.shapes)
-        numbers = (f"{store.num_pictures:,}", f"{store.num_bytes / 1e6:,.0f}", "now" if store.writer else _age(store))
+        spec = store.spec
+        features = ", ".join("x".join(map(str, shape)) for shape in spec.shapes)
+        numbers = (f"{store.num_images:,}", f"{store.num_bytes / 1e6:,.0f}", "now" if store.writer else _age(store))
         # half of the key fits a narrow terminal, and is enough to name it
-        words = map(escape, (kind.dataset, kind.backbone))
-        table.add_row(store.key[:8], *words, features, str(kind.view), *numbers)
+        words = map(escape, (spec.dataset, spec.backbone))
+        table.add_row(store.key[:8], *words, features, str(spec.view), *numbers)
     return table
 
 

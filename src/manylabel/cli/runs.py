@@ -141,7 +141,7 @@ def _to_dict(run: Run) -> dict[str, Any]:
 
 
 def _numbers(run: Run) -> tuple[str, str, str, str]:
-    from manylabel.training.feature_progress import duration
+    from manylabel.progress import duration
 
     reached = run.mean_average_precision
     state = "finished" if run.is_finished else "not finished"

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 from manylabel.data.check import CheckReport, check
 from manylabel.data.coco import coco
 from manylabel.data.dataset import ImageDataset
-from manylabel.data.feature_store import FeatureStore, list_stores, remove_store
 from manylabel.data.files import files
 from manylabel.data.folder import folder
 from manylabel.data.hold_out import hold_out
@@ -31,7 +30,6 @@ __all__ = [
     "CheckReport",
     "DecodedImages",
     "EpochSampler",
-    "FeatureStore",
     "Files",
     "ImageDataset",
     "ImageLoader",
@@ -50,12 +48,10 @@ __all__ = [
     "hold_out",
     "hugging_face",
     "image_size",
-    "list_stores",
     "load",
     "nus_wide",
     "nus_wide_zero_shot_labels",
     "open_images",
-    "remove_store",
     "scenes",
     "split_dataset",
     "stratified_folds",

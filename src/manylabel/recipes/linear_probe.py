@@ -13,12 +13,12 @@ from typing import Annotated, Any
 
 from torch import nn
 
+from manylabel.features import dropped_channels
 from manylabel.recipes.building import build_classifier, build_loss, name_head
 from manylabel.recipes.loading import cache_sets, feature_loaders, picture_loaders
 from manylabel.recipes.reporting import Reporter
 from manylabel.recipes.sets import TrainAndVal, sets_of_run
 from manylabel.recipes.settings import RecipeSettings
-from manylabel.training.feature_dropout import dropped_channels
 from manylabel.training.fit import fit
 from manylabel.training.run_folder import RunFolder
 from manylabel.training.settings import AtLeastOne, NotNegative, Positive, Share

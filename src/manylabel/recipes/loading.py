@@ -1,4 +1,4 @@
-"""Batches for a recipe: of pictures, or of features that a frozen backbone gave once and for all."""
+"""Batches for a recipe: of images, or of features that a frozen backbone gave once and for all."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,14 +7,11 @@ from torch import nn
 
 from manylabel.classifier import Classifier
 from manylabel.data import ImageLoader, eval_transform, train_transform
-from manylabel.data.feature_store import Pooling
+from manylabel.features import CachedFeatures, FeatureCache, FeatureLoader, FeaturePlan, Pooling
 from manylabel.heads import ConvexCombinationHead, LinearHead, Mixing, RepresentationMixupHead, TextMapHead
 from manylabel.recipes.sets import TrainAndVal
 from manylabel.recipes.settings import RecipeSettings
-from manylabel.system import available_cores
-from manylabel.training.cached_features import CachedFeatures, FeatureLoader
-from manylabel.training.feature_progress import FeatureProgress
-from manylabel.training.features import cache_features, plan_features
+from manylabel.system import default_workers
 from manylabel.training.fit import Loaders
 from manylabel.training.loaders import Share, shared_sampler
 from manylabel.training.settings import LoopSettings
@@ -22,22 +19,67 @@ from manylabel.training.trainer import find_device
 
 __all__ = [
     "CachedSets",
+    "SetsPlan",
     "cache_sets",
-    "choose_pooling",
     "feature_loaders",
-    "missing_pictures",
     "num_workers",
     "picture_loaders",
+    "plan_sets",
     "pooling_for",
 ]
 
 
 @dataclass(frozen=True)
 class CachedSets:
-    """Features of the pictures to train on and of those to judge by."""
+    """Features of the training and of the validation set."""
 
     train: CachedFeatures
     val: CachedFeatures
+
+
+@dataclass(frozen=True, eq=False)
+class SetsPlan:
+    """Features that a run needs: of the training and of the validation set.
+
+    Args:
+        cache: Where they are.
+        train: Those of the training set.
+        val: Those of the validation set.
+    """
+
+    cache: FeatureCache
+    train: FeaturePlan
+    val: FeaturePlan
+
+    @property
+    def missing(self) -> int:
+        """Number of images, each view counted, that are not cached yet."""
+        return self.train.missing + self.val.missing
+
+    @property
+    def pooling(self) -> Pooling:
+        """What is kept of a map."""
+        return self.train.specs[0].pooling
+
+    def pooled(self, pooling: Pooling) -> "SetsPlan":
+        """Return the same plan with another pooling."""
+        return SetsPlan(self.cache, self.cache.pooled(self.train, pooling), self.cache.pooled(self.val, pooling))
+
+
+def plan_sets(model: Classifier, sets: TrainAndVal, settings: RecipeSettings) -> SetsPlan:
+    """Plan the features of a run: whole maps where an earlier run left more of them, else as little as will do.
+
+    Args:
+        model: The classifier.
+        sets: The images.
+        settings: Views and workers.
+    """
+    cache = FeatureCache(model.backbone, input_spec=model.input_spec, num_workers=num_workers(settings))
+    enough, views = pooling_for(model.head), settings.num_views(len(sets.train))
+    train, val = cache.plan(sets.train, pooling=enough, views=views), cache.plan(sets.val, pooling=enough)
+    pooled = SetsPlan(cache, train, val)
+    whole = pooled if enough == "none" else pooled.pooled("none")
+    return whole if whole.missing < pooled.missing else pooled  # not "none are missing": bad images always are
 
 
 def cache_sets(
@@ -45,57 +87,21 @@ def cache_sets(
     sets: TrainAndVal,
     settings: RecipeSettings,
     *,
-    progress: Callable[[FeatureProgress], None] | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> CachedSets:
-    """Pass every picture through a frozen backbone, or find the features where an earlier run left them.
+    """Pass every image through a frozen backbone, or find the features where an earlier run left them.
 
     Args:
         model: The classifier.
-        sets: The pictures.
+        sets: The images.
         settings: Views and workers.
-        progress: Told how far it is.
+        progress: Called after every batch with the number of views that are done, and of all.
     """
-    pooling = choose_pooling(settings, model, sets)
     model.backbone.to(find_device(settings))
-    train, val = (
-        cache_features(
-            model.backbone,
-            part,
-            input_spec=model.input_spec,
-            pooling=pooling,
-            views=views,
-            num_workers=num_workers(settings),
-            progress=progress,
-        )
-        for part, views in ((sets.train, settings.num_views(len(sets.train))), (sets.val, 1))
-    )
+    plan = plan_sets(model, sets, settings)
+    cached = CachedSets(*(plan.cache.fill(part, progress=progress) for part in (plan.train, plan.val)))
     model.backbone.to("cpu")  # the head trains alone
-    return CachedSets(train, val)
-
-
-def choose_pooling(settings: RecipeSettings, model: Classifier, sets: TrainAndVal) -> Pooling:
-    """Choose what to keep of a map: whole maps where an earlier run left more of them, else as little as will do."""
-    enough = pooling_for(model.head)
-    if enough == "none":
-        return "none"
-    whole, pooled = (missing_pictures(settings, model, sets, pooling=kind) for kind in ("none", enough))
-    return "none" if whole < pooled else enough  # not "none are missing": bad pictures always are
-
-
-def missing_pictures(settings: RecipeSettings, model: Classifier, sets: TrainAndVal, *, pooling: Pooling) -> int:
-    """Return how many pictures, views counted each, are not cached yet.
-
-    Args:
-        settings: Views.
-        model: The classifier.
-        sets: The pictures.
-        pooling: What is kept of a map.
-    """
-    plans = [
-        plan_features(model.backbone, part, input_spec=model.input_spec, pooling=pooling, views=views)
-        for part, views in ((sets.train, settings.num_views(len(sets.train))), (sets.val, 1))
-    ]
-    return sum(plan.missing for plan in plans)
+    return cached
 
 
 def feature_loaders(cached: CachedSets, settings: LoopSettings, share: Share) -> Loaders:
@@ -112,14 +118,14 @@ def feature_loaders(cached: CachedSets, settings: LoopSettings, share: Share) ->
 def picture_loaders(
     model: Classifier, sets: TrainAndVal, settings: LoopSettings, share: Share, *, augment: bool
 ) -> Loaders:
-    """Return loaders that decode pictures, for one process.
+    """Return loaders that decode images, for one process.
 
     Args:
-        model: The classifier, for how it wants its pictures.
-        sets: The pictures.
+        model: The classifier, for how it wants its images.
+        sets: The images.
         settings: Batch size, seed and workers.
-        share: Which process.
-        augment: Whether training pictures are changed at random.
+        share: The process.
+        augment: Augment training images.
     """
     plain = eval_transform(model.input_spec)
     order = shared_sampler(len(sets.train), share, shuffle=True, seed=settings.seed)
@@ -139,7 +145,7 @@ def picture_loaders(
 
 
 def pooling_for(head: nn.Module) -> Pooling:
-    """Say what is enough to keep of a feature map for a head: a number per channel where it pools anyway.
+    """Return what is enough to keep of a feature map for a head: a number per channel where it pools anyway.
 
     Examples:
         >>> pooling_for(LinearHead(8, 2, pooling="max")), pooling_for(LinearHead(8, 2, pooling="generalised_mean"))
@@ -153,8 +159,5 @@ def pooling_for(head: nn.Module) -> Pooling:
 
 
 def num_workers(settings: LoopSettings) -> int:
-    """Return how many processes decode pictures: what is asked for, or one per core, up to 8; none on a single core."""
-    if settings.workers is not None:
-        return settings.workers
-    cores = available_cores()
-    return min(cores, 8) if cores > 1 else 0
+    """Return the number of processes that decode images."""
+    return default_workers(on_gpu=find_device(settings) != "cpu") if settings.workers is None else settings.workers

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from manylabel.classifier import Classifier
 from manylabel.errors import LabelError
-from manylabel.training.cached_features import CachedFeatures, FeatureLoader
+from manylabel.features import CachedFeatures, FeatureLoader
 
 __all__ = ["EVERYDAY", "choose_bias", "logits_of"]
 

@@ -14,14 +14,14 @@ from manylabel.classifier import Classifier
 from manylabel.cost import Cost, count_cost, count_parameters
 from manylabel.data import ImageLoader, eval_transform
 from manylabel.errors import DataError
+from manylabel.features import pool
+from manylabel.progress import duration
 from manylabel.recipes.advice import advise
 from manylabel.recipes.building import build_classifier, build_loss
-from manylabel.recipes.loading import choose_pooling, missing_pictures, num_workers
+from manylabel.recipes.loading import num_workers, plan_sets
 from manylabel.recipes.sets import TrainAndVal, open_sets, trained_sets
 from manylabel.recipes.settings import RecipeSettings
 from manylabel.training.config import to_yaml
-from manylabel.training.feature_pass import pool
-from manylabel.training.feature_progress import duration
 from manylabel.training.optimizers import make_optimizer
 
 __all__ = ["Plan", "plan"]
@@ -111,11 +111,11 @@ def _estimate(settings: RecipeSettings, model: Classifier, sets: TrainAndVal, im
         looking = decoding + _seconds(lambda: model.backbone(images)) / len(images)
         maps = model.backbone(images[:1])
     if settings.caches_features:
-        pooling = choose_pooling(settings, model, sets)
-        features = [stage.float().clone().expand(settings.batch_size, -1, -1, -1) for stage in pool(maps, pooling)]
+        plans = plan_sets(model, sets, settings)
+        pooled = pool(maps, plans.pooling)
+        features = [stage.float().clone().expand(settings.batch_size, -1, -1, -1) for stage in pooled]
         step = _step_seconds(settings, model, model.head, features, settings.batch_size)
-        missing = missing_pictures(settings, model, sets, pooling=pooling)
-        return looking * missing, step * len(sets.train) / settings.batch_size
+        return looking * plans.missing, step * len(sets.train) / settings.batch_size
     step = _step_seconds(settings, model, model, images, len(images))
     return 0.0, max(decoding, step / len(images)) * len(sets.train) + looking * len(sets.val)
 

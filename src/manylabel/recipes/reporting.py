@@ -5,18 +5,16 @@ from __future__ import annotations
 import logging
 import shlex
 import sys
-import time
 
 from lightning import Callback
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
 from manylabel.classifier import Classifier
+from manylabel.progress import ProgressBar
 from manylabel.recipes.advice import advise
 from manylabel.recipes.sets import TrainAndVal
 from manylabel.training.config import read_yaml
-from manylabel.training.feature_progress import FeatureProgress
 from manylabel.training.metrics_file import reached, read_metrics
 from manylabel.training.processes import is_first_process
 from manylabel.training.progress import RunProgress
@@ -25,8 +23,6 @@ from manylabel.training.run_folder import RunFolder
 __all__ = ["Reporter"]
 
 logger = logging.getLogger(__name__)
-
-SECONDS_BETWEEN_LINES = 30  # in a log
 
 
 class Reporter:
@@ -42,8 +38,7 @@ class Reporter:
 
     def __init__(self, console: Console | None = None) -> None:
         self.console = console if is_first_process() else None
-        self._bar: Progress | None = None
-        self._next_line = 0.0
+        self._bar: ProgressBar | None = None
 
     @property
     def command(self) -> str:
@@ -63,27 +58,13 @@ class Reporter:
         pictures = f"{len(sets.train):,} pictures to train on, {len(sets.val):,} to judge by"
         self.say(f"{pictures}, {len(sets.train.labels):,} labels")
 
-    def features(self, progress: FeatureProgress) -> None:
-        """Show how far the pass of the pictures through the backbone is: a bar, or a line now and then in a log."""
-        if self.console is None or (self._bar is None and progress.done == progress.total):
+    def features(self, done: int, total: int) -> None:
+        """Show the progress of the pass through the backbone."""
+        if self.console is None or (self._bar is None and done == total):
             return
-        if not self.console.is_terminal:
-            if progress.seconds_left is not None and time.monotonic() >= self._next_line:
-                self._next_line = time.monotonic() + SECONDS_BETWEEN_LINES
-                self.say(f"features {progress.done:,}/{progress.total:,}  {progress}")
-            return
-        if self._bar is None:
-            columns = (
-                TextColumn("{task.description}"),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TextColumn("{task.fields[speed]}"),
-            )
-            self._bar = Progress(*columns, console=self.console)
-            self._bar.add_task("features", total=progress.total, speed="")
-            self._bar.start()
-        self._bar.update(self._bar.task_ids[0], completed=progress.done, speed=str(progress))
-        if progress.done == progress.total:
+        self._bar = self._bar or ProgressBar("features", console=self.console, keep=True)
+        self._bar.update(done, total)
+        if done == total:
             self._bar.stop()
             self._bar = None
 

@@ -27,6 +27,7 @@ from manylabel.data import ImageDataset
 from manylabel.errors import ConfigError
 from manylabel.evaluation.scores import ScoredImages
 from manylabel.evaluation.zero_shot import ZeroShotEvaluation, evaluate_zero_shot
+from manylabel.features import CachedFeatures
 from manylabel.heads import MLDecoder
 from manylabel.losses import LOSSES
 from manylabel.recipes.building import build_classifier, build_loss
@@ -38,7 +39,6 @@ from manylabel.recipes.settings import RecipeSettings
 from manylabel.recipes.unseen import choose_unseen, seen_part
 from manylabel.storage import write_text
 from manylabel.text import DEFAULT_ENCODER, check_templates, encode_labels, open_encoder, text_centre
-from manylabel.training.cached_features import CachedFeatures
 from manylabel.training.fields import OneOf
 from manylabel.training.fit import fit
 from manylabel.training.processes import is_first_process

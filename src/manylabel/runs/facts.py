@@ -7,10 +7,10 @@ from typing import Any
 
 from manylabel.classifier.head_config import describe_head
 from manylabel.page import Cell, Note, Part, Section, Table, Text
+from manylabel.progress import duration
 from manylabel.runs.finding import differences
 from manylabel.runs.judging import JudgedRun
 from manylabel.runs.run import Run
-from manylabel.training.feature_progress import duration
 
 __all__ = ["facts_table", "settings_parts"]
 

@@ -1,10 +1,7 @@
-"""Lightning tasks, optimizers, callbacks, checkpoints and cached features."""
+"""Lightning tasks, optimizers, callbacks and checkpoints."""
 
 from manylabel.training.averaging import MovingAverage
-from manylabel.training.cached_features import CachedFeatures, FeatureLoader
 from manylabel.training.checkpoints import Checkpoints
-from manylabel.training.feature_progress import FeatureProgress
-from manylabel.training.features import FeaturePlan, cache_features, plan_features
 from manylabel.training.fit import Loaders, fit
 from manylabel.training.freezing import FreezeFirst
 from manylabel.training.loaders import ResumableLoader, SeededLoader, Share, shared_sampler
@@ -19,12 +16,8 @@ from manylabel.training.task import ClassificationTask, Guide
 
 __all__ = [
     "AugmentedQueries",
-    "CachedFeatures",
     "Checkpoints",
     "ClassificationTask",
-    "FeatureLoader",
-    "FeaturePlan",
-    "FeatureProgress",
     "FreezeFirst",
     "Guide",
     "Loaders",
@@ -37,7 +30,6 @@ __all__ = [
     "SeededLoader",
     "Share",
     "ZeroShotTask",
-    "cache_features",
     "constant",
     "cosine",
     "fit",
@@ -45,6 +37,5 @@ __all__ = [
     "make_schedule",
     "one_cycle",
     "parameter_groups",
-    "plan_features",
     "shared_sampler",
 ]

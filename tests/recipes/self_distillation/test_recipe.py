@@ -110,12 +110,11 @@ def test_cached_and_online_teachers_teach_the_same(brief, sets, tmp_path, views)
 
 def test_no_picture_passes_the_backbone_twice(brief, sets, tmp_path, monkeypatch):
     monkeypatch.setenv("MANYLABEL_CACHE", str(tmp_path / "cache"))
-    from manylabel.training.feature_pass import FeaturePass
+    from manylabel.features import FeatureCache
 
-    passed = []
-    real = FeaturePass._features
+    passed, real = [], FeatureCache.maps
     monkeypatch.setattr(
-        FeaturePass, "_features", lambda self, batch, kind: passed.append(len(batch)) or real(self, batch, kind)
+        FeatureCache, "maps", lambda self, batch, *a, **k: passed.append(len(batch)) or real(self, batch, *a, **k)
     )
     monkeypatch.setattr(Classifier, "forward", lambda self, images: pytest.fail("a picture passes the whole model"))
     self_distillation(SelfDistillation(**{**brief, "baseline": True}, out=tmp_path / "run"), sets=sets)
@@ -198,9 +197,9 @@ def test_a_finished_run_is_left_as_it_is_and_can_be_replaced(brief, sets, tmp_pa
 
 
 def test_batches_of_features_say_which_view_they_are(sets, quick, tmp_path):
+    from manylabel.features import FeatureLoader
     from manylabel.recipes.building import build_classifier
     from manylabel.recipes.loading import cache_sets
-    from manylabel.training import FeatureLoader
 
     settings = LinearProbe(**quick, head="linear", views=2)
     cached = cache_sets(build_classifier(settings, sets, frozen=True), sets, settings).train
@@ -218,7 +217,7 @@ def test_teachers_are_heard_on_their_own_pictures_though_some_are_bad(brief, set
     names = [good.name(index) for index in range(len(good))]
     load = lambda index: b"no picture" if index == 1 else good[index]  # noqa: E731 (a line says it)
     train = replace(sets.train, pictures=LazyBytes(names, load=load), splits={}, name="one is bad")
-    monkeypatch.setattr(loading, "cache_features", partial(loading.cache_features, max_bad_share=0.5))
+    monkeypatch.setattr(loading, "FeatureCache", partial(loading.FeatureCache, max_bad_share=0.5))
     heard, real = [], recipe_module.Hearing
     monkeypatch.setattr(
         recipe_module, "Hearing", lambda *given, **named: (heard.append(given[1]), real(*given, **named))[1]

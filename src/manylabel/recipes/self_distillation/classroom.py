@@ -16,13 +16,13 @@ from torch import nn
 from manylabel.classifier import Classifier
 from manylabel.data import Files, ImageDataset
 from manylabel.errors import ManyLabelError, RunInterruptedError
+from manylabel.features import CachedFeatures
 from manylabel.recipes.building import build_loss, build_teacher
 from manylabel.recipes.loading import CachedSets, feature_loaders, picture_loaders
 from manylabel.recipes.self_distillation.lessons import Lesson, own_pictures
 from manylabel.recipes.self_distillation.settings import SelfDistillation
 from manylabel.recipes.sets import TrainAndVal
 from manylabel.storage import write_text
-from manylabel.training.cached_features import CachedFeatures
 from manylabel.training.fit import Loaders, fit
 from manylabel.training.freezing import FreezeFirst
 from manylabel.training.loaders import Share

@@ -18,6 +18,7 @@ from torch import nn
 from manylabel.classifier import Classifier
 from manylabel.data import ImageDataset, ImageLoader, eval_transform
 from manylabel.errors import ConfigError
+from manylabel.features import FeatureLoader
 from manylabel.recipes.building import build_classifier, build_loss, is_single_label, name_head
 from manylabel.recipes.loading import CachedSets, cache_sets, num_workers
 from manylabel.recipes.reporting import Reporter
@@ -31,7 +32,6 @@ from manylabel.recipes.self_distillation.merging import CachedTeachers, OnlineTe
 from manylabel.recipes.self_distillation.settings import SelfDistillation
 from manylabel.recipes.self_distillation.summary import summarise
 from manylabel.recipes.sets import TrainAndVal, sets_of_run
-from manylabel.training.cached_features import FeatureLoader
 from manylabel.training.run_folder import RunFolder
 from manylabel.training.trainer import find_device
 from manylabel.types import Batch, FeatureBatch

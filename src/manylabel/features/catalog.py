@@ -1,39 +1,43 @@
-"""All stores of a folder: where they are kept, what there is, and how to remove one."""
+"""All stores of features of a cache folder: list them, remove them, and remove what killed processes left behind."""
 
 from __future__ import annotations
 
+import os
 import shutil
+import tempfile
+import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from manylabel.data.feature_store.journal import Journal
-from manylabel.data.feature_store.kind import FeatureKind
 from manylabel.errors import CacheError, list_choices
+from manylabel.features.key import FeatureSpec
+from manylabel.features.store import parse_journal
 from manylabel.lock import WriterLock
 from manylabel.storage import cache_folder
 
-__all__ = ["EXPORTS", "StoreInfo", "default_root", "list_stores", "remove_store"]
+__all__ = ["StoreInfo", "default_root", "list_stores", "remove_leftovers", "remove_store"]
 
-EXPORTS = "onnx"  # the folder of exported backbones, beside the stores
+ABANDONED_AFTER = 3600.0  # seconds; nobody writes to a temporary file for so long
 
 
 @dataclass(frozen=True)
 class StoreInfo:
-    """What a list tells of a store.
+    """A store as a list shows it.
 
     Args:
         folder: Where it is; its name is the store's key.
-        kind: What the features are.
-        num_pictures: Pictures in it.
-        bad: Names of pictures that could not be decoded, and why.
-        num_bytes: What it takes on disk.
+        spec: What the features are.
+        num_images: Images in it.
+        bad: Names of images that could not be decoded, and why.
+        num_bytes: Bytes on disk.
         used: When it was last opened or written to, in seconds since 1970.
-        writer: Who writes to it now; empty for nobody.
+        writer: The process that writes to it now; empty if there is none.
     """
 
     folder: Path
-    kind: FeatureKind
-    num_pictures: int
+    spec: FeatureSpec
+    num_images: int
     bad: dict[str, str]
     num_bytes: int
     used: float
@@ -59,14 +63,14 @@ def list_stores(root: Path | None = None) -> list[StoreInfo]:
     """Return all stores, the last used first.
 
     Args:
-        root: Where to look; `default_root` when left out.
+        root: Where to look (default: `default_root`).
 
     Examples:
         >>> list_stores(Path("no such folder"))
         []
     """
     root = default_root() if root is None else root
-    infos = [_describe(path.parent) for path in root.glob("*/kind.json")]
+    infos = [_describe(path.parent) for path in root.glob("*/spec.json")]
     return sorted((info for info in infos if info is not None), key=lambda info: info.used, reverse=True)
 
 
@@ -75,7 +79,7 @@ def remove_store(key: str, root: Path | None = None) -> StoreInfo:
 
     Args:
         key: Its name, or as much of the start of it as no other has.
-        root: Where it is; `default_root` when left out.
+        root: Where it is (default: `default_root`).
 
     Returns:
         What was removed.
@@ -105,21 +109,54 @@ def remove_store(key: str, root: Path | None = None) -> StoreInfo:
     return fitting[0]
 
 
+def remove_leftovers(root: Path | None = None) -> None:
+    """Remove what killed processes left: temporary files, stores that were never begun, and dead sockets of workers.
+
+    Args:
+        root: Folder of all stores (default: `default_root`).
+    """
+    root = default_root() if root is None else root
+    for path in root.glob("*/.*"):
+        with suppress(OSError):
+            if _is_abandoned(path):
+                path.unlink()
+    for folder in root.glob("*/"):
+        with suppress(OSError):
+            if _is_abandoned(folder) and all(path.name == "lock" for path in folder.iterdir()):
+                with WriterLock(folder / "lock"):
+                    shutil.rmtree(folder)
+    _remove_dead_sockets()
+
+
+def _is_abandoned(path: Path) -> bool:
+    return time.time() - path.stat().st_mtime > ABANDONED_AFTER
+
+
+def _remove_dead_sockets() -> None:
+    """Remove folders of sockets (``pymp-*``) that Python's multiprocessing made in processes that are gone."""
+    with suppress(OSError):  # no Linux: there is no such list
+        bound = set(Path("/proc/net/unix").read_text(encoding="utf-8", errors="replace").split())
+        for folder in Path(tempfile.gettempdir()).glob("pymp-*"):
+            sockets = list(folder.iterdir()) if folder.stat().st_uid == os.getuid() else []
+            if sockets and all(path.is_socket() and str(path) not in bound for path in sockets):
+                shutil.rmtree(folder, ignore_errors=True)
+
+
 def _describe(folder: Path) -> StoreInfo | None:
     """Look at a folder; None if it cannot be understood."""
     try:
-        kind = FeatureKind.from_json((folder / "kind.json").read_text(encoding="utf-8"))
-        text = folder / "journal.jsonl"
-        journal = Journal.parse(text.read_text(encoding="utf-8", errors="replace") if text.exists() else "")
+        spec = FeatureSpec.from_json((folder / "spec.json").read_text(encoding="utf-8"))
+        journal = folder / "journal.jsonl"
+        chunks = parse_journal(journal.read_bytes() if journal.exists() else b"")
         files = [file.stat() for file in folder.iterdir()]
     except (OSError, UnicodeDecodeError):
         return None
     holder = WriterLock(folder / "lock").holder()
     return StoreInfo(
         folder=folder,
-        kind=kind,
-        num_pictures=journal.rows,
-        bad=journal.bad,
+        spec=spec,
+        num_images=sum(chunk.end - chunk.start for chunk in chunks),
+        bad=dict(image for chunk in chunks for image in chunk.bad),
         num_bytes=sum(file.st_size for file in files),
         used=max(file.st_mtime for file in files),
         writer="" if holder is None else str(holder),

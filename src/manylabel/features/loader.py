@@ -1,53 +1,54 @@
-"""Cached features as a data set, and batches of them.
+"""Cached features as a dataset, batches of them, and dropout of their channels.
 
-Letters in shape comments: B pictures of a batch, V views of a picture, N pictures, L labels, C channels, H and W cells.
+Letters in shape comments: B images of a batch, V views, N images, L labels, C channels, H and W positions of a map.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.functional import dropout2d
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from manylabel.data.dataset import ImageDataset
-from manylabel.data.feature_store import FeatureStore
 from manylabel.data.sampling import Draw, SeededBatches, every_picture
 from manylabel.errors import ConfigError
+from manylabel.features.store import FeatureStore
 from manylabel.types import BadImage, FeatureBatch
 
-__all__ = ["CachedFeatures", "FeatureLoader"]
+__all__ = ["CachedFeatures", "FeatureLoader", "dropped_channels"]
 
 
 @dataclass(frozen=True, eq=False)
 class CachedFeatures:
-    """Features of the pictures of a data set, on disk.
+    """Features of the images of a dataset, on disk.
 
     Args:
-        dataset: The pictures that have features, in order, with their labels.
-        stores: The features, one store per view; view 0 is the picture as in evaluation.
-        rows: ``[V, N]``, where each picture stands in each store.
-        bad: The pictures that were left out because they could not be decoded.
+        dataset: The images that have features, in order, with their labels.
+        stores: The features, one store per view; view 0 is the image as in evaluation.
+        rows: ``[V, N]``, the row of each image in each store.
+        bad: The images that were left out because they could not be decoded.
 
     Examples:
         >>> import tempfile
-        >>> from pathlib import Path
         >>> from manylabel import data
         >>> from manylabel.backbone import Backbone
-        >>> from manylabel.training import cache_features
+        >>> from manylabel.features import FeatureCache
         >>> from manylabel.types import InputSpec
         >>> backbone = Backbone("resnet10t", pretrained=False, frozen=True, stages=(-1,))
-        >>> cached = cache_features(
-        ...     backbone, data.scenes(3), input_spec=InputSpec(size=(64, 64)), root=Path(tempfile.mkdtemp()),
-        ...     engine="torch", num_workers=0,
-        ... )
+        >>> cache = FeatureCache(backbone, input_spec=InputSpec(size=(64, 64)), root=tempfile.mkdtemp(), num_workers=0)
+        >>> cached = cache.fill(cache.plan(data.scenes(3)))
         >>> len(cached), cached.channels, cached.read([2, 0])[0].shape
         (3, (512,), torch.Size([2, 512, 2, 2]))
+        >>> [len(batch) for batch in FeatureLoader(cached, batch_size=2, shuffle=True)]
+        [2, 1]
     """
 
     dataset: ImageDataset
@@ -59,25 +60,25 @@ class CachedFeatures:
         return len(self.dataset)
 
     def __repr__(self) -> str:
-        shapes = self.stores[0].kind.shapes
-        return f"CachedFeatures({self.dataset.name!r}: {len(self)} pictures, {self.num_views} views, shapes={shapes})"
+        shapes = self.stores[0].spec.shapes
+        return f"CachedFeatures({self.dataset.name!r}: {len(self)} images, {self.num_views} views, shapes={shapes})"
 
     @property
     def channels(self) -> tuple[int, ...]:
         """Channels per stage."""
-        return tuple(channels for channels, _, _ in self.stores[0].kind.shapes)
+        return tuple(channels for channels, _, _ in self.stores[0].spec.shapes)
 
     @property
     def num_views(self) -> int:
-        """Views of each picture."""
+        """Number of views of each image."""
         return len(self.stores)
 
     def read(self, indices: ArrayLike, view: int | ArrayLike = 0) -> list[Tensor]:
-        """Return features of some pictures.
+        """Return features of some images.
 
         Args:
             indices: ``[B]``, positions in `dataset`, in any order.
-            view: Which view; one for all, or one for each picture ``[B]``.
+            view: The view; one for all, or one for each image ``[B]``.
 
         Returns:
             A float32 map ``[B, C, H, W]`` per stage, finest first; pooled ones are ``[B, C, 1, 1]``.
@@ -92,7 +93,7 @@ class CachedFeatures:
             return self.stores[int(views)].read(self.rows[int(views), chosen])
         if self.num_views == 1:
             return self.stores[0].read(self.rows[0, chosen])
-        features = [torch.empty(len(chosen), *shape) for shape in self.stores[0].kind.shapes]
+        features = [torch.empty(len(chosen), *shape) for shape in self.stores[0].spec.shapes]
         for number, store in enumerate(self.stores):
             members = np.flatnonzero(views == number)
             for stage, part in zip(features, store.read(self.rows[number, chosen[members]]), strict=True):
@@ -100,10 +101,10 @@ class CachedFeatures:
         return features
 
     def subset(self, indices: ArrayLike) -> CachedFeatures:
-        """Return some of the pictures, in the order given; nothing is computed or copied.
+        """Return some of the images, in the order given; nothing is computed or copied.
 
         Args:
-            indices: Positions in `dataset`, or a mask with one truth value per picture.
+            indices: Positions in `dataset`, or a mask with one truth value per image.
         """
         chosen = np.asarray(indices)
         chosen = np.flatnonzero(chosen) if chosen.dtype == bool else chosen.astype(np.int64)
@@ -118,30 +119,15 @@ class FeatureLoader(DataLoader[Any]):
 
     Args:
         cached: The features.
-        batch_size: Pictures per batch.
-        shuffle: Whether the order is random, another one each epoch.
-        seed: Fixes order and views.
-        sampler: Which pictures in which order, instead of `shuffle`.
-        view: ``"random"`` draws one for each picture and epoch; a number takes that one.
-        pin_memory: Whether batches come in page-locked memory, from where they reach a GPU faster.
+        batch_size: Images per batch.
+        shuffle: Shuffle, in another order each epoch.
+        seed: Seed of order and views.
+        sampler: Images in their order, instead of `shuffle`.
+        view: ``"random"`` draws one for each image and epoch; a number takes that one.
+        pin_memory: Give batches in page-locked memory, from where they reach a GPU faster.
 
     Raises:
         ConfigError: A setting is wrong.
-
-    Examples:
-        >>> import tempfile
-        >>> from pathlib import Path
-        >>> from manylabel import data
-        >>> from manylabel.backbone import Backbone
-        >>> from manylabel.training import cache_features
-        >>> from manylabel.types import InputSpec
-        >>> backbone = Backbone("resnet10t", pretrained=False, frozen=True, stages=(-1,))
-        >>> cached = cache_features(
-        ...     backbone, data.scenes(3), input_spec=InputSpec(size=(64, 64)), root=Path(tempfile.mkdtemp()),
-        ...     engine="torch", num_workers=0,
-        ... )
-        >>> [len(batch) for batch in FeatureLoader(cached, batch_size=2, shuffle=True)]
-        [2, 1]
     """
 
     def __init__(
@@ -164,7 +150,7 @@ class FeatureLoader(DataLoader[Any]):
         self.cached = cached
         self.view = view
         self.seed = seed
-        self.num_empty = 0  # features were only kept of good pictures
+        self.num_empty = 0  # features are only kept of good images
         self.batches = SeededBatches(
             every_picture(len(cached), shuffle=shuffle, seed=seed) if sampler is None else sampler,
             batch_size=batch_size,
@@ -208,5 +194,31 @@ class _DrawnFeatures(Dataset[FeatureBatch]):
         return FeatureBatch(tuple(features), targets, known, torch.from_numpy(indices), torch.from_numpy(views))
 
 
-def _as_it_is(batch: Any) -> Any:  # noqa: ANN401 - torch expects a list here, but hands on what the data set gives
+def _as_it_is(batch: Any) -> Any:  # noqa: ANN401 - torch expects a list here, but hands on what the dataset gives
     return batch
+
+
+@contextmanager
+def dropped_channels(head: nn.Module, *, share: float) -> Iterator[None]:
+    """Let a head, while it trains, see each image without some channels of each map, so that it overfits less.
+
+    Args:
+        head: Takes a list of maps ``[B, C, H, W]``.
+        share: Fraction of the channels that are dropped, other ones for each image; the others grow to make up.
+
+    Examples:
+        >>> from manylabel.heads import LinearHead
+        >>> head, maps = LinearHead(8, 2), [torch.ones(4, 8, 3, 3)]
+        >>> with dropped_channels(head, share=0.5):
+        ...     torch.equal(head(maps), head(maps)), torch.equal(head.eval()(maps), head(maps))
+        (False, True)
+    """
+
+    def drop(module: nn.Module, inputs: tuple[Sequence[Tensor]]) -> tuple[list[Tensor]]:
+        return ([dropout2d(maps, share, training=module.training) for maps in inputs[0]],)
+
+    handle = head.register_forward_pre_hook(drop)
+    try:
+        yield
+    finally:
+        handle.remove()

@@ -1,0 +1,26 @@
+"""The cache of a frozen backbone's output: each image passes through it once, heads train on what is on disk."""
+
+from manylabel.features.cache import FeatureCache, FeaturePlan, pool
+from manylabel.features.catalog import StoreInfo, default_root, list_stores, remove_leftovers, remove_store
+from manylabel.features.key import FeatureSpec, Pooling, image_ids
+from manylabel.features.loader import CachedFeatures, FeatureLoader, dropped_channels
+from manylabel.features.store import FeatureStore, StoreWriter
+
+__all__ = [
+    "CachedFeatures",
+    "FeatureCache",
+    "FeatureLoader",
+    "FeaturePlan",
+    "FeatureSpec",
+    "FeatureStore",
+    "Pooling",
+    "StoreInfo",
+    "StoreWriter",
+    "default_root",
+    "dropped_channels",
+    "image_ids",
+    "list_stores",
+    "pool",
+    "remove_leftovers",
+    "remove_store",
+]

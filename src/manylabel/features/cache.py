@@ -1,0 +1,359 @@
+"""The pass of all images through a frozen backbone, once: planned, computed where features are missing, kept on disk.
+
+Letters in shape comments: B images of a batch, V views, N images, C channels, H and W positions of a map.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from manylabel.backbone import Backbone, fingerprint_weights
+from manylabel.data.dataset import ImageDataset
+from manylabel.data.loading import DecodedImages, collate, explained_worker_deaths, most_bad, too_many_bad
+from manylabel.data.sampling import Draw
+from manylabel.data.transforms import ImageTransform, eval_transform, train_transform
+from manylabel.errors import BusyError, CacheError, ConfigError, DataError, list_choices
+from manylabel.features.catalog import default_root, remove_leftovers
+from manylabel.features.key import FeatureSpec, Pooling, image_ids
+from manylabel.features.loader import CachedFeatures
+from manylabel.features.runtime import EngineName, Run, export_path, prepare_backbone
+from manylabel.features.store import FeatureStore, StoreWriter, check_room
+from manylabel.system import default_workers
+from manylabel.types import BadImage, Batch, InputSpec
+
+__all__ = ["EXPORTS", "FeatureCache", "FeaturePlan", "pool"]
+
+logger = logging.getLogger(__name__)
+
+EXPORTS = "onnx"  # folder of exported backbones, next to the stores
+SMALLEST_CROP = 0.35  # of the area
+POLL_SECONDS = 0.5  # between two looks at whether another process is done
+
+
+@dataclass(frozen=True, eq=False)
+class FeaturePlan:
+    """Features of a dataset: what they are, and how many are to be computed.
+
+    Args:
+        dataset: The images.
+        ids: Their ids, ``[N]``.
+        specs: What the features are, per view.
+        transforms: What makes each view.
+        missing: Number of views of images that are not cached.
+    """
+
+    dataset: ImageDataset
+    ids: NDArray[np.uint64]
+    specs: tuple[FeatureSpec, ...]
+    transforms: tuple[ImageTransform, ...]
+    missing: int
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of all features on disk."""
+        return len(self.specs) * len(self.ids) * self.specs[0].bytes_per_image
+
+    @property
+    def missing_bytes(self) -> int:
+        """Bytes of the features that are to be computed."""
+        return self.missing * self.specs[0].bytes_per_image
+
+
+class FeatureCache:
+    """The output of a frozen backbone on disk.
+
+    What is there already, for the same transform and weights, is found again image by image, so another split, a part
+    of the images or more views cost only what is new. A run that was killed continues where it was. Where another
+    process computes the same, this one waits for it. Features are checked before they are used, and computed again if
+    they are damaged.
+
+    Args:
+        backbone: A frozen backbone; it gives the stages that are kept. It must not change from here on.
+        input_spec: How images are resized and normalised (default: as the backbone wants them).
+        root: Folder of all features (default: `default_root`).
+        batch_size: Images per pass through the backbone.
+        num_workers: Processes that decode (default: see `manylabel.system.default_workers`).
+        engine: Engine that runs the backbone; ``"auto"`` takes onnxruntime on a CPU where it is installed and agrees.
+        max_bad_share: Largest fraction of the images that may be bad; they are left out.
+
+    Raises:
+        ConfigError: A setting is wrong, or the backbone is not frozen.
+
+    Examples:
+        >>> import tempfile
+        >>> from manylabel import data
+        >>> backbone = Backbone("resnet10t", pretrained=False, frozen=True, stages=(0, -1))
+        >>> cache = FeatureCache(backbone, input_spec=InputSpec(size=(64, 64)), root=tempfile.mkdtemp(), num_workers=0)
+        >>> plan = cache.plan(data.scenes(3), pooling="average", views=2)
+        >>> plan.missing, plan.num_bytes
+        (6, 6912)
+        >>> [stage.shape for stage in cache.fill(plan).read([0, 1, 2], view=1)]
+        [torch.Size([3, 64, 1, 1]), torch.Size([3, 512, 1, 1])]
+    """
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        *,
+        input_spec: InputSpec | None = None,
+        root: str | Path | None = None,
+        batch_size: int = 32,
+        num_workers: int | None = None,
+        engine: EngineName = "auto",
+        max_bad_share: float = 0.01,
+    ) -> None:
+        if not backbone.frozen:
+            raise ConfigError("features only stay the same if the backbone is frozen; build it with frozen=True")
+        if batch_size < 1 or (num_workers or 0) < 0:
+            raise ConfigError(f"batch_size must be at least 1 and num_workers 0, got {batch_size} and {num_workers}")
+        if engine not in get_args(EngineName):
+            raise ConfigError(f"engine cannot be {engine!r}; {list_choices(engine, get_args(EngineName))}")
+        if not 0 <= max_bad_share <= 1:
+            raise ConfigError(f"max_bad_share must be in 0..1, got {max_bad_share}")
+        self.backbone = backbone
+        self.input_spec = input_spec or backbone.input_spec
+        self.root = default_root() if root is None else Path(root)
+        self.batch_size = batch_size
+        on_gpu = next(backbone.parameters()).device.type != "cpu"
+        self.num_workers = default_workers(on_gpu=on_gpu) if num_workers is None else num_workers
+        self.engine = engine
+        self.max_bad_share = max_bad_share
+        self._run: Run | None = None  # made ready when first needed
+
+    def plan(
+        self,
+        dataset: ImageDataset,
+        *,
+        pooling: Pooling = "none",
+        views: int = 1,
+        augmentation: ImageTransform | None = None,
+        seed: int = 0,
+    ) -> FeaturePlan:
+        """Find out what is cached of a dataset, and what is to be computed.
+
+        Args:
+            dataset: The images.
+            pooling: ``"none"`` keeps whole maps, ``"average"`` and ``"max"`` one vector per stage, ``"earlier"`` the
+                final map and the averages of the others.
+            views: Views of each image; the first is the image as in evaluation, the others are augmented.
+            augmentation: Makes the views after the first (default: random crops and mirror images).
+            seed: Seed of the augmentation.
+
+        Raises:
+            ConfigError: A setting is wrong.
+        """
+        if views < 1:
+            raise ConfigError(f"views must be at least 1, got {views}")
+        augmentation = augmentation or train_transform(self.input_spec, crop=SMALLEST_CROP, cutout=0, randaugment=False)
+        transforms = (eval_transform(self.input_spec), *[augmentation] * (views - 1))
+        specs = tuple(
+            FeatureSpec(
+                dataset=dataset.name,
+                backbone=self.backbone.name,
+                weights=self._weights,
+                transform=repr(transform),
+                stages=self.backbone.stages,
+                shapes=self._shapes(pooling),
+                pooling=pooling,
+                view=view,
+                seed=seed if view else 0,
+            )
+            for view, transform in enumerate(transforms)
+        )
+        return self._counted(FeaturePlan(dataset, image_ids(dataset.pictures), specs, transforms, missing=0))
+
+    def pooled(self, plan: FeaturePlan, pooling: Pooling) -> FeaturePlan:
+        """Return the same plan with another pooling; nothing is hashed again."""
+        shapes = self._shapes(pooling)
+        specs = tuple(replace(spec, pooling=pooling, shapes=shapes) for spec in plan.specs)
+        return self._counted(replace(plan, specs=specs))
+
+    def fill(self, plan: FeaturePlan, *, progress: Callable[[int, int], None] | None = None) -> CachedFeatures:
+        """Compute what is missing, and return all features of a plan.
+
+        Args:
+            plan: What `plan` returned.
+            progress: Called after every batch with the number of views that are done, and of all.
+
+        Raises:
+            CacheError: The disk is full, cannot be written to or loses what is written.
+            BadImagesError: Too many images cannot be decoded.
+            DataError: No image can be decoded, or a process that decodes died.
+            MissingExtraError: The engine is ``"onnx"`` and onnxruntime is not installed.
+        """
+        remove_leftovers(self.root)
+        check_room(self.root, num_bytes=plan.missing_bytes)
+        sizes = plan.num_bytes / 1e9, self.root, plan.missing_bytes / 1e9
+        logger.info("features take %.2f GB in %s, %.2f of them new", *sizes)
+        work = _Pass(self, plan, progress)
+        stores = tuple(work.complete(view) for view in range(len(plan.specs)))
+        rows = np.stack([store.find(plan.ids) for store in stores])  # [V, N]
+        good = np.flatnonzero((rows >= 0).all(axis=0))  # an image that is bad in one view is left out of all
+        if not len(good):
+            raise DataError(f"none of the {len(plan.dataset)} images of {plan.dataset.name} can be read")
+        bad = tuple(work.bad[index] for index in sorted(work.bad))
+        return CachedFeatures(plan.dataset.subset(good), stores, rows[:, good], bad)
+
+    def maps(self, batch: Batch, spec: FeatureSpec, *, num_images: int) -> list[NDArray[np.float16]]:
+        """Return float16 maps ``[B, C, H, W]`` per stage.
+
+        Args:
+            batch: Decoded images.
+            spec: What the features are.
+            num_images: Number of images still to come, by which the engine is chosen.
+        """
+        if not len(batch):
+            return [np.empty((0, *shape), dtype=np.float16) for shape in spec.shapes]
+        if self._run is None:
+            size = self.input_spec.size
+            export = export_path(self.backbone, self.root / EXPORTS, weights=self._weights, size=size)
+            self._run = prepare_backbone(
+                self.backbone, batch.images, engine=self.engine, export=export, num_images=num_images
+            )
+        with torch.inference_mode():
+            maps = [stage.half().cpu() for stage in pool(self._run(batch.images), spec.pooling)]
+        if not all(bool(stage.isfinite().all()) for stage in maps):
+            raise ConfigError(f"{spec.backbone} gives features that float16 cannot hold; train it without the cache")
+        return [stage.contiguous().numpy() for stage in maps]
+
+    @cached_property
+    def _weights(self) -> str:
+        return fingerprint_weights(self.backbone)
+
+    @cached_property
+    def _whole_maps(self) -> list[Tensor]:
+        """The maps of one black image, for their shapes."""
+        device = next(self.backbone.parameters()).device
+        with torch.inference_mode():
+            return list(self.backbone(torch.zeros(1, 3, *self.input_spec.size, device=device)))
+
+    def _shapes(self, pooling: Pooling) -> tuple[tuple[int, int, int], ...]:
+        if pooling not in get_args(Pooling):
+            raise ConfigError(f"pooling cannot be {pooling!r}; {list_choices(pooling, get_args(Pooling))}")
+        maps = pool(self._whole_maps, pooling)
+        return tuple((stage.shape[1], stage.shape[2], stage.shape[3]) for stage in maps)
+
+    def _counted(self, plan: FeaturePlan) -> FeaturePlan:
+        stores = [FeatureStore(self.root / spec.key, spec) for spec in plan.specs]
+        return replace(plan, missing=sum(int((store.find(plan.ids) < 0).sum()) for store in stores))
+
+
+class _Pass:
+    """One pass over the images of a plan, view by view."""
+
+    def __init__(self, cache: FeatureCache, plan: FeaturePlan, progress: Callable[[int, int], None] | None) -> None:
+        self.cache = cache
+        self.plan = plan
+        self.progress = progress
+        self.total = len(plan.specs) * len(plan.ids)
+        self.done = 0
+        self.bad: dict[int, BadImage] = {}
+
+    def complete(self, view: int) -> FeatureStore:
+        """Open the store of a view after computing what it lacks; where another process is at it, wait for that."""
+        spec, ids = self.plan.specs[view], self.plan.ids
+        folder, waiting = self.cache.root / spec.key, False
+        while True:
+            store = FeatureStore(folder, spec)
+            lost = store.check(store.find(ids))
+            if lost or store.damaged:
+                logger.warning("features in %s are damaged; those batches are computed again", folder)
+            if (store.find(ids) >= 0).all():
+                self._count(len(ids))
+                return store
+            try:
+                with StoreWriter(folder, spec, damaged=store.damaged) as writer:
+                    self._fill(writer, view)
+                break
+            except BusyError as busy:
+                if not waiting:
+                    logger.warning("these features are being computed already, waiting: %s", busy)
+                waiting = True
+                time.sleep(POLL_SECONDS)
+        store = FeatureStore(folder, spec)
+        if store.check(store.find(ids)):
+            raise CacheError(f"{folder} does not give back what was written; its disk may be broken")
+        return store
+
+    def _fill(self, writer: StoreWriter, view: int) -> None:
+        """Compute the features that a store lacks; an image that was bad in another view is not tried again."""
+        ids, missing = self.plan.ids, writer.store.find(self.plan.ids) < 0
+        missing[list(self.bad)] = False
+        self._count(len(ids) - int(missing.sum()))
+        loader = self._loader(np.flatnonzero(missing), view)
+        with explained_worker_deaths(loader):
+            for batch in loader:
+                features = self.cache.maps(batch, writer.spec, num_images=self.total - self.done)
+                writer.append(features, ids=ids[batch.indices.numpy()], bad=batch.bad)
+                self._account(batch.bad)
+                self._count(len(batch) + len(batch.bad))
+
+    def _loader(self, positions: NDArray[np.int64], view: int) -> DataLoader[Any]:
+        """Return batches of some images; the randomness in a view is each image's own, whatever its neighbours."""
+        size, spec = self.cache.batch_size, self.plan.specs[view]
+        salt = np.random.SeedSequence([spec.seed, view]).generate_state(1, np.uint64)
+        seeds = (self.plan.ids[positions] ^ salt) >> np.uint64(1)  # torch takes 63 bits
+        draws = [Draw(index, seed) for index, seed in zip(positions.tolist(), seeds.tolist(), strict=True)]
+        workers = min(self.cache.num_workers, len(draws) // size)  # none for a handful of images
+        return DataLoader(
+            DecodedImages(self.plan.dataset, transform=self.plan.transforms[view]),
+            batch_sampler=[draws[first : first + size] for first in range(0, len(draws), size)],
+            collate_fn=collate,
+            num_workers=workers,
+            persistent_workers=workers > 0,
+            generator=torch.Generator(),  # its own: training continues the same whether features were cached or not
+        )
+
+    def _account(self, bad: Sequence[BadImage]) -> None:
+        """Report bad images, and stop if there are too many."""
+        for image in bad:
+            logger.warning("bad image %r: %s", image.name, image.reason)
+            self.bad[image.index] = image
+        if bad and len(self.bad) > most_bad(len(self.plan.dataset), self.cache.max_bad_share):
+            raise too_many_bad(
+                list(self.bad.values()),
+                num_pictures=len(self.plan.dataset),
+                max_bad_share=self.cache.max_bad_share,
+            )
+
+    def _count(self, num_images: int) -> None:
+        self.done += num_images
+        if self.progress is not None:
+            self.progress(self.done, self.total)
+
+
+def pool(maps: Sequence[Tensor], pooling: Pooling) -> list[Tensor]:
+    """Reduce maps to one position, or leave them whole.
+
+    Args:
+        maps: ``[B, C, H, W]`` each.
+        pooling: What is kept.
+
+    Returns:
+        Maps, ``[B, C, 1, 1]`` if pooled.
+
+    Examples:
+        >>> pool([torch.tensor([[[[1.0, 3.0]]]])], "average")
+        [tensor([[[[2.]]]])]
+        >>> [tuple(stage.shape) for stage in pool([torch.zeros(1, 8, 4, 4), torch.zeros(1, 16, 2, 2)], "earlier")]
+        [(1, 8, 1, 1), (1, 16, 2, 2)]
+    """
+    if pooling == "average":
+        return [stage.mean((2, 3), keepdim=True) for stage in maps]
+    if pooling == "max":
+        return [stage.amax((2, 3), keepdim=True) for stage in maps]
+    if pooling == "earlier":
+        return [*pool(maps[:-1], "average"), maps[-1]]
+    return list(maps)

@@ -1,0 +1,411 @@
+"""Features on disk: float16 rows that are only ever appended, mapped into memory, and checked before they are used.
+
+A store is a folder: ``spec.json`` describes the features, ``journal.jsonl`` has a line per batch with its rows and
+their checksums, the rows are in one file of float16 per stage, and the ids of their images in ``images.u64``. What the
+journal does not list does not exist; a batch that is not on disk as it was written is dropped and computed again.
+
+Letters in shape comments: B rows asked for, N images asked for, C channels, H and W positions of a map.
+"""
+
+from __future__ import annotations
+
+import logging
+import mmap
+import os
+import shutil
+import zlib
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from functools import cached_property
+from math import prod
+from pathlib import Path
+from typing import Any, Self
+
+import msgspec
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from manylabel.errors import BusyError, CacheError, DiskFullError, StorageError
+from manylabel.features.key import DTYPE, FeatureSpec
+from manylabel.lock import WriterLock
+from manylabel.storage import append, write_text
+from manylabel.system import available_cores
+from manylabel.types import BadImage
+
+__all__ = ["Chunk", "FeatureStore", "StoreWriter", "check_room", "parse_journal"]
+
+logger = logging.getLogger(__name__)
+
+READ_AHEAD = 0.5  # of the machine's memory: files that take no more are read ahead as a whole
+SPARE_BYTES = 32 * 2**20  # left free on the disk, for the journal and for everybody else
+
+
+class Chunk(msgspec.Struct, frozen=True):
+    """One batch in a store: a line of its journal.
+
+    Args:
+        start: Its first row.
+        end: The row behind its last.
+        checksums: CRC-32 of its bytes, per file.
+        bad: Images that belong to it but could not be decoded: their names, and why.
+    """
+
+    start: int
+    end: int
+    checksums: tuple[int, ...]
+    bad: tuple[tuple[str, str], ...] = ()
+
+    def to_line(self) -> bytes:
+        """Return a line of the journal: a checksum, then JSON."""
+        body = msgspec.json.encode(self)
+        return b"%08x %s\n" % (zlib.crc32(body), body)
+
+
+def parse_journal(content: bytes) -> list[Chunk]:
+    r"""Return the chunks of a journal; damaged lines and half a line at the end are left out.
+
+    Examples:
+        >>> chunk = Chunk(0, 4, (7,))
+        >>> parse_journal(chunk.to_line() + b'0a1b2c3d {"start": 4, "e') == [chunk]
+        True
+    """
+    chunks = []
+    for line in content.split(b"\n"):
+        checksum, _, body = line.partition(b" ")
+        with suppress(ValueError, msgspec.MsgspecError):
+            if int(checksum, 16) == zlib.crc32(body):
+                chunks.append(msgspec.json.decode(body, type=Chunk))
+    return chunks
+
+
+class _Files:
+    """The files of a store, and the bytes of a row in each file of rows."""
+
+    def __init__(self, folder: Path, spec: FeatureSpec) -> None:
+        self.journal = folder / "journal.jsonl"
+        self.spec = folder / "spec.json"
+        self.stages = [folder / f"stage-{stage}.f16" for stage in spec.stages]
+        self.ids = folder / "images.u64"
+        self.rows = [*self.stages, self.ids]
+        self.row_bytes = [*(prod(shape) * DTYPE.itemsize for shape in spec.shapes), 8]
+
+    def lengths(self) -> list[int]:
+        """Return the bytes of each file of rows; 0 where there is none."""
+        return [path.stat().st_size if path.exists() else 0 for path in self.rows]
+
+
+class FeatureStore:
+    """Features of images, of one spec, as they are on disk now; rows that are appended later need a new one.
+
+    Args:
+        folder: Where they are; nothing there is an empty store.
+        spec: What the features are.
+
+    Attributes:
+        chunks: The batches that can be read.
+        damaged: Those that cannot, because files were cut short or changed.
+
+    Raises:
+        CacheError: The files cannot be read.
+
+    Examples:
+        >>> import tempfile
+        >>> spec = FeatureSpec(
+        ...     dataset="pets", backbone="resnet10t", weights="b2", transform="Resize", stages=(3,),
+        ...     shapes=((8, 1, 1),), pooling="average", view=0, seed=0,
+        ... )
+        >>> folder = Path(tempfile.mkdtemp()) / spec.key
+        >>> with StoreWriter(folder, spec) as writer:
+        ...     writer.append([np.ones((2, 8, 1, 1), np.float16)], ids=np.array([11, 22], np.uint64))
+        >>> store = FeatureStore(folder, spec)
+        >>> store.find(np.array([22, 33], np.uint64)), store.read(np.array([1]))[0].shape
+        (array([ 1, -1]), torch.Size([1, 8, 1, 1]))
+    """
+
+    def __init__(self, folder: Path, spec: FeatureSpec) -> None:
+        self.folder = folder
+        self.spec = spec
+        self.files = _Files(folder, spec)
+        self.chunks: list[Chunk] = []
+        self.damaged: list[Chunk] = []
+        self._checked: set[Chunk] = set()
+        try:
+            self._load()
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise CacheError(f"the features in {folder} cannot be read: {error.strerror or error}") from error
+        with suppress(OSError):  # a folder that can only be read serves as well
+            os.utime(self.files.journal)  # when it was last used
+            if not self.files.spec.exists():
+                write_text(self.files.spec, spec.to_json())
+
+    def __len__(self) -> int:
+        return sum(chunk.end - chunk.start for chunk in self.chunks)
+
+    def __repr__(self) -> str:
+        return f"FeatureStore({str(self.folder)!r}: {len(self)} images)"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the mapped files out: another process maps them again."""
+        return {name: value for name, value in vars(self).items() if name not in ("_arrays", "_ids", "_index")}
+
+    def find(self, ids: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """Return the rows of images.
+
+        Args:
+            ids: ``[N]``, see `image_ids`.
+
+        Returns:
+            ``[N]``, -1 for images that are not there.
+        """
+        known, rows = self._index
+        if not len(known):
+            return np.full(len(ids), -1, dtype=np.int64)
+        positions = np.searchsorted(known, ids).clip(max=len(known) - 1)
+        return np.where(known[positions] == ids, rows[positions], -1)
+
+    def check(self, rows: NDArray[np.int64]) -> int:
+        """Compare every batch that holds some rows with its checksums, once, and drop those that differ.
+
+        Args:
+            rows: Rows that will be read; those below 0 are left out.
+
+        Returns:
+            The number of images whose features were dropped.
+        """
+        starts = np.array([chunk.start for chunk in self.chunks], dtype=np.int64)
+        holders = np.unique(np.searchsorted(starts, rows[rows >= 0], side="right") - 1)
+        unchecked = [chunk for chunk in map(self.chunks.__getitem__, holders) if chunk not in self._checked]
+        with ThreadPoolExecutor(min(available_cores(), 8)) as pool:  # checksums and reading leave Python's lock
+            intact = list(pool.map(self._is_intact, unchecked))
+        self._checked.update(unchecked)
+        lost = {chunk for chunk, good in zip(unchecked, intact, strict=True) if not good}
+        self.drop(lost)
+        return sum(chunk.end - chunk.start for chunk in lost)
+
+    def drop(self, lost: Collection[Chunk]) -> None:
+        """Treat some batches as damaged: their images are not found any more."""
+        self.damaged += [chunk for chunk in self.chunks if chunk in lost]
+        self.chunks = [chunk for chunk in self.chunks if chunk not in lost]
+        vars(self).pop("_index", None)
+
+    def read(self, rows: NDArray[np.int64]) -> list[Tensor]:
+        """Return some rows as float32.
+
+        Args:
+            rows: ``[B]``, in any order.
+
+        Returns:
+            A map ``[B, C, H, W]`` per stage.
+        """
+        return [torch.from_numpy(array[rows]).float() for array in self._arrays]
+
+    def _load(self) -> None:
+        """Read journal and ids; a batch is readable if it lies within all files and its ids are as written."""
+        listed = parse_journal(self.files.journal.read_bytes())
+        num_rows = min(length // size for length, size in zip(self.files.lengths(), self.files.row_bytes, strict=True))
+        end = 0
+        for chunk in listed:
+            inside = end <= chunk.start <= chunk.end <= num_rows and len(chunk.checksums) == len(self.files.rows)
+            good = inside and zlib.crc32(self._ids[chunk.start : chunk.end].data) == chunk.checksums[-1]
+            (self.chunks if good else self.damaged).append(chunk)
+            end = chunk.end if good else end
+
+    def _is_intact(self, chunk: Chunk) -> bool:
+        """Compare the rows of all stages; read from the file, where a bad sector is an error and not a crash."""
+        try:
+            for path, size, checksum in zip(self.files.stages, self.files.row_bytes, chunk.checksums, strict=False):
+                with path.open("rb", buffering=0) as file:
+                    file.seek(chunk.start * size)
+                    if zlib.crc32(file.read((chunk.end - chunk.start) * size)) != checksum:
+                        return False
+        except OSError:
+            return False
+        return True
+
+    @cached_property
+    def _ids(self) -> NDArray[np.uint64]:
+        return np.fromfile(self.files.ids, dtype="<u8") if self.files.ids.exists() else np.empty(0, dtype="<u8")
+
+    @cached_property
+    def _index(self) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+        """The ids in rising order, and their rows."""
+        spans = [np.arange(chunk.start, chunk.end, dtype=np.int64) for chunk in self.chunks]
+        rows = np.concatenate([np.empty(0, np.int64), *spans])
+        ids = self._ids[rows].astype(np.uint64)
+        order = np.argsort(ids, kind="stable")
+        return ids[order], rows[order]
+
+    @cached_property
+    def _arrays(self) -> list[NDArray[np.float16]]:
+        """The files, mapped into memory: ``[rows, C, H, W]`` per stage."""
+        num_rows = max((chunk.end for chunk in self.chunks), default=0)
+        pairs = zip(self.files.stages, self.spec.shapes, strict=True)
+        return [_map(path, (num_rows, *shape)) for path, shape in pairs]
+
+
+class StoreWriter:
+    """Appends features to a store, batch by batch; use it as a context, in one process at a time.
+
+    Args:
+        folder: Where the store is or will be.
+        spec: What the features are.
+        damaged: Batches to drop from the journal, because a `FeatureStore` found them damaged.
+
+    Attributes:
+        store: What the store held when the context was entered.
+
+    Raises:
+        BusyError: Another process writes.
+        CacheError: The disk is full, or the folder cannot be written to.
+    """
+
+    def __init__(self, folder: Path, spec: FeatureSpec, *, damaged: Iterable[Chunk] = ()) -> None:
+        self.folder = folder
+        self.spec = spec
+        self.files = _Files(folder, spec)
+        self.lock = WriterLock(folder / "lock")
+        self.store: FeatureStore
+        self.num_images = 0
+        self._given_up = set(damaged)
+        self._bad: set[str] = set()
+
+    def __enter__(self) -> Self:
+        with self._disk_errors():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self.lock.__enter__()
+            try:
+                self._open()
+            except BaseException:
+                self.lock.release()
+                raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.lock.release()
+
+    def append(
+        self, features: Sequence[NDArray[np.float16]], *, ids: NDArray[np.uint64], bad: Sequence[BadImage] = ()
+    ) -> None:
+        """Add the features of some images.
+
+        Args:
+            features: ``[B, C, H, W]`` per stage.
+            ids: ``[B]``, see `image_ids`.
+            bad: Images that belong to the batch but could not be decoded; they are recorded by name.
+
+        Raises:
+            CacheError: The disk is full.
+            BusyError: Another process took over.
+        """
+        new = [(image.name, image.reason) for image in bad if image.name not in self._bad]
+        if not len(ids) and not new:
+            return
+        rows = [np.ascontiguousarray(stage, dtype=DTYPE).tobytes() for stage in features]
+        contents = [*rows, ids.astype("<u8").tobytes()]
+        self.lock.renew()
+        with self._disk_errors():
+            start = self._align()
+            chunk = Chunk(start, start + len(ids), tuple(map(zlib.crc32, contents)), tuple(new))
+            for path, content in zip(self.files.rows, contents, strict=True):
+                append(path, content)
+            append(self.files.journal, chunk.to_line())
+        self.num_images += len(ids)
+        self._bad.update(name for name, _ in new)
+
+    def _open(self) -> None:
+        """Remove what a killed writer left, and write the journal anew without what cannot be read."""
+        for temporary in self.folder.glob(".*"):
+            temporary.unlink()
+        write_text(self.files.spec, self.spec.to_json(), overwrite=True)
+        self.store = FeatureStore(self.folder, self.spec)
+        self.store.drop(self._given_up)
+        text = b"".join(chunk.to_line() for chunk in self.store.chunks).decode()
+        if not self.files.journal.exists() or self.files.journal.read_bytes() != text.encode():
+            write_text(self.files.journal, text, overwrite=True)
+        self.num_images = len(self.store)
+        self._bad = {name for chunk in self.store.chunks for name, _ in chunk.bad}
+
+    def _align(self) -> int:
+        """Make all files of rows equally long, behind the longest, and return their number of rows.
+
+        A writer that was killed leaves some files longer than others. What is there is never overwritten: a process
+        that trains may have mapped it.
+        """
+        lengths = list(zip(self.files.rows, self.files.lengths(), self.files.row_bytes, strict=True))
+        start = max(-(-length // size) for _, length, size in lengths)
+        for path, length, size in lengths:
+            if length != start * size:
+                path.touch()
+                os.truncate(path, start * size)
+        return start
+
+    @contextmanager
+    def _disk_errors(self) -> Iterator[None]:
+        """Add to the disk's error what is kept and what to do."""
+        try:
+            yield
+        except (BusyError, CacheError):
+            raise
+        except DiskFullError as error:
+            raise CacheError(
+                f"the disk of {self.folder} is full; the features of {self.num_images:,} images are kept: "
+                "make room and run the same command again"
+            ) from error
+        except OSError as error:
+            reason = error if isinstance(error, StorageError) else error.strerror or error
+            raise CacheError(
+                f"cannot write features to {self.folder}: {reason}; "
+                "set MANYLABEL_CACHE to a folder that can be written to"
+            ) from error
+
+
+def check_room(folder: Path, *, num_bytes: int) -> None:
+    """Make sure that a disk has room for features.
+
+    Args:
+        folder: Where they go; it need not exist yet.
+        num_bytes: Bytes of the features.
+
+    Raises:
+        CacheError: There is not enough room.
+
+    Examples:
+        >>> check_room(Path("."), num_bytes=10**18)
+        Traceback (most recent call last):
+        manylabel.errors.CacheError: the features take 1,000,000,000.0 GB, but the disk of . has ... GB free; ...
+    """
+    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    free = shutil.disk_usage(existing).free
+    if num_bytes and num_bytes + SPARE_BYTES > free:
+        raise CacheError(
+            f"the features take {_size(num_bytes)}, but the disk of {folder} has {_size(free)} free; set "
+            "MANYLABEL_CACHE to a folder on another disk, make room with 'manylabel cache remove', or keep pooled "
+            "features or fewer views"
+        )
+
+
+def _size(num_bytes: int) -> str:
+    power = min((len(str(num_bytes)) - 1) // 3, 3)
+    return f"{num_bytes / 1000**power:,.1f} {('B', 'kB', 'MB', 'GB')[power]}"
+
+
+def _map(path: Path, shape: tuple[int, ...]) -> NDArray[np.float16]:
+    """Map the rows of a file into memory, and start to read them ahead if they fit."""
+    num_bytes = prod(shape) * DTYPE.itemsize
+    if not num_bytes:
+        return np.empty(shape, dtype=DTYPE)  # nothing cannot be mapped
+    with path.open("rb") as file:
+        mapped = mmap.mmap(file.fileno(), num_bytes, access=mmap.ACCESS_READ)
+    if hasattr(mapped, "madvise") and num_bytes <= READ_AHEAD * _memory():
+        mapped.madvise(mmap.MADV_WILLNEED)
+    return np.frombuffer(mapped, dtype=DTYPE).reshape(shape)
+
+
+def _memory() -> int:
+    """Return the bytes of memory that the machine has."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
