@@ -20,9 +20,13 @@ from torch import Tensor, nn
 from manylabel import data
 from manylabel.backbone import Backbone
 from manylabel.data.transforms import eval_transform
+<<<<<<< HEAD
 from manylabel.features import FeatureCache, FeatureLoader
 from manylabel.features.runtime import OnnxBackbone
-from manylabel.heads import LinearHead
+from manylabel.heads import LinearClassifier
+=======
+from manylabel.heads import LinearClassifier
+>>>>>>> 8d738b1 (Heads carry their own traits and the field's names: q2l, hsq, csra, rm; RM takes any ready head on top)
 from manylabel.losses import BinaryCrossEntropy
 from manylabel.storage import write_text
 from manylabel.types import InputSpec
@@ -82,7 +86,7 @@ def compare_epochs(backbone: Backbone, root: Path, pictures: int, rounds: int) -
     table = data.write_scenes(root / "scenes", pictures)
     dataset = data.load(f"csv:{table}")
     spec = InputSpec(mean=backbone.input_spec.mean, std=backbone.input_spec.std)
-    head = LinearHead(backbone.channels[-1], len(dataset.labels))
+    head = LinearClassifier(backbone.channels[-1], len(dataset.labels))
     eager = backbone.to(memory_format=torch.channels_last)
     loader = data.ImageLoader(
         dataset, transform=eval_transform(spec), batch_size=BATCH_SIZE, shuffle=True, num_workers=1

@@ -44,7 +44,6 @@ RESULTS = Path(__file__).parent / "results"
 STRENGTHS = (0.001, 0.003, 0.01, 0.03)
 DRAWS = 1000
 TEXT_HEADS = {"conse", "text_map"}  # of the recipe zero_shot
-WRAPPERS = {"mixed_features"}  # mixes stages for another head; self_distillation_results.py and the claims measure it
 
 
 def read_all(cached: CachedFeatures, *, head: torch.nn.Module | None = None) -> tuple[Tensor, Tensor, Tensor]:
@@ -91,7 +90,7 @@ def train(arguments: argparse.Namespace, head: str, seed: int) -> None:
     out = arguments.runs / arguments.name / f"{head}-{seed}"
     if not (out / "model" / "config.json").is_file():
         extra = ["--val", arguments.val] if arguments.val else []
-        recipe = ["representation_mixup"] if head == "representation_mixup" else ["linear_probe", "--head", head]
+        recipe = ["representation_mixup"] if head == "rm" else ["linear_probe", "--head", head]
         common = ["--data", arguments.data, *extra, "--seed", str(seed), "--out", str(out), "--resume"]
         begun, whole = time.time(), not out.exists()
         subprocess.run([sys.executable, "-m", "manylabel", "train", *recipe, *common], check=True)
@@ -132,7 +131,7 @@ def main() -> None:
     parser.add_argument("name", help="what to call the data: names the folder of the runs and the file of results")
     parser.add_argument("--data", required=True)
     parser.add_argument("--val")
-    parser.add_argument("--heads", nargs="+", default=sorted({*HEADS} - TEXT_HEADS - WRAPPERS))
+    parser.add_argument("--heads", nargs="+", default=sorted({*HEADS} - TEXT_HEADS))
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--runs", type=Path, default=Path("runs/heads_on_pictures"))
     parser.add_argument("--only-collect", action="store_true", help="train nothing: a table of what is finished")

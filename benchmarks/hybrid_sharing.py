@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from manylabel.cost import median_seconds, peak_memory
-from manylabel.heads.hybrid_sharing_layer import HybridSharingLayer
+from manylabel.heads.hsq import HybridSharingLayer
 
 LABELS, IN_WIDTH, OUT_WIDTH, SHARED, BATCH = 80, 512, 64, 16, 8
 ROUNDS = 7

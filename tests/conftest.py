@@ -41,7 +41,7 @@ def tiny_model(tmp_path_factory):
     from manylabel import Classifier, heads
 
     model = Classifier.create(
-        "test_resnet", head=heads.LinearHead, labels=["cat", "dog"], pretrained=False, image_size=64
+        "test_resnet", head=heads.LinearClassifier, labels=["cat", "dog"], pretrained=False, image_size=64
     )
     model.thresholds = (0.4, 0.6)
     return model.save(tmp_path_factory.mktemp("tiny") / "model")

@@ -30,7 +30,7 @@ HEAD_DEFAULTS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         },
         {"text_vectors": None, "text_dim": None, "seed": 0},
     ),
-    "transformer_decoder": (
+    "q2l": (
         "Liu et al., Query2Label, 2021, and its released code",
         {
             "width": None,
@@ -43,7 +43,7 @@ HEAD_DEFAULTS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         },
         {},
     ),
-    "hybrid_sharing": (
+    "hsq": (
         "Yin et al., Hybrid Sharing, with Query2Label's transformer",
         {
             "width": None,
@@ -60,20 +60,15 @@ HEAD_DEFAULTS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         },
         {"layers": "hybrid", "bias": True},
     ),
-    "residual_attention": (
+    "csra": (
         "Zhu and Wu, Residual Attention, ICCV 2021",
         {"temperatures": (1.0,), "attention_weight": 0.1},
         {},
     ),
-    "representation_mixup": (
+    "rm": (
         "Eom et al., Layover Intermediate Layer: RM@1 of a convolutional backbone",
-        {"stages": (0, -1), "summary": "convolution"},
+        {"stages": (0, -1), "summary": "convolution", "top": None},
         {},
-    ),
-    "mixed_features": (
-        "ours, on representation mixup",
-        {"stages": (0, -1), "summary": "convolution"},
-        {"top": "ml_decoder", "top_settings": None},
     ),
     "token_encoder": (
         "Xu et al., CPSD, IJCAI 2022: ResNet101-TF, and its released code",
@@ -150,7 +145,7 @@ PRESETS: dict[tuple[str, str | None], tuple[str, dict[str, Any]]] = {
     ("finetune", "hsq"): (
         "Yin et al., Hybrid Sharing",
         {
-            "head": "hybrid_sharing",
+            "head": "hsq",
             "head_settings": {},
             "loss": "asymmetric",
             "loss_settings": {},
@@ -166,7 +161,7 @@ PRESETS: dict[tuple[str, str | None], tuple[str, dict[str, Any]]] = {
     ("finetune", "q2l"): (
         "Liu et al., Query2Label, 2021, and its released code",
         {
-            "head": "transformer_decoder",
+            "head": "q2l",
             "head_settings": {},
             "loss": "asymmetric",
             "loss_settings": {"gamma_negative": 2, "gamma_positive": 0, "clip": 0.0},
@@ -183,7 +178,7 @@ PRESETS: dict[tuple[str, str | None], tuple[str, dict[str, Any]]] = {
     ("representation_mixup", None): (
         "Eom et al., Layover Intermediate Layer",
         {
-            "head": "representation_mixup",
+            "head": "rm",
             "head_settings": {"stages": [0, -1]},
             "loss": "soft_margin",
             "loss_settings": {},

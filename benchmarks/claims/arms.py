@@ -71,12 +71,12 @@ WATCHED = 200
 
 def sharing(name: str, **head: object) -> Arm:
     """Return Hybrid Sharing Query with settings of its head."""
-    return Arm(name, {**AS_SHARING, "head": "hybrid_sharing", "head_settings": {**NARROW, **head}})
+    return Arm(name, {**AS_SHARING, "head": "hsq", "head_settings": {**NARROW, **head}})
 
 
 def under_mixup(head: str) -> dict[str, Any]:
     """Return the settings that put a head on mixed features."""
-    return {"head": "mixed_features", "head_settings": {"top": head, "top_settings": NARROW}}
+    return {"head": "rm", "head_settings": {"top": {"name": head, "settings": NARROW}}}
 
 
 ARMS = {
@@ -93,15 +93,15 @@ ARMS = {
             Arm(f"mixup-{block + 1}", {"head_settings": {"stages": [block, -1]}}, RepresentationMixup)
             for block in range(3)
         ),
-        Arm("query2label", {**AS_SHARING, "head": "transformer_decoder", "head_settings": NARROW}),
+        Arm("query2label", {**AS_SHARING, "head": "q2l", "head_settings": NARROW}),
         sharing("sharing"),
         sharing("sharing-linear", layers="linear"),
         sharing("sharing-none", num_shared_experts=0),
         # The early layers of augmented views would be as many passes more.
         Arm("decoder-one-view", {"head": "ml_decoder", "head_settings": NARROW, "views": 1}),
-        Arm("sharing-one-view", {**AS_SHARING, "head": "hybrid_sharing", "head_settings": NARROW, "views": 1}),
+        Arm("sharing-one-view", {**AS_SHARING, "head": "hsq", "head_settings": NARROW, "views": 1}),
         Arm("mixed-decoder", {**under_mixup("ml_decoder"), "views": 1}),
-        Arm("mixed-sharing", {**AS_SHARING, **under_mixup("hybrid_sharing"), "views": 1}),
+        Arm("mixed-sharing", {**AS_SHARING, **under_mixup("hsq"), "views": 1}),
     )
 }
 

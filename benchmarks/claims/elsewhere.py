@@ -135,7 +135,7 @@ def self_distillation() -> list[dict[str, Any]]:
         results = json.loads(file.read_text(encoding="utf-8"))
         found = {each["variant"]: each["mAP"] for each in results["rows"]}
         name = file.stem.removeprefix("distilled_").replace("_", ", ", 1)
-        for number, text, paper, first, second in [on_top] if "mixed" in name else pairs:
+        for number, text, paper, first, second in [on_top] if name.endswith(" rm") else pairs:
             difference = from_pairs(found[first], found[second])
             ours = f"{name}: {difference} mAP, {len(found[first])} seeds"
             rows.append(row(number, text, paper, ours, verdict(difference, "better", 0), distilled(results, file.stem)))

@@ -29,7 +29,7 @@ class CornerHead(nn.Module):
         return self.linear(features[-1][:, :, 0, 0])
 
 
-def make(head=heads.LinearHead, backbone="resnet10t", **settings):
+def make(head=heads.LinearClassifier, backbone="resnet10t", **settings):
     torch.manual_seed(0)
     model = Classifier.create(
         backbone, head=head, labels=LABELS, pretrained=False, image_size=64, head_settings=settings
@@ -49,11 +49,11 @@ def saved(tmp_path):
 
 HEAD_SETTINGS = {
     "conse": {"text_vectors": torch.eye(3, 5)},
-    "hybrid_sharing": {"width": 32, "feedforward": 64},
+    "hsq": {"width": 32, "feedforward": 64},
     "ml_decoder": {"num_groups": 2, "width": 32, "feedforward": 64},
     "text_map": {"text_vectors": torch.eye(3, 5)},
     "token_encoder": {"width": 32, "num_layers": 1},
-    "transformer_decoder": {"width": 32, "feedforward": 64},
+    "q2l": {"width": 32, "feedforward": 64},
 }
 
 
@@ -135,7 +135,7 @@ def test_tuned_thresholds_choose_the_tags(picture):
 
 def test_single_label_scores_sum_to_one(picture):
     model = Classifier.create(
-        "resnet10t", head=heads.LinearHead, labels=LABELS, pretrained=False, image_size=64, single_label=True
+        "resnet10t", head=heads.LinearClassifier, labels=LABELS, pretrained=False, image_size=64, single_label=True
     )
     assert model.predict(picture).scores.sum() == pytest.approx(1)
 
@@ -150,7 +150,7 @@ def test_fusing_keeps_the_logits_and_the_original(picture):
 
 
 def test_a_small_folder_names_its_backbone_and_checks_its_weights(tmp_path, picture, monkeypatch):
-    model = Classifier.create("offline:efficientnet_lite0", head=heads.LinearHead, labels=LABELS, frozen=True)
+    model = Classifier.create("offline:efficientnet_lite0", head=heads.LinearClassifier, labels=LABELS, frozen=True)
     folder = model.save(tmp_path / "model", include_backbone=False)
     assert (folder / "model.safetensors").stat().st_size < 100_000
     assert np.array_equal(Classifier.load(folder).predict(picture).scores, model.predict(picture).scores)
@@ -178,8 +178,8 @@ def test_a_head_of_ones_own_is_used_and_saved_but_loaded_only_when_passed(tmp_pa
     folder = model.save(tmp_path / "model")
     with pytest.raises(ModelFormatError, match=r"a head of its own.*pass head=CornerHead"):
         Classifier.load(folder)
-    with pytest.raises(ModelFormatError, match="LinearHead was passed"):
-        Classifier.load(folder, head=heads.LinearHead)
+    with pytest.raises(ModelFormatError, match="LinearClassifier was passed"):
+        Classifier.load(folder, head=heads.LinearClassifier)
     again = Classifier.load(folder, head=CornerHead)
     assert np.array_equal(again.predict(picture).scores, model.predict(picture).scores)
 
@@ -282,7 +282,7 @@ def test_an_unreachable_hub_is_told(monkeypatch):
 
 
 def test_calibration_changes_scores_and_is_saved(tmp_path):
-    model = Classifier.create("test_resnet", head=heads.LinearHead, labels=["cat", "dog"], pretrained=False)
+    model = Classifier.create("test_resnet", head=heads.LinearClassifier, labels=["cat", "dog"], pretrained=False)
     logits = torch.tensor([[2.0, 3.0]])
     model.calibration = ScoreCalibration("platt", scale=(0.5, 1.0), shift=(0.0, -1.0))
     expected = torch.tensor([[1.0, 2.0]]).sigmoid()
@@ -297,7 +297,9 @@ def test_calibration_changes_scores_and_is_saved(tmp_path):
 
 
 def test_half_the_size_gives_almost_the_same_scores(tmp_path):
-    model = Classifier.create("test_resnet", head=heads.LinearHead, labels=["cat", "dog"], pretrained=False).eval()
+    model = Classifier.create(
+        "test_resnet", head=heads.LinearClassifier, labels=["cat", "dog"], pretrained=False
+    ).eval()
     whole, half = (model.save(tmp_path / str(half), half=half) / "model.safetensors" for half in (False, True))
     assert half.stat().st_size < 0.6 * whole.stat().st_size
     picture = np.full((64, 64, 3), 100, dtype=np.uint8)
@@ -307,7 +309,7 @@ def test_half_the_size_gives_almost_the_same_scores(tmp_path):
 
 
 def test_settings_on_disk_are_changed_in_place(tmp_path):
-    model = Classifier.create("test_resnet", head=heads.LinearHead, labels=["cat", "dog"], pretrained=False)
+    model = Classifier.create("test_resnet", head=heads.LinearClassifier, labels=["cat", "dog"], pretrained=False)
     change_settings(model.save(tmp_path / "model"), {"thresholds": [0.2, 0.3]})
     assert Classifier.load(tmp_path / "model").thresholds == (0.2, 0.3)
     with pytest.raises(ModelFormatError, match="not a manylabel model"):

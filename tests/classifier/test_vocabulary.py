@@ -55,8 +55,8 @@ def make(head=heads.MLDecoder, *, bias=0.0, **settings):
 CASES = {
     "full": (heads.MLDecoder, {}),
     "groups": (heads.MLDecoder, {"num_groups": 2}),
-    "text map": (heads.TextMapHead, {}),
-    "conse": (heads.ConvexCombinationHead, {}),
+    "text map": (heads.TextMap, {}),
+    "conse": (heads.ConSE, {}),
 }
 
 
@@ -72,7 +72,7 @@ def test_answers_for_new_labels_and_saves_them(case, encoder, tmp_path):
     assert len(encoder.calls) == 1  # saved vectors need no text model
 
 
-@pytest.mark.parametrize("head", [heads.MLDecoder, heads.TextMapHead])
+@pytest.mark.parametrize("head", [heads.MLDecoder, heads.TextMap])
 def test_a_trained_label_keeps_its_score_beside_new_ones(head, encoder):
     model = make(head)
     before, beside = model.predict(PICTURE), model.predict(PICTURE, labels=["tram", "dog"])
@@ -80,7 +80,7 @@ def test_a_trained_label_keeps_its_score_beside_new_ones(head, encoder):
     assert encoder.calls == [["tram"]]
 
 
-@pytest.mark.parametrize(("head", "kept"), [(heads.MLDecoder, True), (heads.ConvexCombinationHead, False)])
+@pytest.mark.parametrize(("head", "kept"), [(heads.MLDecoder, True), (heads.ConSE, False)])
 def test_thresholds_go_along_unless_the_head_scores_in_another_way(head, kept, encoder, caplog):
     model = make(head)
     model.thresholds = [0.2] * len(model.labels)
@@ -140,7 +140,7 @@ def test_fusing_keeps_the_vocabulary(encoder):
 
 
 def test_says_which_recipe_to_use_where_labels_are_fixed(encoder):
-    model = Classifier.create("resnet10t", head=heads.LinearHead, labels=["cat"], pretrained=False)
+    model = Classifier.create("resnet10t", head=heads.LinearClassifier, labels=["cat"], pretrained=False)
     with pytest.raises(ConfigError, match=r"trained without text queries.*use the recipe zero_shot"):
         model.predict(PICTURE, labels=["tram"])
     text = {"queries": "text", "shared_projection": True, "text_vectors": torch.randn(1, 6), "width": 16}

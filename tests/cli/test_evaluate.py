@@ -21,7 +21,7 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("models")
     dataset = scenes(12)
     model = Classifier.create(
-        "resnet10t", head=heads.LinearHead, labels=dataset.labels, pretrained=False, image_size=64
+        "resnet10t", head=heads.LinearClassifier, labels=dataset.labels, pretrained=False, image_size=64
     )
     model.save(folder / "tagger")
     targets, _ = dataset.targets.dense()

@@ -12,7 +12,7 @@ from tiny_runs import make_model
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("explain")
     make_model("linear", labels=["cat", "dog"]).save(folder / "first" / "model")
-    make_model("residual_attention", labels=["cat", "dog"]).save(folder / "second")
+    make_model("csra", labels=["cat", "dog"]).save(folder / "second")
     Image.effect_noise((90, 60), 90).convert("RGB").save(folder / "photo.jpg")
     return folder
 

@@ -18,7 +18,7 @@ def run(*arguments):
 def make():
     torch.manual_seed(0)
     return Classifier.create(
-        "test_resnet", head=heads.LinearHead, labels=scenes(1).labels, pretrained=False, image_size=32
+        "test_resnet", head=heads.LinearClassifier, labels=scenes(1).labels, pretrained=False, image_size=32
     )
 
 

@@ -18,7 +18,7 @@ LABELS = scenes(1).labels
 def make(labels=LABELS, **settings):
     torch.manual_seed(0)
     settings |= {"pretrained": False, "image_size": 32}
-    return Classifier.create("test_resnet", head=heads.LinearHead, labels=labels, **settings).eval()
+    return Classifier.create("test_resnet", head=heads.LinearClassifier, labels=labels, **settings).eval()
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ def model(tmp_path):
     np.savez(tmp_path / "vectors.npz", labels=["cat", "dog", "tram", "fire truck"], vectors=vectors)
     text = {"text_vectors": torch.from_numpy(vectors[:2])}
     made = Classifier.create(
-        "resnet10t", head=heads.TextMapHead, labels=["cat", "dog"], head_settings=text, pretrained=False
+        "resnet10t", head=heads.TextMap, labels=["cat", "dog"], head_settings=text, pretrained=False
     )
     made.text = TextVocabulary(f"npz:{tmp_path / 'vectors.npz'}", ("{label}",), trained=("cat", "dog"))
     return made.save(tmp_path / "model")
@@ -86,7 +86,7 @@ def test_refuses_what_makes_no_sense(model, tmp_path):
 
 
 def test_says_which_recipe_to_use_where_labels_are_fixed(tmp_path):
-    made = Classifier.create("resnet10t", head=heads.LinearHead, labels=["cat"], pretrained=False)
+    made = Classifier.create("resnet10t", head=heads.LinearClassifier, labels=["cat"], pretrained=False)
     folder = made.save(tmp_path / "model")
     assert "was not trained with the recipe zero_shot" in run(folder, "ls").stdout
     with pytest.raises(ConfigError, match="use the recipe zero_shot"):
@@ -95,6 +95,6 @@ def test_says_which_recipe_to_use_where_labels_are_fixed(tmp_path):
 
 def test_labels_in_brackets_are_shown(tmp_path):
     labels = ["cat [pet]", "dog[/]"]
-    made = Classifier.create("test_resnet", head=heads.LinearHead, labels=labels, pretrained=False)
+    made = Classifier.create("test_resnet", head=heads.LinearClassifier, labels=labels, pretrained=False)
     shown = run(made.save(tmp_path / "model"), "ls").stdout
     assert all(label in shown for label in labels)

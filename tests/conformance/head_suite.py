@@ -2,8 +2,8 @@
 
     class TestLinearHead(HeadSuite):
         cases = {
-            "average": lambda: LinearHead(24, 7),
-            "maximum": lambda: LinearHead(24, 7, pooling="max"),
+            "average": lambda: LinearClassifier(24, 7),
+            "maximum": lambda: LinearClassifier(24, 7, pooling="max"),
         }
 
 The maps that a head is given have `channels` channels, finest first, each twice as fine as the next.

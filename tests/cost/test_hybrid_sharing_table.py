@@ -3,7 +3,7 @@ import torch
 
 from manylabel.cost import count_macs
 from manylabel.cost.tables import hybrid_sharing_rows
-from manylabel.heads import HybridSharingHead
+from manylabel.heads import HybridSharingQuery
 
 RECOMPUTED = {  # by hand, both ways of counting
     ("Q2L-R10T, layers only, as the paper's counter", "GMACs"): 8.419,
@@ -32,7 +32,7 @@ def test_the_papers_way_of_counting_agrees_but_for_one_cell() -> None:
 
 def test_our_head_saves_the_shared_outputs() -> None:
     with torch.device("meta"):
-        head = HybridSharingHead(512, 80, num_shared_experts=16).eval()
+        head = HybridSharingQuery(512, 80, num_shared_experts=16).eval()
     ours = count_macs(head, [torch.empty(1, 512, 18, 18)])
     in_full = next(row.ours for row in hybrid_sharing_rows() if row.row == "HSQ (n_s=16), everything counted")
     shared_experts = 80 * 96 * (512 * 64 + 64 * 16)  # every label's place of the shared stream through every expert

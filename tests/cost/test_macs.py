@@ -2,7 +2,7 @@ import torch
 from torch import nn
 
 from manylabel.cost import count_cost, count_macs, count_parameters
-from manylabel.heads import MLDecoder, TransformerDecoderHead
+from manylabel.heads import MLDecoder, Query2Label
 
 
 def test_counts_a_convolution_by_its_formula() -> None:
@@ -28,7 +28,7 @@ def test_counts_ml_decoder_by_its_formula() -> None:
 
 def test_counts_the_transformer_decoder_by_its_formula() -> None:
     width, tokens, labels = 24, 12, 7
-    head = TransformerDecoderHead(width, labels).eval()
+    head = Query2Label(width, labels).eval()
     encoder = 4 * tokens * width**2 + 2 * tokens**2 * width + 8 * tokens * width**2
     decoder = 2 * (labels + tokens) * width**2 + 2 * labels * tokens * width + 8 * labels * width**2
     expected = encoder + 2 * decoder + labels * width

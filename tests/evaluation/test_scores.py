@@ -22,7 +22,7 @@ def dataset():
 def classifier(labels, **settings):
     torch.manual_seed(0)
     return Classifier.create(
-        "resnet10t", head=heads.LinearHead, labels=labels, pretrained=False, image_size=64, **settings
+        "resnet10t", head=heads.LinearClassifier, labels=labels, pretrained=False, image_size=64, **settings
     )
 
 
@@ -34,7 +34,7 @@ def test_scores_are_what_the_model_predicts(dataset):
     torch.testing.assert_close(scored.scores, torch.from_numpy(model.predict(pictures).scores))
     assert scored.targets.equal(torch.from_numpy(dataset.targets.dense()[0]).bool())
     assert scored.names == tuple(dataset.pictures.name(index) for index in range(5))
-    assert scored.model == "LinearHead on resnet10t"
+    assert scored.model == "LinearClassifier on resnet10t"
     assert seen == [(2, 5), (4, 5), (5, 5)]
     assert model.training
 

@@ -13,11 +13,11 @@ from tiny_runs import make_model
 LABELS = ["cat", "dog", "cow"]
 SETTINGS = {
     "conse": {"text_vectors": torch.eye(3)},
-    "hybrid_sharing": {"width": 16, "num_shared_experts": 2},
+    "hsq": {"width": 16, "num_shared_experts": 2},
     "ml_decoder": {"width": 16, "feedforward": 16},
     "text_map": {"text_vectors": torch.eye(3)},
     "token_encoder": {"width": 16, "num_layers": 1},
-    "transformer_decoder": {"width": 16},
+    "q2l": {"width": 16},
 }
 # One or two of each layout: channels first, channels last, tokens with and without a class token.
 FAMILIES = [
@@ -170,7 +170,7 @@ def test_models_with_other_labels_share_a_row_where_they_can(picture):
     ("changes", "message"),
     [
         ({"method": "gradcam"}, "did you mean 'grad_cam'"),
-        ({"method": "attention"}, "LinearHead has no attention to show; use cam or grad_cam"),
+        ({"method": "attention"}, "LinearClassifier has no attention to show; use cam or grad_cam"),
         ({"method": "cam", "blocks": [0]}, "read from the final block; add -1"),
         ({"blocks": [7]}, "has the blocks 0 to 3, or -4 to -1"),
         ({"method": []}, "name a method"),

@@ -21,7 +21,7 @@ def maps(model, dataset):
 
 
 def test_the_load_is_the_mean_of_the_gates_with_shared_experts_first(dataset):
-    model = make_model("hybrid_sharing", labels=dataset.labels, settings={"width": 16, "num_shared_experts": 3})
+    model = make_model("hsq", labels=dataset.labels, settings={"width": 16, "num_shared_experts": 3})
     load = expert_load(model, dataset)
     gates = torch.stack([model.head.gates(features)[0].detach() for features in maps(model, dataset)]).mean(0)
     expected = torch.cat([gates[:, 1:], gates[:, :1]], dim=1)
@@ -46,12 +46,12 @@ def test_the_drawing_has_a_row_for_each_label_and_one_for_the_average():
 
 
 def test_experts_of_another_head_are_refused(dataset):
-    with pytest.raises(ConfigError, match="LinearHead has no experts"):
+    with pytest.raises(ConfigError, match="LinearClassifier has no experts"):
         expert_load(make_model("linear", labels=dataset.labels), dataset)
 
 
 def test_alpha_is_the_mean_over_the_pictures_of_a_label(dataset):
-    model = make_model("representation_mixup", labels=dataset.labels)
+    model = make_model("rm", labels=dataset.labels)
     alphas = torch.cat([model.head.alpha(features)[:, 0].detach() for features in maps(model, dataset)]).double()
     targets = torch.from_numpy(dataset.targets.dense()[0]).bool()
     scale = mixup_scale(model, dataset)
@@ -70,7 +70,7 @@ def test_alpha_is_the_mean_over_the_pictures_of_a_label(dataset):
 
 
 def test_alpha_that_is_practically_zero_is_said_so(dataset):
-    model = make_model("representation_mixup", labels=dataset.labels)
+    model = make_model("rm", labels=dataset.labels)
     torch.nn.init.zeros_(model.head.scale.weight)
     torch.nn.init.constant_(model.head.scale.bias, -20.0)
     assert mixup_scale(model, dataset).in_words().startswith("Alpha is practically zero (at most 2.1e-09)")

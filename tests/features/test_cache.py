@@ -10,7 +10,7 @@ from manylabel.data.transforms import train_transform
 from manylabel.errors import BadImagesError, CacheError, ConfigError, DataError
 from manylabel.features import FeatureCache, FeatureLoader, list_stores
 from manylabel.features import cache as cache_module
-from manylabel.heads import LinearHead
+from manylabel.heads import LinearClassifier
 from tiny_features import NUM_IMAGES, SPEC, assert_close, cache, make_backbone, slow_maps, write_images
 
 
@@ -47,7 +47,7 @@ def test_gives_pooled_features_as_maps_of_one_position(backbone, images, tmp_pat
 
 def test_a_head_trains_on_them_as_on_maps(backbone, images, tmp_path):
     cached = cache(backbone, images, tmp_path, pooling="average")
-    head = LinearHead(cached.channels[-1], 3)
+    head = LinearClassifier(cached.channels[-1], 3)
     batch = next(iter(FeatureLoader(cached, batch_size=4)))
     whole = slow_maps(backbone, images)[-1][:4]
     assert torch.allclose(head(batch.features), head([whole]), atol=1e-2)

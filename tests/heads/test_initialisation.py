@@ -8,7 +8,6 @@ from manylabel.heads import HEADS
 TEXT = {"text_vectors": torch.randn(40, 64, generator=torch.Generator().manual_seed(99))}
 SETTINGS = {
     "conse": TEXT,
-    "mixed_features": {"top_settings": {"width": 128, "feedforward": 256}},
     "ml_decoder": {"width": 128, "feedforward": 256},
     "text_map": TEXT,
     "token_encoder": {"width": 128, "num_layers": 1},
@@ -20,7 +19,7 @@ START = {"text_map": -2.0}  # a bias, as most labels are absent
 def test_the_mean_logit_starts_near_zero_for_every_seed(name: str) -> None:
     drawn = torch.Generator().manual_seed(98)
     final, earlier = (torch.randn(4, 64, size, size, generator=drawn) for size in (3, 6))
-    is_mixed = name in ("mixed_features", "representation_mixup")
+    is_mixed = name == "rm"
     for seed in range(21):
         torch.manual_seed(seed)
         head = HEADS[name]((64, 64) if is_mixed else 64, 40, **SETTINGS.get(name, {})).eval()

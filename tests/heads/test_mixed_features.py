@@ -4,17 +4,17 @@ import torch
 from conformance.head_suite import HeadSuite
 from manylabel.errors import ConfigError
 from manylabel.features import pool
-from manylabel.heads import MixedFeaturesHead, RepresentationMixupHead
+from manylabel.heads import RepresentationMixup, RepresentationMixup
 from manylabel.heads.mixed_features import TOPS
 from manylabel.recipes import LinearProbe
 from manylabel.recipes.loading import pooling_for
 
 SMALL = {"width": 16, "num_heads": 4, "feedforward": 32}
-SETTINGS = {"hybrid_sharing": SMALL, "ml_decoder": SMALL, "transformer_decoder": SMALL, "residual_attention": {}}
+SETTINGS = {"hsq": SMALL, "ml_decoder": SMALL, "q2l": SMALL, "csra": {}}
 
 
-def make(top: str) -> MixedFeaturesHead:
-    return MixedFeaturesHead((12, 24), 7, top=top, top_settings=SETTINGS[top])
+def make(top: str) -> RepresentationMixup:
+    return RepresentationMixup((12, 24), 7, top=top, top_settings=SETTINGS[top])
 
 
 class TestMixedFeaturesHead(HeadSuite):
@@ -30,7 +30,7 @@ def maps() -> list[torch.Tensor]:
 
 def test_the_average_of_the_mixed_map_is_the_papers_mixture() -> None:
     torch.manual_seed(0)
-    head, features = RepresentationMixupHead((12, 24), 7), maps()
+    head, features = RepresentationMixup((12, 24), 7), maps()
     alpha = torch.sigmoid(head.scale(features[1].mean((2, 3))))
     hint = torch.sigmoid(head.summarise[0](features[0].mean((2, 3))))
     expected = alpha * hint + (1 - alpha) * features[1].mean((2, 3))
@@ -62,16 +62,16 @@ def test_averages_of_the_earlier_stages_are_enough() -> None:
 
 
 def test_a_probe_gives_the_head_on_top_its_size_and_rate() -> None:
-    probe = LinearProbe(data="scenes:8", head="mixed_features", head_settings={"top": "hybrid_sharing"})
+    probe = LinearProbe(data="scenes:8", head="mixed_features", head_settings={"top": "hsq"})
     assert probe.head_settings["top_settings"] == {"width": 256, "feedforward": 512}
-    assert probe.learning_rate == LinearProbe(data="scenes:8", head="hybrid_sharing").learning_rate
+    assert probe.learning_rate == LinearProbe(data="scenes:8", head="hsq").learning_rate
 
 
 def test_rejects_a_head_that_it_cannot_feed() -> None:
     with pytest.raises(ConfigError, match="no top 'linear'"):
-        MixedFeaturesHead((12, 24), 7, top="linear")
+        RepresentationMixup((12, 24), 7, top="linear")
 
 
 def test_rejects_settings_of_another_head() -> None:
     with pytest.raises(ConfigError, match="top_settings do not fit ml_decoder"):
-        MixedFeaturesHead((12, 24), 7, top="ml_decoder", top_settings={"experts": 3})
+        RepresentationMixup((12, 24), 7, top="ml_decoder", top_settings={"experts": 3})

@@ -3,26 +3,44 @@ import torch
 from torch import Tensor
 
 from conformance.head_suite import HeadSuite
+from manylabel.classifier import Classifier
+from manylabel.classifier.head_config import describe_head, restore_head
 from manylabel.cost import count_parameters
-from manylabel.errors import ConfigError
-from manylabel.heads import RepresentationMixupHead
+from manylabel.errors import ConfigError, ManyLabelError
+from manylabel.heads import CSRA, HEADS, LinearClassifier, MLDecoder, RepresentationMixup
+from manylabel.heads.traits import pooled_input
+from manylabel.recipes import LinearProbe
+from manylabel.training.feature_pass import pool
+
+SMALL = {"width": 16, "num_heads": 4, "feedforward": 32}
+TOPS = {"csra": {}, "hsq": SMALL, "ml_decoder": SMALL, "q2l": SMALL}
 
 
-class TestRepresentationMixupHead(HeadSuite):
+def under(top: str) -> RepresentationMixup:
+    return RepresentationMixup((12, 24), 7, top=HEADS[top](24, 7, **TOPS[top]))
+
+
+class TestRepresentationMixup(HeadSuite):
     channels = (12, 24)
     cases = {
-        "convolution": lambda: RepresentationMixupHead((12, 24), 7),
-        "tokens": lambda: RepresentationMixupHead((12, 24), 7, summary="tokens"),
+        "convolution": lambda: RepresentationMixup((12, 24), 7),
+        "tokens": lambda: RepresentationMixup((12, 24), 7, summary="tokens"),
     }
     tells = {"tokens": ["in_channels=(12, 24)", "stages=(0, -1)", "summary='tokens'"]}
 
 
-class TestRepresentationMixupHeadOfSeveralStages(HeadSuite):
+class TestRepresentationMixupOfSeveralStages(HeadSuite):
     channels = (8, 12, 24)
     cases = {
-        "convolution": lambda: RepresentationMixupHead((8, 12, 24), 7, stages=(0, 1, -1)),
-        "tokens": lambda: RepresentationMixupHead((8, 12, 24), 7, stages=(0, 1, -1), summary="tokens"),
+        "convolution": lambda: RepresentationMixup((8, 12, 24), 7, stages=(0, 1, -1)),
+        "tokens": lambda: RepresentationMixup((8, 12, 24), 7, stages=(0, 1, -1), summary="tokens"),
     }
+
+
+class TestUnderAnotherHead(HeadSuite):
+    channels = (12, 24)
+    cases = {top: lambda top=top: under(top) for top in TOPS}
+    tells = {"ml_decoder": ["stages=(0, -1)"]}
 
 
 def slow_pool_1d(flat: list[float], width: int) -> list[float]:
@@ -32,7 +50,7 @@ def slow_pool_1d(flat: list[float], width: int) -> list[float]:
     return [sum(flat[start:end]) / (end - start) for start, end in spans]
 
 
-def reference(head: RepresentationMixupHead, early: Tensor, final: Tensor) -> tuple[Tensor, Tensor]:
+def reference(head: RepresentationMixup, early: Tensor, final: Tensor) -> tuple[Tensor, Tensor]:
     """Eq. 2, 3, 5 and 6, picture by picture."""
     logits, alphas = [], []
     for picture, last in zip(early, final, strict=True):
@@ -45,7 +63,7 @@ def reference(head: RepresentationMixupHead, early: Tensor, final: Tensor) -> tu
             hint = torch.stack(slow_pool_1d(list(torch.cat(places)), len(z_final)))
         alpha = torch.sigmoid(head.scale.weight @ z_final + head.scale.bias)
         mixed = hint * alpha + z_final * (1 - alpha)
-        logits.append(head.linear.weight @ mixed + head.linear.bias)
+        logits.append(head.top.linear.weight @ mixed + head.top.linear.bias)
         alphas.append(alpha)
     return torch.stack(logits), torch.stack(alphas)
 
@@ -53,7 +71,7 @@ def reference(head: RepresentationMixupHead, early: Tensor, final: Tensor) -> tu
 @pytest.mark.parametrize("summary", ["convolution", "tokens"])
 def test_equals_the_papers_equations_and_their_gradients(summary: str) -> None:
     torch.manual_seed(0)
-    head = RepresentationMixupHead((6, 10), 4, summary=summary)
+    head = RepresentationMixup((6, 10), 4, summary=summary)
     early, final = torch.randn(3, 6, 4, 4, requires_grad=True), torch.randn(3, 10, 2, 2, requires_grad=True)
     inputs = (early, final, *head.parameters())
     ours, (theirs, alphas) = head([early, final]), reference(head, early, final)
@@ -69,13 +87,13 @@ def test_equals_the_papers_equations_and_their_gradients(summary: str) -> None:
 
 def test_several_stages_share_what_the_final_one_leaves() -> None:
     torch.manual_seed(0)
-    head = RepresentationMixupHead((8, 12, 24), 7, stages=(0, 1, -1))
+    head = RepresentationMixup((8, 12, 24), 7, stages=(0, 1, -1))
     maps = [torch.randn(2, 8, 8, 8), torch.randn(2, 12, 4, 4), torch.randn(2, 24, 2, 2)]
     alpha, final = head.alpha(maps), maps[-1].mean((2, 3))
     assert alpha.shape == (2, 2)
     hints = [torch.sigmoid(head.summarise[stage](maps[stage].mean((2, 3)))) for stage in range(2)]
     mixed = alpha[:, :1] * hints[0] + alpha[:, 1:] * hints[1] + (1 - alpha.sum(1, keepdim=True)) * final
-    torch.testing.assert_close(head(maps), head.linear(mixed), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(head(maps), head.top.linear(mixed), atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -85,21 +103,105 @@ def test_several_stages_share_what_the_final_one_leaves() -> None:
 )
 def test_parameters_are_as_published(channels: tuple[int, int], summary: str, expected: int) -> None:
     with torch.device("meta"):
-        head = RepresentationMixupHead(channels, 80, summary=summary)
+        head = RepresentationMixup(channels, 80, summary=summary)
     assert count_parameters(head) == expected
 
 
 def test_rejects_stages_without_the_final_one() -> None:
     with pytest.raises(ConfigError, match=r"then -1, the final one, got \[0, 1\]"):
-        RepresentationMixupHead((8, 12), 7, stages=(0, 1))
+        RepresentationMixup((8, 12), 7, stages=(0, 1))
 
 
 @pytest.mark.parametrize("in_channels", [24, (8, 12, 24)])
 def test_rejects_channels_that_do_not_match_the_stages(in_channels: object) -> None:
     with pytest.raises(ConfigError, match=r"a number for each of the stages \[0, -1\]"):
-        RepresentationMixupHead(in_channels, 7)
+        RepresentationMixup(in_channels, 7)
 
 
 def test_rejects_an_unknown_summary() -> None:
     with pytest.raises(ConfigError, match="did you mean 'tokens'"):
-        RepresentationMixupHead((8, 24), 7, summary="token")
+        RepresentationMixup((8, 24), 7, summary="token")
+
+
+def maps() -> list[Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    return [torch.randn(2, 12, 8, 8, generator=generator), torch.randn(2, 24, 4, 4, generator=generator)]
+
+
+def test_the_average_of_the_mixed_map_is_the_papers_mixture() -> None:
+    torch.manual_seed(0)
+    head, features = RepresentationMixup((12, 24), 7), maps()
+    alpha = torch.sigmoid(head.scale(features[1].mean((2, 3))))
+    hint = torch.sigmoid(head.summarise[0](features[0].mean((2, 3))))
+    expected = alpha * hint + (1 - alpha) * features[1].mean((2, 3))
+    torch.testing.assert_close(head.mix(features).mean((2, 3)), expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("top", TOPS)
+def test_every_position_is_mixed_before_the_head_on_top_reads_it(top: str) -> None:
+    torch.manual_seed(0)
+    head, features = under(top).eval(), maps()
+    alpha = torch.sigmoid(head.scale(features[1].mean((2, 3))))
+    hint = torch.sigmoid(head.summarise[0](features[0].mean((2, 3))))
+    mixed = torch.empty_like(features[1])
+    for image in range(2):
+        for row in range(4):
+            for column in range(4):
+                position = features[1][image, :, row, column]
+                mixed[image, :, row, column] = alpha[image] * hint[image] + (1 - alpha[image]) * position
+    torch.testing.assert_close(head(features), head.top(mixed), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("top", "pooling", "shapes"),
+    [
+        (None, "average", [(2, 12, 1, 1), (2, 24, 1, 1)]),
+        (MLDecoder(24, 7, **SMALL), "earlier", [(2, 12, 1, 1), (2, 24, 4, 4)]),
+        (LinearClassifier(24, 7, pooling="max"), "earlier", [(2, 12, 1, 1), (2, 24, 4, 4)]),
+    ],
+    ids=["linear", "ml_decoder", "maximum"],
+)
+def test_averages_of_the_earlier_stages_are_enough(
+    top: torch.nn.Module | None, pooling: str, shapes: list[tuple[int, ...]]
+) -> None:
+    head = RepresentationMixup((12, 24), 7, top=top).eval()
+    assert pooled_input(head) == pooling
+    kept = pool(maps(), pooled_input(head))
+    assert [tuple(stage.shape) for stage in kept] == shapes
+    torch.testing.assert_close(head(kept), head(maps()), atol=1e-5, rtol=1e-5)
+
+
+def test_a_folded_head_has_its_top_folded() -> None:
+    head = under("ml_decoder").eval()
+    folded = head.fold()
+    assert type(folded.top).__name__ == "FoldedMLDecoder"
+    torch.testing.assert_close(folded(maps()), head(maps()), atol=1e-5, rtol=1e-5)
+
+
+def test_a_probe_gives_the_head_on_top_its_size_and_rate() -> None:
+    probe = LinearProbe(data="scenes:8", head="rm", head_settings={"top": "hsq"})
+    assert probe.head_settings["top"] == {"name": "hsq", "settings": {"width": 256, "feedforward": 512}}
+    assert probe.learning_rate == LinearProbe(data="scenes:8", head="hsq").learning_rate
+
+
+def test_the_head_on_top_may_be_named_in_settings_and_comes_back_from_a_saved_model() -> None:
+    top = {"name": "ml_decoder", "settings": SMALL}
+    model = Classifier.create(
+        "resnet10t", head=RepresentationMixup, labels=["cat", "dog"], head_settings={"top": top}, pretrained=False
+    )
+    assert (model.head.top.width, model.head.top.in_channels) == (16, 512)
+    again = restore_head(describe_head(model.head))
+    again.load_state_dict(model.head.state_dict())
+    features = [torch.randn(2, channels, 4, 4) for channels in model.backbone.channels]
+    assert torch.equal(again.eval()(features), model.head.eval()(features))
+
+
+def test_rejects_a_head_on_top_that_does_not_fit() -> None:
+    with pytest.raises(ConfigError, match="in_channels=24, got 12"):
+        RepresentationMixup((12, 24), 7, top=CSRA(12, 7))
+    with pytest.raises(ConfigError, match="num_labels=7, got 8"):
+        RepresentationMixup((12, 24), 7, top=CSRA(24, 8))
+    with pytest.raises(ManyLabelError, match="did you mean 'ml_decoder'"):
+        Classifier.create(
+            "resnet10t", head=RepresentationMixup, labels=["cat"], head_settings={"top": "mldecoder"}, pretrained=False
+        )

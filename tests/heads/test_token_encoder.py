@@ -4,21 +4,21 @@ from torch import Tensor
 
 from conformance.head_suite import HeadSuite
 from manylabel.errors import ConfigError
-from manylabel.heads import TokenEncoderHead
+from manylabel.heads import TokenEncoder
 
 SMALL = {"width": 16, "num_heads": 2}
 VECTORS = torch.randn(7, 5, generator=torch.Generator().manual_seed(0))
 
 
-class TestTokenEncoderHead(HeadSuite):
+class TestTokenEncoder(HeadSuite):
     cases = {
-        "learnable": lambda: TokenEncoderHead(24, 7, **SMALL),
-        "text": lambda: TokenEncoderHead(24, 7, queries="text", text_vectors=VECTORS, head_width=8, **SMALL),
+        "learnable": lambda: TokenEncoder(24, 7, **SMALL),
+        "text": lambda: TokenEncoder(24, 7, queries="text", text_vectors=VECTORS, head_width=8, **SMALL),
     }
     tells = {"text": ["queries='text'", "text_dim=5", "head_width=8"]}
 
 
-def reference(head: TokenEncoderHead, picture: Tensor, labels: Tensor) -> Tensor:
+def reference(head: TokenEncoder, picture: Tensor, labels: Tensor) -> Tensor:
     """Return the logits of one picture, attention head by attention head."""
     tokens = torch.cat([labels, head.embed(picture.flatten(1).T)])
     for layer in head.layers:
@@ -39,7 +39,7 @@ def reference(head: TokenEncoderHead, picture: Tensor, labels: Tensor) -> Tensor
 @pytest.mark.parametrize("head_width", [None, 8, 6])
 def test_equals_the_published_model_and_so_do_its_gradients(head_width: int | None) -> None:
     torch.manual_seed(0)
-    head = TokenEncoderHead(24, 7, head_width=head_width, **SMALL).eval()
+    head = TokenEncoder(24, 7, head_width=head_width, **SMALL).eval()
     feature = torch.randn(2, 24, 3, 4, requires_grad=True)
     ours = head([feature])
     slow = torch.stack([reference(head, picture, head.query_bank.vectors) for picture in feature])
@@ -50,7 +50,7 @@ def test_equals_the_published_model_and_so_do_its_gradients(head_width: int | No
 
 
 def test_label_tokens_come_from_text_through_linear_and_relu() -> None:
-    head = TokenEncoderHead(24, 7, queries="text", text_vectors=VECTORS, **SMALL).eval()
+    head = TokenEncoder(24, 7, queries="text", text_vectors=VECTORS, **SMALL).eval()
     feature = torch.randn(1, 24, 3, 4)
     labels = torch.relu(VECTORS @ head.query_bank.project.weight.T + head.query_bank.project.bias)
     torch.testing.assert_close(head([feature])[0], reference(head, feature[0], labels), atol=1e-5, rtol=1e-5)
@@ -58,7 +58,7 @@ def test_label_tokens_come_from_text_through_linear_and_relu() -> None:
 
 def test_default_sizes_are_the_published_ones() -> None:
     with torch.device("meta"):
-        head = TokenEncoderHead(2048, 80)
+        head = TokenEncoder(2048, 80)
     layer = head.layers[0]
     assert len(head.layers) == 3
     assert layer.attention.query.out_features == 4 * 1024
@@ -75,4 +75,4 @@ def test_default_sizes_are_the_published_ones() -> None:
 )
 def test_rejects_settings_that_cannot_work(settings: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        TokenEncoderHead(24, 7, **settings)
+        TokenEncoder(24, 7, **settings)

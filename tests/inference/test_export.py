@@ -23,19 +23,18 @@ LABELS = ["cat", "dog", "cow"]
 SMALL = {"width": 16, "num_heads": 2, "feedforward": 16}
 COMBINATIONS = {
     "conse": ("test_resnet", {"text_vectors": torch.eye(3)}),
-    "hybrid_sharing": ("test_resnet", {}),
+    "hsq": ("test_resnet", {}),
     "linear": ("test_vit", {}),
-    "mixed_features": ("test_convnext", {"top_settings": SMALL}),
     "ml_decoder": ("test_efficientnet", {**SMALL, "num_groups": 2}),
-    "representation_mixup": ("test_convnext", {}),
-    "residual_attention": ("test_byobnet", {}),
+    "rm": ("test_convnext", {}),
+    "csra": ("test_byobnet", {}),
     "text_map": ("test_resnet", {"text_vectors": torch.eye(3)}),
     "token_encoder": ("test_nfnet", {**SMALL, "num_layers": 1}),
-    "transformer_decoder": ("test_mambaout", {**SMALL, "num_decoder_layers": 1}),
+    "q2l": ("test_mambaout", {**SMALL, "num_decoder_layers": 1}),
 }
 
 
-def build(backbone="test_resnet", head=heads.LinearHead, **settings):
+def build(backbone="test_resnet", head=heads.LinearClassifier, **settings):
     torch.manual_seed(0)
     return Classifier.create(
         backbone, head=head, labels=LABELS, head_settings=settings, pretrained=False, image_size=64
@@ -93,7 +92,7 @@ def test_pictures_may_have_any_size_where_the_backbone_allows(exported):
 
 
 def test_a_backbone_that_pads_by_size_says_that_it_takes_one_size(tmp_path):
-    model = build("tf_efficientnet_lite0", heads.LinearHead)
+    model = build("tf_efficientnet_lite0", heads.LinearClassifier)
     result = export_onnx(model, tmp_path / "model.onnx")
     assert not result.any_size
     assert "pads pictures by their size" in result.note

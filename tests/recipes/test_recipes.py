@@ -14,8 +14,12 @@ from manylabel.classifier import Classifier, change_config
 from manylabel.cli.recipe_names import RECIPE_NAMES
 from manylabel.data import LazyBytes, folder, scenes
 from manylabel.errors import ConfigError, RunInterruptedError
+<<<<<<< HEAD
 from manylabel.features import FeatureCache
-from manylabel.heads import LinearHead
+from manylabel.heads import LinearClassifier
+=======
+from manylabel.heads import LinearClassifier
+>>>>>>> 8d738b1 (Heads carry their own traits and the field's names: q2l, hsq, csra, rm; RM takes any ready head on top)
 from manylabel.recipes import (
     PRESETS,
     RECIPES,
@@ -38,7 +42,7 @@ def test_the_command_line_names_the_recipes_there_are():
 @pytest.mark.parametrize("name", [name for name in RECIPES if name != "zero_shot"])  # which judges unseen labels
 def test_a_recipe_leaves_a_run_and_a_model_that_predicts_what_was_measured(name, quick, sets, tmp_path):
     recipe = RECIPES[name]
-    heads = {} if name == "representation_mixup" else {"head": "residual_attention"}
+    heads = {} if name == "representation_mixup" else {"head": "csra"}
     few = {"executor": "sequential", "k": 2, "teacher_epochs": 1} if name == "self_distillation" else {}
     run = recipe.run(recipe.settings(**quick, **heads, **few, out=tmp_path / "run"), sets=sets)
     model = Classifier.load(run.model)
@@ -68,7 +72,7 @@ def test_the_frozen_backbone_stays_as_it_is_and_finetune_changes_it(quick, sets,
     tuned = finetune(Finetune(**quick, out=tmp_path / "tuned", head="linear"), sets=sets)
     torch.manual_seed(0)
     start = Classifier.create(
-        "resnet10t", head=LinearHead, labels=sets.train.labels, pretrained=False, frozen=True, image_size=64
+        "resnet10t", head=LinearClassifier, labels=sets.train.labels, pretrained=False, frozen=True, image_size=64
     ).backbone.state_dict()
     frozen, changed = (Classifier.load(run.model).backbone.state_dict() for run in (probe, tuned))
     assert all(torch.equal(value, frozen[name]) for name, value in start.items())
@@ -79,7 +83,7 @@ def test_freezing_first_needs_an_epoch_more_for_the_backbone_to_change(quick, se
     run = finetune(Finetune(**quick, out=tmp_path / "run", head="linear", freeze_epochs=2), sets=sets)
     torch.manual_seed(0)
     start = Classifier.create(
-        "resnet10t", head=LinearHead, labels=sets.train.labels, pretrained=False, image_size=64
+        "resnet10t", head=LinearClassifier, labels=sets.train.labels, pretrained=False, image_size=64
     ).backbone.state_dict()
     found = Classifier.load(run.model).backbone.state_dict()
     assert all(torch.equal(value, found[name]) for name, value in start.items())
@@ -209,7 +213,7 @@ def test_a_bad_picture_does_not_keep_whole_maps_from_serving(quick, sets, tmp_pa
     asked = watched_poolings(monkeypatch)
     monkeypatch.setattr(loading, "FeatureCache", partial(loading.FeatureCache, max_bad_share=0.5))
     sets = with_bad_picture(sets, 1)
-    linear_probe(LinearProbe(**quick, out=tmp_path / "maps", head="residual_attention", views=1), sets=sets)
+    linear_probe(LinearProbe(**quick, out=tmp_path / "maps", head="csra", views=1), sets=sets)
     pooled = LinearProbe(**quick, out=tmp_path / "pooled", head="linear", views=1)
     planned = []
     real = loading.plan_sets
@@ -234,8 +238,15 @@ def test_an_epoch_whose_last_batch_is_bad_is_validated(keep, quick, sets, tmp_pa
 
 def test_whole_maps_of_an_earlier_run_serve_a_head_that_pools(quick, tmp_path, monkeypatch):
     monkeypatch.setenv("MANYLABEL_CACHE", str(tmp_path / "cache"))
-    linear_probe(LinearProbe(**quick, out=tmp_path / "maps", head="residual_attention"))
+<<<<<<< HEAD
+    linear_probe(LinearProbe(**quick, out=tmp_path / "maps", head="csra"))
     asked = watched_poolings(monkeypatch)
+=======
+    linear_probe(LinearProbe(**quick, out=tmp_path / "maps", head="csra"))
+    asked = []
+    real = loading.cache_features
+    monkeypatch.setattr(loading, "cache_features", lambda *a, **k: asked.append(k["pooling"]) or real(*a, **k))
+>>>>>>> 8d738b1 (Heads carry their own traits and the field's names: q2l, hsq, csra, rm; RM takes any ready head on top)
     linear_probe(LinearProbe(**quick, out=tmp_path / "pooled", head="linear"))
     assert asked == ["none", "none"]
 
@@ -255,7 +266,7 @@ def test_a_run_that_was_stopped_goes_on(quick, sets, tmp_path):
     class Stopping(Reporter):
         callbacks = [Stop()]
 
-    settings = {**quick, "head": "residual_attention"}
+    settings = {**quick, "head": "csra"}
     whole = finetune(Finetune(**settings, out=tmp_path / "whole"), sets=sets)
     with pytest.raises(RunInterruptedError):
         finetune(Finetune(**settings, out=tmp_path / "run"), sets=sets, reporter=Stopping())
@@ -272,7 +283,7 @@ def test_few_pictures_are_cached_in_several_views_and_many_in_one():
 
 def test_heads_on_frozen_features_are_small_unless_asked_otherwise():
     small = {"width": 256, "feedforward": 512}
-    assert LinearProbe(data="x", head="hybrid_sharing").head_settings == small
+    assert LinearProbe(data="x", head="hsq").head_settings == small
     assert LinearProbe(data="x", head="token_encoder").head_settings == {**small, "num_layers": 1}
     assert LinearProbe(data="x", head_settings={"width": 768}).head_settings == {"width": 768, "feedforward": 512}
     assert LinearProbe(data="x", head="linear").head_settings == {}

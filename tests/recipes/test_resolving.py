@@ -33,8 +33,8 @@ def test_another_head_forgets_the_settings_of_the_one_before(tmp_path):
 def test_another_head_forgets_the_rate_that_was_filled_in_for_the_one_before(tmp_path):
     file = tmp_path / "config.yaml"
     file.write_text("data: scenes:10\nhead: ml_decoder\nlearning_rate: 0.002\n")
-    assert resolve(PROBE, {"head": "hybrid_sharing"}, file=file).learning_rate == 5e-4
-    assert resolve(PROBE, {"head": "hybrid_sharing", "learning_rate": "0.01"}, file=file).learning_rate == 0.01
+    assert resolve(PROBE, {"head": "hsq"}, file=file).learning_rate == 5e-4
+    assert resolve(PROBE, {"head": "hsq", "learning_rate": "0.01"}, file=file).learning_rate == 0.01
     assert resolve(PROBE, {"epochs": "1"}, file=file).learning_rate == 0.002
 
 
@@ -73,7 +73,7 @@ def test_values_that_are_none_are_told(flag, text, message):
     [
         ({"loss.clip": "low"}, r"AsymmetricLoss cannot be made with clip='low' \(.*\); change the value"),
         ({"head": "ml_decoder", "head.dropout": "null"}, "MLDecoder cannot be made with .*dropout=None"),
-        ({"head": "representation_mixup", "head.stages": "1"}, r"list of whole numbers such as \[0, -1\], got 1"),
+        ({"head": "rm", "head.stages": "1"}, r"list of whole numbers such as \[0, -1\], got 1"),
     ],
 )
 def test_values_that_do_not_fit_are_told(flags, message):

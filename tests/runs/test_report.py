@@ -26,7 +26,7 @@ from tiny_runs import make_model, make_run
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
     root = tmp_path_factory.mktemp("runs")
-    return [make_run(root / name, head=name).path for name in ("linear", "residual_attention")]
+    return [make_run(root / name, head=name).path for name in ("linear", "csra")]
 
 
 def report(*arguments):
@@ -159,8 +159,8 @@ def test_a_report_that_is_there_is_not_replaced(tmp_path, folders):
 
 
 def test_the_inside_of_a_head_is_shown(tmp_path):
-    mixup = make_run(tmp_path / "mixup", head="representation_mixup")
-    experts = make_run(tmp_path / "experts", head="hybrid_sharing", head_settings={"width": 16})
+    mixup = make_run(tmp_path / "mixup", head="rm")
+    experts = make_run(tmp_path / "experts", head="hsq", head_settings={"width": 16})
     plain = make_run(tmp_path / "plain")
     shown = [list(head_parts(judge_run(Run.read(run.path), draws=0))) for run in (mixup, experts, plain)]
     assert shown[0][0] == Heading("What earlier layers add")

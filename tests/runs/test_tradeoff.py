@@ -12,7 +12,7 @@ from tiny_runs import SPEC, make_model, make_run
 def root(tmp_path_factory):
     root = tmp_path_factory.mktemp("runs")
     make_run(root / "linear", epochs=2)
-    make_run(root / "csra", head="residual_attention", epochs=4)
+    make_run(root / "csra", head="csra", epochs=4)
     make_run(root / "unfinished", finished=False)
     return root
 
@@ -26,7 +26,7 @@ def test_macs_stand_beside_what_was_reached(root):
     points = measure_tradeoff(runs)
     assert [(point.run, point.head, point.mean_average_precision) for point in points] == [
         ("linear", "linear", 0.2),
-        ("csra", "residual_attention", 0.4),
+        ("csra", "csra", 0.4),
     ]
     macs = count_macs(Classifier.load(root / "linear" / "model"), torch.zeros(1, 3, 64, 64))
     assert points[0].cost == pytest.approx(macs / 1e9)
@@ -51,6 +51,6 @@ def test_time_is_measured_where_asked_for(root):
 def test_the_command_prints_and_draws(root, tmp_path):
     arguments = ["runs", "tradeoff", str(root), "--out", str(tmp_path / "a.png")]
     result = CliRunner().invoke(app, arguments, env={"COLUMNS": "160"}, catch_exceptions=False)
-    assert "residual_attention" in result.stdout
+    assert "csra" in result.stdout
     assert result.stdout.endswith(f"Wrote {tmp_path / 'a.png'}\n")
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")

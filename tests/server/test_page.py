@@ -242,7 +242,7 @@ def test_new_tags_are_asked_for_where_the_model_takes_them(browser, pictures, tm
     monkeypatch.setattr("manylabel.classifier.vocabulary.open_encoder", lambda name: encoder)
     model = Classifier.create(
         "test_resnet",
-        head=heads.TextMapHead,
+        head=heads.TextMap,
         labels=["cat", "dog"],
         head_settings={"text_vectors": torch.randn(2, 8)},
         pretrained=False,

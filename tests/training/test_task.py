@@ -45,7 +45,9 @@ def test_the_same_seed_gives_the_same_run_and_another_another(tmp_path):
 def test_single_labels_are_judged_by_accuracy_too(tmp_path):
     settings = tiny_settings()
     torch.manual_seed(0)
-    task = ClassificationTask(heads.LinearHead(8, NUM_LABELS), CrossEntropy(), settings=settings, single_label=True)
+    task = ClassificationTask(
+        heads.LinearClassifier(8, NUM_LABELS), CrossEntropy(), settings=settings, single_label=True
+    )
     loaders = tiny_loaders(settings)
     for loader in (loaders.train, loaders.val):
         loader.targets = nn.functional.one_hot(loader.targets.argmax(1), NUM_LABELS).float()
@@ -67,7 +69,7 @@ def test_a_loss_that_is_not_finite_ends_the_run_with_advice(tmp_path):
             return (logits * float("nan")).sum()
 
     settings = tiny_settings()
-    task = ClassificationTask(heads.LinearHead(8, NUM_LABELS), Broken(), settings=settings)
+    task = ClassificationTask(heads.LinearClassifier(8, NUM_LABELS), Broken(), settings=settings)
     with pytest.raises(TrainingError, match=r"loss became nan in epoch 1, batch 1.*lower learning_rate \(now 0\.01\)"):
         tiny_run(tmp_path / "run", task=task)
 
@@ -86,7 +88,7 @@ def test_memory_that_runs_out_is_told_with_what_to_do(tmp_path):
         def forward(self, logits, targets, known):
             return logits.sum() + torch.empty(2**60).sum()
 
-    task = ClassificationTask(heads.LinearHead(8, NUM_LABELS), Huge(), settings=tiny_settings())
+    task = ClassificationTask(heads.LinearClassifier(8, NUM_LABELS), Huge(), settings=tiny_settings())
     with pytest.raises(TrainingError, match="memory ran out with batch_size 4; try batch_size 2 with accumulate 2"):
         tiny_run(tmp_path / "run", task=task)
 

@@ -69,7 +69,7 @@ class Classifier(nn.Module):
         >>> import numpy as np
         >>> from manylabel import heads
         >>> model = Classifier.create(
-        ...     "resnet10t", head=heads.LinearHead, labels=["cat", "dog"], pretrained=False, image_size=64
+        ...     "resnet10t", head=heads.LinearClassifier, labels=["cat", "dog"], pretrained=False, image_size=64
         ... )
         >>> model.predict(np.zeros((80, 60, 3), dtype=np.uint8)).scores.shape
         (1, 2)
@@ -218,7 +218,7 @@ class Classifier(nn.Module):
             >>> vectors = {"text_vectors": torch.randn(2, 8)}
             >>> trained = TextVocabulary("npz:vectors.npz", ("{label}",), trained=("cat", "dog"))
             >>> model = Classifier.create(
-            ...     "resnet10t", head=heads.TextMapHead, labels=["cat", "dog"], head_settings=vectors, pretrained=False
+            ...     "resnet10t", head=heads.TextMap, labels=["cat", "dog"], head_settings=vectors, pretrained=False
             ... )
             >>> model.text = trained
             >>> model.with_labels(["tram", "dog"], encoder=StoredVectors(["tram"], torch.randn(1, 8))).labels.names
@@ -252,7 +252,7 @@ class Classifier(nn.Module):
         Examples:
             >>> import torch
             >>> from manylabel import heads
-            >>> model = Classifier.create("resnet10t", head=heads.LinearHead, labels=["cat", "dog"], pretrained=False)
+            >>> model = Classifier.create("resnet10t", head=heads.LinearClassifier, labels=["cat"], pretrained=False)
             >>> images = torch.rand(1, 3, 64, 64)
             >>> torch.allclose(model.eval()(images), model.fuse()(images), atol=1e-4)
             True

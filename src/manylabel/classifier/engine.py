@@ -29,7 +29,7 @@ class InferenceModule(nn.Module):
 
     Examples:
         >>> from manylabel import Classifier, heads
-        >>> model = Classifier.create("resnet10t", head=heads.LinearHead, labels=["cat", "dog"], pretrained=False)
+        >>> model = Classifier.create("resnet10t", head=heads.LinearClassifier, labels=["cat", "dog"], pretrained=False)
         >>> scores, logits = InferenceModule(model.fuse())(torch.zeros(2, 64, 64, 3, dtype=torch.uint8))
         >>> torch.equal(scores, logits.sigmoid())
         True

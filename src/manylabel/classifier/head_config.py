@@ -41,8 +41,8 @@ def describe_head(head: nn.Module) -> HeadConfig:
         ConfigError: The head does not keep an argument under its own name.
 
     Examples:
-        >>> from manylabel.heads import LinearHead
-        >>> describe_head(LinearHead(8, 2))
+        >>> from manylabel.heads import LinearClassifier
+        >>> describe_head(LinearClassifier(8, 2))
         HeadConfig(name='linear', settings={'in_channels': 8, 'num_labels': 2, 'pooling': 'average'})
     """
     kind = type(head)
@@ -105,8 +105,8 @@ def stages_of(head: Callable[..., nn.Module], settings: Mapping[str, Any]) -> tu
         ConfigError: The stages are not a list of integers.
 
     Examples:
-        >>> from manylabel.heads import LinearHead
-        >>> stages_of(LinearHead, {}), stages_of(LinearHead, {"stages": [0, -1]})
+        >>> from manylabel.heads import LinearClassifier
+        >>> stages_of(LinearClassifier, {}), stages_of(LinearClassifier, {"stages": [0, -1]})
         ((-1,), (0, -1))
     """
     parameter = inspect.signature(head).parameters.get("stages")
@@ -155,7 +155,8 @@ def build_head(
         head: Class of the head.
         backbone: Backbone, its stages chosen.
         num_labels: Number of labels.
-        settings: Further arguments of the head.
+        settings: Further arguments of the head. An argument that is a head itself may be its name, or its name and
+            settings as in a `HeadConfig`; it reads the final map.
 
     Returns:
         The head.
@@ -169,5 +170,17 @@ def build_head(
         if name not in known:
             raise ConfigError(f"{title} has no setting {name!r}; {list_choices(name, known)}")
     channels = backbone.channels[0] if len(backbone.channels) == 1 else backbone.channels
+    usual = {"in_channels": backbone.channels[-1], "num_labels": num_labels}
     with naming_settings(title, settings):
-        return head(channels, num_labels, **settings)
+        inner = {
+            name: _inner_head(value, usual) if "Module" in str(known[name].annotation) else value
+            for name, value in settings.items()
+        }
+        return head(channels, num_labels, **inner)
+
+
+def _inner_head(value: object, usual: Mapping[str, Any]) -> object:
+    described = {"name": value, "settings": {}} if isinstance(value, str) else value
+    if not isinstance(described, Mapping):
+        return value  # a module, or none
+    return restore_head(HeadConfig(str(described.get("name")), {**usual, **described.get("settings", {})}))

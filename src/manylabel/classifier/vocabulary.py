@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from manylabel.errors import ConfigError, LabelError
-from manylabel.heads import OpenVocabularyHead, as_open_vocabulary
+from manylabel.heads.traits import OpenVocabularyHead, as_open_vocabulary
 from manylabel.text import TextEncoder, encode_labels, open_encoder
 from manylabel.types import LabelSpace
 

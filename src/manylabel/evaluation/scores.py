@@ -268,7 +268,7 @@ def score(
         >>> from manylabel import heads
         >>> from manylabel.data import scenes
         >>> dataset = scenes(4)
-        >>> model = Classifier.create("resnet10t", head=heads.LinearHead, labels=dataset.labels, pretrained=False)
+        >>> model = Classifier.create("resnet10t", head=heads.LinearClassifier, labels=dataset.labels, pretrained=False)
         >>> len(score(model, dataset))
         4
     """

@@ -17,30 +17,13 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from manylabel.errors import ConfigError
-from manylabel.heads import LinearHead, RepresentationMixupHead, ResidualAttentionHead
+from manylabel.heads.traits import label_weights
 from manylabel.system import require
 
-__all__ = ["class_activation", "eigen_maps", "gradient_maps", "head_gradients", "label_weights"]
+__all__ = ["class_activation", "eigen_maps", "gradient_maps", "head_gradients"]
 
 _LIBRARY = {"grad_cam": "GradCAM", "grad_cam_plus_plus": "GradCAMPlusPlus"}
 _LABELS_AT_ONCE = 32  # copies of a map that go through the head together
-
-
-def label_weights(head: nn.Module) -> Tensor | None:
-    """Return the weight of each channel of the final map for each label, ``[L, C]``, of heads that are linear in it.
-
-    Returns:
-        The weights; None for a head that is not linear.
-
-    Examples:
-        >>> label_weights(LinearHead(8, 3)).shape
-        torch.Size([3, 8])
-    """
-    if isinstance(head, LinearHead | RepresentationMixupHead):
-        return head.linear.weight.detach()
-    if isinstance(head, ResidualAttentionHead):
-        return head.classify.weight.detach().reshape(-1, head.num_labels, head.in_channels).mean(0)
-    return None
 
 
 def class_activation(head: nn.Module, final: Tensor, labels: Sequence[int]) -> Tensor:
@@ -50,7 +33,8 @@ def class_activation(head: nn.Module, final: Tensor, labels: Sequence[int]) -> T
         ConfigError: The head is not linear in the map.
 
     Examples:
-        >>> class_activation(LinearHead(8, 3), torch.rand(1, 8, 7, 7), [0, 2]).shape
+        >>> from manylabel.heads import LinearClassifier
+        >>> class_activation(LinearClassifier(8, 3), torch.rand(1, 8, 7, 7), [0, 2]).shape
         torch.Size([2, 7, 7])
     """
     weights = label_weights(head)
@@ -73,7 +57,8 @@ def head_gradients(head: nn.Module, features: Sequence[Tensor], labels: Sequence
         labels: Columns of the logits.
 
     Examples:
-        >>> head = LinearHead(8, 3)
+        >>> from manylabel.heads import LinearClassifier
+        >>> head = LinearClassifier(8, 3)
         >>> gradients = head_gradients(head, [torch.rand(1, 8, 2, 2)], [1, 2])
         >>> torch.allclose(gradients[:, :, 0, 0], head.linear.weight[1:] / 4)
         True
@@ -107,7 +92,8 @@ def gradient_maps(method: str, head: nn.Module, activation: Tensor, gradients: T
         MissingExtraError: The library is not installed.
 
     Examples:
-        >>> maps = gradient_maps("grad_cam", LinearHead(8, 3), torch.rand(1, 8, 2, 2), torch.rand(3, 8, 2, 2))
+        >>> from manylabel.heads import LinearClassifier
+        >>> maps = gradient_maps("grad_cam", LinearClassifier(8, 3), torch.rand(1, 8, 2, 2), torch.rand(3, 8, 2, 2))
         >>> maps.shape
         torch.Size([3, 2, 2])
     """
@@ -131,7 +117,8 @@ def eigen_maps(head: nn.Module, activation: Tensor) -> Tensor:
         MissingExtraError: The library is not installed.
 
     Examples:
-        >>> eigen_maps(LinearHead(8, 3), torch.rand(1, 8, 2, 2)).shape
+        >>> from manylabel.heads import LinearClassifier
+        >>> eigen_maps(LinearClassifier(8, 3), torch.rand(1, 8, 2, 2)).shape
         torch.Size([1, 2, 2])
     """
     library: Any = require("pytorch_grad_cam", extra="explain")

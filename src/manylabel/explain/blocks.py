@@ -77,7 +77,7 @@ def tap_blocks(
 
     Examples:
         >>> from manylabel import heads
-        >>> model = Classifier.create("resnet10t", head=heads.LinearHead, labels=["cat", "dog"], pretrained=False)
+        >>> model = Classifier.create("resnet10t", head=heads.LinearClassifier, labels=["cat", "dog"], pretrained=False)
         >>> _, _, tapped = tap_blocks(model.eval(), torch.zeros(1, 3, 64, 64), [0, 3])
         >>> [tuple(each.map.shape) for each in tapped.values()]
         [(1, 64, 16, 16), (1, 512, 2, 2)]

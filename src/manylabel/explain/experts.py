@@ -20,7 +20,7 @@ from manylabel.data import ImageDataset
 from manylabel.errors import ConfigError
 from manylabel.explain.explanation import COLOURS
 from manylabel.explain.passes import feature_passes
-from manylabel.heads import HybridSharingHead
+from manylabel.heads.traits import as_expert_head
 from manylabel.types import LabelSpace
 
 __all__ = ["ExpertLoad", "draw_experts", "expert_load"]
@@ -76,7 +76,7 @@ def expert_load(model: Classifier, dataset: ImageDataset, *, layer: int = -1, li
     """Measure to which experts the labels listen.
 
     Args:
-        model: A classifier with a `HybridSharingHead`.
+        model: A classifier whose head mixes experts, such as `HybridSharingQuery`.
         dataset: The pictures to look at.
         layer: Which hybrid sharing layer.
         limit: How many pictures at most.
@@ -86,16 +86,17 @@ def expert_load(model: Classifier, dataset: ImageDataset, *, layer: int = -1, li
 
     Examples:
         >>> from manylabel.data import scenes
+        >>> from manylabel.heads import HybridSharingQuery
         >>> model = Classifier.create(
-        ...     "resnet10t", head=HybridSharingHead, labels=["cat", "dog"], pretrained=False, image_size=64,
+        ...     "resnet10t", head=HybridSharingQuery, labels=["cat", "dog"], pretrained=False, image_size=64,
         ...     head_settings={"width": 16, "num_shared_experts": 3},
         ... )
         >>> expert_load(model, scenes(4)).loads.shape
         torch.Size([2, 4])
     """
-    head = model.head
-    if not isinstance(head, HybridSharingHead):
-        raise ConfigError(f"{type(head).__name__} has no experts; train with --head hybrid_sharing")
+    head = as_expert_head(model.head)
+    if head is None:
+        raise ConfigError(f"{type(model.head).__name__} has no experts; train with --head hsq")
     total, count = torch.zeros(()), 0
     for batch in feature_passes(model, dataset, limit=limit):
         total = total + head.gates(batch.features, layer=layer).sum(dim=0).cpu()

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
@@ -21,10 +21,10 @@ from manylabel.explain.activation import (
     eigen_maps,
     gradient_maps,
     head_gradients,
-    label_weights,
 )
 from manylabel.explain.blocks import absolute_blocks, block_gradients, tap_blocks
 from manylabel.explain.explanation import Explanation, scale_heat, seen_part
+from manylabel.heads.traits import attention_of, label_weights
 from manylabel.images import ImageLike, decode
 
 __all__ = ["METHODS", "Method", "best_method", "explain"]
@@ -100,12 +100,12 @@ def best_method(model: Classifier) -> str:
 
     Examples:
         >>> from manylabel import heads
-        >>> best_method(Classifier.create("resnet10t", head=heads.LinearHead, labels=["cat"], pretrained=False))
+        >>> best_method(Classifier.create("resnet10t", head=heads.LinearClassifier, labels=["cat"], pretrained=False))
         'cam'
     """
     if label_weights(model.head) is not None:
         return "cam"
-    return "attention" if hasattr(model.head, "attention") else "grad_cam"
+    return "grad_cam" if attention_of(model.head) is None else "attention"
 
 
 def _plan(model: Classifier, methods: Sequence[str], blocks: Sequence[int]) -> list[tuple[str, int]]:
@@ -127,7 +127,7 @@ def _check(model: Classifier, methods: Sequence[str]) -> None:
     for method in methods:
         if method not in METHODS:
             raise ConfigError(f"no method {method!r}; {list_choices(method, METHODS)}")
-    if "attention" in methods and not hasattr(model.head, "attention"):
+    if "attention" in methods and attention_of(model.head) is None:
         raise ConfigError(f"{type(model.head).__name__} has no attention to show; use {best_method(model)} or grad_cam")
     if not methods:
         raise ConfigError(f"name a method; {list_choices('', METHODS)}")
@@ -139,7 +139,7 @@ class _Look:
     def __init__(
         self, model: Classifier, prepared: Tensor, labels: str | Sequence[str] | None, *, blocks: Sequence[int]
     ) -> None:
-        self.head: Any = model.head  # may have methods that nn.Module's type does not know of
+        self.head = model.head
         self.final = model.backbone.num_stages - 1
         self.blocks = blocks
         earlier = [block for block in blocks if block != self.final]
@@ -154,10 +154,9 @@ class _Look:
 
     def maps(self, method: str, block: int) -> Tensor:
         """Return the maps ``[L, H, W]`` of the labels."""
-        if method == "attention":
+        if method == "attention" and (attention := attention_of(self.head)):
             with torch.no_grad():
-                attention: Tensor = self.head.attention(self.features)
-            return attention[0, self.columns]
+                return attention(self.features)[0, self.columns]
         if method == "cam":
             return class_activation(self.head, self.features[-1].detach(), self.columns)
         activation = self.tapped[block].map if block in self.tapped else self.features[-1].detach()

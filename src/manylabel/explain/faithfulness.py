@@ -71,7 +71,7 @@ def measure_faithfulness(model: Classifier, explanation: Explanation, *, steps: 
         >>> from manylabel import heads
         >>> from manylabel.explain import explain
         >>> model = Classifier.create(
-        ...     "resnet10t", head=heads.LinearHead, labels=["cat", "dog"], pretrained=False, image_size=64
+        ...     "resnet10t", head=heads.LinearClassifier, labels=["cat", "dog"], pretrained=False, image_size=64
         ... )
         >>> [cat] = explain(model, Image.new("RGB", (64, 64)), labels="cat")
         >>> len(measure_faithfulness(model, cat, steps=4).deletion)

@@ -16,7 +16,7 @@ from manylabel.classifier import Classifier
 from manylabel.data import ImageDataset
 from manylabel.errors import ConfigError
 from manylabel.explain.passes import feature_passes
-from manylabel.heads import Mixing
+from manylabel.heads.traits import as_mixup_head
 
 __all__ = ["PRACTICALLY_ZERO", "MixupScale", "mixup_scale"]
 
@@ -65,7 +65,7 @@ def mixup_scale(model: Classifier, dataset: ImageDataset, *, limit: int = 256) -
     """Measure alpha; of several earlier stages, their sum.
 
     Args:
-        model: A classifier with a `RepresentationMixupHead` or a `MixedFeaturesHead`.
+        model: A classifier whose head mixes stages, such as `RepresentationMixup`.
         dataset: The pictures to look at, with the model's labels.
         limit: How many pictures at most.
 
@@ -74,17 +74,19 @@ def mixup_scale(model: Classifier, dataset: ImageDataset, *, limit: int = 256) -
 
     Examples:
         >>> from manylabel.data import scenes
-        >>> from manylabel.heads import RepresentationMixupHead
+        >>> from manylabel.heads import RepresentationMixup
         >>> dataset = scenes(4)
         >>> model = Classifier.create(
-        ...     "resnet10t", head=RepresentationMixupHead, labels=dataset.labels, pretrained=False, image_size=64
+        ...     "resnet10t", head=RepresentationMixup, labels=dataset.labels, pretrained=False, image_size=64
         ... )
         >>> len(mixup_scale(model, dataset).by_picture)
         4
     """
-    head = model.head
-    if not isinstance(head, Mixing):
-        raise ConfigError(f"{type(head).__name__} mixes no earlier layer; train with the recipe representation_mixup")
+    head = as_mixup_head(model.head)
+    if head is None:
+        raise ConfigError(
+            f"{type(model.head).__name__} mixes no earlier layer; train with the recipe representation_mixup"
+        )
     names: list[str] = []
     alphas, targets = [], []
     for batch in feature_passes(model, dataset, limit=limit):

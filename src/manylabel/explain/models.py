@@ -44,7 +44,7 @@ def explain_models(
         >>> from PIL import Image
         >>> from manylabel import heads
         >>> pets, all_animals = (
-        ...     Classifier.create("resnet10t", head=heads.LinearHead, labels=labels, pretrained=False, image_size=64)
+        ...     Classifier.create("resnet10t", head=heads.CSRA, labels=labels, pretrained=False, image_size=64)
         ...     for labels in (["cat", "dog"], ["cat", "dog", "cow"])
         ... )
         >>> models = {"co teachers": [pets], "student": all_animals}

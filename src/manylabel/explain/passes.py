@@ -36,7 +36,7 @@ def feature_passes(
     Examples:
         >>> from manylabel import heads
         >>> from manylabel.data import scenes
-        >>> model = Classifier.create("resnet10t", head=heads.LinearHead, labels=["cat"], pretrained=False)
+        >>> model = Classifier.create("resnet10t", head=heads.LinearClassifier, labels=["cat"], pretrained=False)
         >>> [len(each.names) for each in feature_passes(model, scenes(10), limit=3, batch_size=2)]
         [2, 1]
     """

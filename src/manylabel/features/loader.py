@@ -207,8 +207,8 @@ def dropped_channels(head: nn.Module, *, share: float) -> Iterator[None]:
         share: Fraction of the channels that are dropped, other ones for each image; the others grow to make up.
 
     Examples:
-        >>> from manylabel.heads import LinearHead
-        >>> head, maps = LinearHead(8, 2), [torch.ones(4, 8, 3, 3)]
+        >>> from manylabel.heads import LinearClassifier
+        >>> head, maps = LinearClassifier(8, 2), [torch.ones(4, 8, 3, 3)]
         >>> with dropped_channels(head, share=0.5):
         ...     torch.equal(head(maps), head(maps)), torch.equal(head.eval()(maps), head(maps))
         (False, True)

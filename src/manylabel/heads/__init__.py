@@ -1,32 +1,43 @@
-"""Feature maps in, logits out: one head per file."""
+"""Feature maps in, logits out: one head per file, named as its method is.
 
-from manylabel.heads.convex_combination import ConvexCombinationHead
-from manylabel.heads.hybrid_sharing import HybridSharingHead
-from manylabel.heads.linear import LinearHead
-from manylabel.heads.mixed_features import MixedFeaturesHead
-from manylabel.heads.mixing import Mixing
-from manylabel.heads.ml_decoder import MLDecoder
-from manylabel.heads.names import HEADS
-from manylabel.heads.open_vocabulary import OpenVocabularyHead, as_open_vocabulary
-from manylabel.heads.representation_mixup import RepresentationMixupHead
-from manylabel.heads.residual_attention import ResidualAttentionHead
-from manylabel.heads.text_map import TextMapHead
-from manylabel.heads.token_encoder import TokenEncoderHead
-from manylabel.heads.transformer_decoder import TransformerDecoderHead
+A new head is a file here and its lines below; `manylabel.heads.traits` lists what else it may offer.
+"""
+
+from torch import nn
+
+from manylabel.heads.conse import ConSE
+from manylabel.heads.csra import CSRA
+from manylabel.heads.hsq import HybridSharingQuery
+from manylabel.heads.linear import LinearClassifier
+from manylabel.heads.ml_decoder import FoldedMLDecoder, MLDecoder
+from manylabel.heads.query2label import Query2Label
+from manylabel.heads.representation_mixup import RepresentationMixup
+from manylabel.heads.text_map import TextMap
+from manylabel.heads.token_encoder import TokenEncoder
 
 __all__ = [
+    "CSRA",
     "HEADS",
-    "ConvexCombinationHead",
-    "HybridSharingHead",
-    "LinearHead",
+    "ConSE",
+    "FoldedMLDecoder",
+    "HybridSharingQuery",
+    "LinearClassifier",
     "MLDecoder",
-    "MixedFeaturesHead",
-    "Mixing",
-    "OpenVocabularyHead",
-    "RepresentationMixupHead",
-    "ResidualAttentionHead",
-    "TextMapHead",
-    "TokenEncoderHead",
-    "TransformerDecoderHead",
-    "as_open_vocabulary",
+    "Query2Label",
+    "RepresentationMixup",
+    "TextMap",
+    "TokenEncoder",
 ]
+
+HEADS: dict[str, type[nn.Module]] = {
+    "conse": ConSE,
+    "csra": CSRA,
+    "hsq": HybridSharingQuery,
+    "linear": LinearClassifier,
+    "ml_decoder": MLDecoder,
+    "q2l": Query2Label,
+    "rm": RepresentationMixup,
+    "text_map": TextMap,
+    "token_encoder": TokenEncoder,
+}
+"""The heads by the name that the command line and saved models use."""

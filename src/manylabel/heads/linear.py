@@ -1,17 +1,22 @@
 """The plain head: pool the final map, then one linear layer.
 
-Letters in shape comments: B pictures, C channels, L labels.
+Letters in shape comments: B images, C channels, H and W positions of a map, L labels.
 """
 
+from typing import Literal
+
+import torch
 from torch import Tensor, nn
 
-from manylabel.heads.checks import Features, check_positive, final_map
-from manylabel.heads.pooling import Pool, Pooling
+from manylabel.heads.checks import Features, check_choice, check_positive, final_map
+from manylabel.heads.traits import PooledInput, settings_text
 
-__all__ = ["LinearHead"]
+__all__ = ["LinearClassifier", "Pool", "Pooling"]
+
+Pooling = Literal["average", "max", "generalised_mean"]
 
 
-class LinearHead(nn.Module):
+class LinearClassifier(nn.Module):
     """Pools the final map and gives it to a linear layer: on a frozen backbone, the linear probe.
 
     The papers compare against average pooling. Maximum pooling is often stronger with several objects in a picture,
@@ -27,7 +32,7 @@ class LinearHead(nn.Module):
 
     Examples:
         >>> import torch
-        >>> LinearHead(512, 80, pooling="max")([torch.zeros(2, 512, 7, 7)]).shape
+        >>> LinearClassifier(512, 80, pooling="max")([torch.zeros(2, 512, 7, 7)]).shape
         torch.Size([2, 80])
     """
 
@@ -41,10 +46,62 @@ class LinearHead(nn.Module):
         self.linear = nn.Linear(in_channels, num_labels)
 
     def extra_repr(self) -> str:
-        """Tell the settings."""
-        return f"in_channels={self.in_channels}, num_labels={self.num_labels}, pooling={self.pooling!r}"
+        """Return the settings."""
+        return settings_text(self)
 
     def forward(self, features: Features) -> Tensor:
         """Return logits ``[B, L]`` of a feature map ``[B, C, H, W]``, or of the last of several."""
         logits: Tensor = self.linear(self.pool(final_map(features, self.in_channels)))
         return logits
+
+    @property
+    def pooled_input(self) -> PooledInput:
+        """What may be pooled before the head sees it."""
+        return self.pool.pooled_input
+
+    def label_weights(self) -> Tensor:
+        """Return the weight of each channel for each label, ``[L, C]``."""
+        return self.linear.weight.detach()
+
+
+class Pool(nn.Module):
+    """Pools the cells of a map.
+
+    The generalised mean ``(mean x^p)^(1/p)`` lies between the average (p = 1) and the maximum (large p), and learns p.
+    It takes what is below zero as zero (Radenovic et al., https://arxiv.org/abs/1711.02512).
+
+    Args:
+        pooling: ``"average"``, ``"max"`` or ``"generalised_mean"``.
+
+    Raises:
+        ConfigError: There is no such pooling.
+
+    Examples:
+        >>> Pool("max")(torch.arange(8.0).reshape(1, 2, 2, 2))
+        tensor([[3., 7.]])
+    """
+
+    def __init__(self, pooling: Pooling = "average") -> None:
+        super().__init__()
+        check_choice("pooling", pooling, ["average", "generalised_mean", "max"])
+        self.pooling = pooling
+        self.exponent = nn.Parameter(torch.tensor(3.0)) if pooling == "generalised_mean" else None
+
+    def extra_repr(self) -> str:
+        """Return the settings."""
+        return settings_text(self)
+
+    def forward(self, feature: Tensor) -> Tensor:
+        """Return ``[B, C]`` of a map ``[B, C, H, W]``."""
+        if self.pooling == "max":
+            return feature.amax((2, 3))
+        if self.exponent is None:
+            return feature.mean((2, 3))
+        exponent = self.exponent.float()
+        powers = feature.float().clamp(min=1e-6) ** exponent  # half precision would lose small powers
+        return (powers.mean((2, 3)) ** (1 / exponent)).to(feature.dtype)
+
+    @property
+    def pooled_input(self) -> PooledInput:
+        """The pooling itself, unless it has a parameter to learn."""
+        return "none" if self.pooling == "generalised_mean" else self.pooling

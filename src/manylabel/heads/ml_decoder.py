@@ -12,7 +12,7 @@ from __future__ import annotations
 import copy
 import math
 from itertools import pairwise
-from typing import Self, cast
+from typing import ClassVar, Self, cast
 
 import torch
 import torch.nn.functional as F
@@ -22,6 +22,7 @@ from manylabel.errors import ConfigError
 from manylabel.heads.attention import MultiHeadAttention, feed_forward, to_tokens
 from manylabel.heads.checks import Features, check_fraction, check_positive, final_map
 from manylabel.heads.group_projection import GroupProjection, TextGroupProjection
+from manylabel.heads.traits import ProbeDefaults, settings_text
 from manylabel.queries import QueryKind, TextQueries, check_text_vectors, group_means, make_queries
 
 __all__ = ["FoldedMLDecoder", "MLDecoder"]
@@ -58,6 +59,8 @@ class MLDecoder(nn.Module):
         >>> head(features).shape, head.attention(features).shape
         (torch.Size([2, 80]), torch.Size([2, 80, 7, 7]))
     """
+
+    probe_defaults: ClassVar[ProbeDefaults] = ProbeDefaults({"width": 256, "feedforward": 512})
 
     def __init__(
         self,
@@ -111,10 +114,8 @@ class MLDecoder(nn.Module):
         return self.query_bank.vectors if isinstance(self.query_bank, TextQueries) else None
 
     def extra_repr(self) -> str:
-        """Tell the settings."""
-        names = ["in_channels", "num_labels", "num_groups", "width", "num_heads", "feedforward", "dropout"]
-        names += ["num_layers", "queries", "text_dim", "self_attention", "shared_projection", "seed"]
-        return ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
+        """Return the settings."""
+        return settings_text(self)
 
     def forward(self, features: Features) -> Tensor:
         """Return logits ``[B, L]`` of a feature map ``[B, C, H, W]``, or of the last of several."""

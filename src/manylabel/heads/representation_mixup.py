@@ -1,25 +1,40 @@
-"""Representation mixup: a hint from earlier layers, mixed into the final representation in a learned share.
+"""Representation mixup (RM): a hint from earlier layers, mixed into the final representation with a learned weight.
 
 Eom et al., "Layover Intermediate Layer for Multi-Label Classification in Efficient Transfer Learning". No code of
 theirs is public. Left open there and decided here: the summary of a convolutional map is one linear layer (only that
-gives the published number of parameters), the final representation is the average of the final map. Beyond the paper:
-several earlier stages at once; their shares and that of the final representation are a softmax.
+gives the published number of parameters), the final representation is the average of the final map.
 
-Letters in shape comments: B pictures, C channels, H and W cells of a map, L labels.
+The paper mixes pooled vectors; here every position of the final map gets the same hint with the same weight, of which
+the average is just the paper's mixture. So a linear layer on the average is the paper's head, and, beyond the paper,
+heads that look at positions can have the mixture too. Also beyond it: several earlier stages at once, whose weights and
+that of the final representation are a softmax.
+
+Letters in shape comments: B images, C channels, H and W positions of a map, L labels, S earlier stages.
 """
 
-from collections.abc import Sequence
+from __future__ import annotations
 
+import copy
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from manylabel.heads.checks import Features, check_positive
-from manylabel.heads.mixing import Mixing, Summary
+from manylabel.errors import ConfigError
+from manylabel.heads.checks import Features, check_choice, check_positive, stage_maps
+from manylabel.heads.linear import LinearClassifier
+from manylabel.heads.traits import PooledInput, attention_of, label_weights, pooled_input, settings_text
 
-__all__ = ["RepresentationMixupHead"]
+__all__ = ["RepresentationMixup", "Summary"]
+
+Summary = Literal["convolution", "tokens"]
+"""How an earlier map becomes a vector: averaged and through a linear layer (Eq. 2), or flattened and pooled (Eq. 3)."""
 
 
-class RepresentationMixupHead(Mixing):
-    """A linear head on a mixture of earlier stages and the final one; made for a frozen backbone.
+class RepresentationMixup(nn.Module):
+    """A head on a mixture of earlier stages and the final one; made for a frozen backbone.
 
     Args:
         in_channels: Channels of each stage, in the order of `stages`.
@@ -27,18 +42,22 @@ class RepresentationMixupHead(Mixing):
         stages: The stages to mix, the finest first; the last one must be the final one, -1. Stage 0 is the paper's
             RM@1, 1 its RM@2, 2 its RM@3.
         summary: How an earlier map becomes a vector: ``"convolution"`` averages it and learns a linear layer with a
-            sigmoid (Eq. 2); ``"tokens"``, for maps of patch tokens as in Swin, flattens it place by place and
+            sigmoid (Eq. 2); ``"tokens"``, for maps of patch tokens as in Swin, flattens it position by position and
             averages that to the width of the final representation, without parameters (Eq. 3).
+        top: The head that gets the mixture as a map ``[B, C, H, W]`` of the final stage's channels. Default: the
+            paper's, a linear layer on the average.
 
     Raises:
         ConfigError: A setting is wrong; the message says which and what to do.
 
     Examples:
-        >>> import torch
-        >>> head = RepresentationMixupHead((64, 512), 80)
+        >>> head = RepresentationMixup((64, 512), 80)
         >>> features = [torch.zeros(2, 64, 56, 56), torch.zeros(2, 512, 7, 7)]
         >>> head(features).shape, head.alpha(features).shape
         (torch.Size([2, 80]), torch.Size([2, 1]))
+        >>> from manylabel.heads import MLDecoder
+        >>> RepresentationMixup((64, 512), 80, top=MLDecoder(512, 80, width=128))(features).shape
+        torch.Size([2, 80])
     """
 
     def __init__(
@@ -48,18 +67,86 @@ class RepresentationMixupHead(Mixing):
         *,
         stages: Sequence[int] = (0, -1),
         summary: Summary = "convolution",
+        top: nn.Module | None = None,
     ) -> None:
+        super().__init__()
         check_positive("num_labels", num_labels)
-        super().__init__(in_channels, stages=stages, summary=summary)
-        self.num_labels = num_labels
-        self.linear = nn.Linear(in_channels[-1], num_labels)
+        check_choice("summary", summary, ["convolution", "tokens"])
+        _check_stages(in_channels, stages)
+        self.stages: tuple[int, ...] = tuple(stages)
+        self.in_channels, self.num_labels, self.summary = tuple(in_channels), num_labels, summary
+
+        *earlier, final = in_channels
+        self.summarise = nn.ModuleList(nn.Linear(channels, final) for channels in earlier if summary == "convolution")
+        self.scale = nn.Linear(final, len(earlier))  # W and b in Eq. 6
+        self.top = LinearClassifier(final, num_labels) if top is None else top
+        for name, fitting in (("in_channels", final), ("num_labels", num_labels)):
+            if (got := getattr(self.top, name, fitting)) != fitting:
+                raise ConfigError(f"the head on top must have {name}={fitting}, got {got}")
 
     def extra_repr(self) -> str:
-        """Tell the settings."""
-        names = ["in_channels", "num_labels", "stages", "summary"]
-        return ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
+        """Return the settings."""
+        return settings_text(self)
 
     def forward(self, features: Features) -> Tensor:
         """Return logits ``[B, L]`` from one map ``[B, C, H, W]`` per stage."""
-        logits: Tensor = self.linear(self.mix(features).mean((2, 3)))  # of z'_L in Eq. 5
+        logits: Tensor = self.top(self.mix(features))
         return logits
+
+    def mix(self, features: Features) -> Tensor:
+        """Return the final map with the hints mixed into every position, ``[B, C, H, W]`` (z' in Eq. 5)."""
+        *earlier, final = stage_maps(features, self.in_channels)
+        hints = torch.stack([self._summary(position, stage) for position, stage in enumerate(earlier)], 1)  # [B, S, C]
+        alpha = self.alpha(features)  # [B, S]
+        hint = (alpha.unsqueeze(2) * hints).sum(1)  # [B, C]
+        left = 1 - alpha.sum(1)  # [B]
+        return hint[:, :, None, None] + left[:, None, None, None] * final
+
+    def alpha(self, features: Features) -> Tensor:
+        """Return the weight of each earlier stage in the mixture, ``[B, S]``; the final one has what is left of 1.
+
+        A softmax over the stages in which the final one's logit is 0, so one earlier stage gets Eq. 6's sigmoid.
+        """
+        logits = self.scale(stage_maps(features, self.in_channels)[-1].mean((2, 3)))
+        return F.pad(logits, (0, 1)).softmax(1)[:, :-1]
+
+    @property
+    def attention(self) -> Callable[[Features], Tensor]:
+        """Where the head on top looks for each label, ``[B, L, H, W]``; only if that head has attention."""
+        look = attention_of(self.top)
+        if look is None:
+            raise AttributeError(f"{type(self.top).__name__} has no attention")
+        return lambda features: look(self.mix(features))
+
+    def label_weights(self) -> Tensor | None:
+        """Return the weights of the head on top, ``[L, C]``, where it is linear in its map."""
+        return label_weights(self.top)
+
+    @property
+    def pooled_input(self) -> PooledInput:
+        """What may be pooled before the head sees it: earlier stages always, the final one as far as `top` lets it."""
+        if self.summary == "tokens":
+            return "none"
+        return "average" if pooled_input(self.top) == "average" else "earlier"
+
+    def fold(self) -> nn.Module:
+        """Return a frozen copy for inference, with what is constant in the head on top computed once."""
+        folded = copy.deepcopy(self).eval().requires_grad_(False)
+        if callable(fold := getattr(folded.top, "fold", None)):
+            folded.top = fold()
+        return folded
+
+    def _summary(self, position: int, stage: Tensor) -> Tensor:
+        if self.summary == "tokens":
+            flat = stage.permute(0, 2, 3, 1).flatten(1)  # z'_l in Eq. 3: position by position, all channels of each
+            return F.adaptive_avg_pool1d(flat.unsqueeze(1), self.in_channels[-1]).squeeze(1)
+        return torch.sigmoid(self.summarise[position](stage.mean((2, 3))))
+
+
+def _check_stages(in_channels: Sequence[int], stages: Sequence[int]) -> None:
+    if len(stages) < 2 or stages[-1] != -1:
+        raise ConfigError(f"stages must be at least one earlier stage and then -1, the final one, got {list(stages)}")
+    if isinstance(in_channels, int) or len(in_channels) != len(stages):
+        raise ConfigError(f"in_channels must have a number for each of the stages {list(stages)}, got {in_channels!r}")
+    for channels in in_channels:
+        check_positive("in_channels", channels)

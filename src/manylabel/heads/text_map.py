@@ -14,13 +14,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from manylabel.heads.checks import Features, check_positive, final_map
-from manylabel.heads.pooling import Pool, Pooling
+from manylabel.heads.linear import Pool, Pooling
+from manylabel.heads.traits import PooledInput, settings_text
 from manylabel.queries import check_text_vectors
 
-__all__ = ["TextMapHead"]
+__all__ = ["TextMap"]
 
 
-class TextMapHead(nn.Module):
+class TextMap(nn.Module):
     """Scores a label by the cosine of its text vector and the picture's, times a scale, plus a bias; both are learned.
 
     Args:
@@ -34,7 +35,7 @@ class TextMapHead(nn.Module):
         ConfigError: A setting is wrong; the message says which and what to do.
 
     Examples:
-        >>> head = TextMapHead(512, 3, text_vectors=torch.randn(3, 8))
+        >>> head = TextMap(512, 3, text_vectors=torch.randn(3, 8))
         >>> head([torch.randn(2, 512, 7, 7)]).shape, head.with_text(torch.randn(9, 8)).num_labels
         (torch.Size([2, 3]), 9)
     """
@@ -64,15 +65,19 @@ class TextMapHead(nn.Module):
         self.bias = nn.Parameter(torch.tensor(-2.0))  # most labels are absent
 
     def extra_repr(self) -> str:
-        """Tell the settings."""
-        names = ["in_channels", "num_labels", "text_dim", "pooling"]
-        return ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
+        """Return the settings."""
+        return settings_text(self)
 
     def forward(self, features: Features) -> Tensor:
         """Return logits ``[B, L]`` of a feature map ``[B, C, H, W]``, or of the last of several."""
         pictures = F.normalize(self.map(self.pool(final_map(features, self.in_channels))), dim=1)  # [B, E]
         cosines = pictures @ F.normalize(self.text_vectors, dim=1).t()  # [B, L]
         return self.log_scale.exp() * cosines + self.bias
+
+    @property
+    def pooled_input(self) -> PooledInput:
+        """What may be pooled before the head sees it."""
+        return self.pool.pooled_input
 
     def with_text(self, text_vectors: Tensor) -> Self:
         """Return a head with the same weights for other labels, of these vectors ``[L', E]``."""

@@ -8,19 +8,20 @@ Letters in shape comments: B pictures, C channels, H and W places of a map, T = 
 
 from __future__ import annotations
 
-from typing import Literal, cast
+from typing import ClassVar, Literal, cast
 
 import torch
 from torch import Tensor, nn
 
 from manylabel.heads.attention import MultiHeadAttention, feed_forward, to_tokens
 from manylabel.heads.checks import Features, check_choice, check_fraction, check_positive, final_map
+from manylabel.heads.traits import ProbeDefaults, settings_text
 from manylabel.queries import TextQueries, make_queries
 
-__all__ = ["TokenEncoderHead"]
+__all__ = ["TokenEncoder"]
 
 
-class TokenEncoderHead(nn.Module):
+class TokenEncoder(nn.Module):
     """A pre-norm encoder over a token per label and the places of the map, with one output weight for all labels.
 
     Args:
@@ -40,11 +41,13 @@ class TokenEncoderHead(nn.Module):
         ConfigError: A setting is wrong; the message says which and what to do.
 
     Examples:
-        >>> head = TokenEncoderHead(32, 80, width=64)
+        >>> head = TokenEncoder(32, 80, width=64)
         >>> features = [torch.zeros(2, 32, 7, 7)]
         >>> head(features).shape, head.attention(features).shape
         (torch.Size([2, 80]), torch.Size([2, 80, 7, 7]))
     """
+
+    probe_defaults: ClassVar[ProbeDefaults] = ProbeDefaults({"width": 256, "feedforward": 512, "num_layers": 1})
 
     def __init__(
         self,
@@ -89,10 +92,8 @@ class TokenEncoderHead(nn.Module):
         return self.query_bank.vectors if isinstance(self.query_bank, TextQueries) else None
 
     def extra_repr(self) -> str:
-        """Tell the settings."""
-        names = ["in_channels", "num_labels", "width", "num_heads", "head_width", "feedforward", "dropout"]
-        names += ["num_layers", "queries", "text_dim"]
-        return ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
+        """Return the settings."""
+        return settings_text(self)
 
     def forward(self, features: Features) -> Tensor:
         """Return logits ``[B, L]`` of a feature map ``[B, C, H, W]``, or of the last of several."""

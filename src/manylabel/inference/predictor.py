@@ -31,7 +31,7 @@ class Predictor:
         >>> import tempfile
         >>> from PIL import Image
         >>> from manylabel import Classifier, heads
-        >>> model = Classifier.create("resnet10t", head=heads.LinearHead, labels=["cat", "dog"], pretrained=False)
+        >>> model = Classifier.create("resnet10t", head=heads.LinearClassifier, labels=["cat", "dog"], pretrained=False)
         >>> predictor = Predictor.load(model.save(Path(tempfile.mkdtemp()) / "model"), engine="torch")
         >>> image, bad = predictor.predict([Image.new("RGB", (64, 48)), b"no image"])
         >>> image.error, bad.error

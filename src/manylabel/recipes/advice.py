@@ -70,5 +70,5 @@ def advise_on_head(head: nn.Module, *, num_pictures: int) -> list[str]:
     return [
         f"the head trains {parameters / 1e6:.1f} million parameters on {num_pictures} pictures, "
         f"{parameters // num_pictures:,} for each, and will learn them by heart; take a smaller head "
-        "(--head residual_attention or linear) or more pictures"
+        "(--head csra or linear) or more pictures"
     ]

@@ -111,12 +111,13 @@ def _head_class(settings: RecipeSettings, given: type[nn.Module] | None) -> type
 
 
 def _fewer_groups(settings: Mapping[str, Any], num_labels: int) -> dict[str, Any]:
-    """Return a head's settings with at most as many groups as labels, also for a head on top of mixed features."""
+    """Return a head's settings with at most as many groups as labels, also for a head inside the head."""
     fewer = dict(settings)
     if "num_groups" in settings:
         fewer["num_groups"] = min(settings["num_groups"] or num_labels, num_labels)
-    if settings.get("top_settings"):
-        fewer["top_settings"] = _fewer_groups(settings["top_settings"], num_labels)
+    for name, value in settings.items():
+        if isinstance(value, Mapping) and "settings" in value:
+            fewer[name] = {**value, "settings": _fewer_groups(value["settings"], num_labels)}
     return fewer
 
 

@@ -51,7 +51,7 @@ PRESETS: dict[str, Mapping[str, Any]] = {
     },
     # Yin et al., "Hybrid Sharing for Multi-Label Image Classification"
     "hsq": {
-        "head": "hybrid_sharing",
+        "head": "hsq",
         "loss": "asymmetric",
         "optimizer": "adam",
         "learning_rate": 1e-4,
@@ -65,7 +65,7 @@ PRESETS: dict[str, Mapping[str, Any]] = {
     },
     # Liu et al., "Query2Label", and their code
     "q2l": {
-        "head": "transformer_decoder",
+        "head": "q2l",
         "loss": "asymmetric",
         "loss_settings": {"gamma_negative": 2, "gamma_positive": 0, "clip": 0.0},
         "optimizer": "adamw",

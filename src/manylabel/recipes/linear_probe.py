@@ -13,7 +13,12 @@ from typing import Annotated, Any
 
 from torch import nn
 
+<<<<<<< HEAD
 from manylabel.features import dropped_channels
+=======
+from manylabel.heads import HEADS
+from manylabel.heads.traits import ProbeDefaults, probe_defaults
+>>>>>>> 8d738b1 (Heads carry their own traits and the field's names: q2l, hsq, csra, rm; RM takes any ready head on top)
 from manylabel.recipes.building import build_classifier, build_loss, name_head
 from manylabel.recipes.loading import cache_sets, feature_loaders, picture_loaders
 from manylabel.recipes.reporting import Reporter
@@ -28,18 +33,6 @@ __all__ = ["LinearProbe", "linear_probe"]
 
 MOST_VIEWS, VIEWS_IN_ALL = 4, 25_000
 
-SMALL: Mapping[str, int] = {"width": 256, "feedforward": 512}
-SIZES: Mapping[str, Mapping[str, int]] = {
-    "hybrid_sharing": SMALL,
-    "ml_decoder": SMALL,
-    "token_encoder": {**SMALL, "num_layers": 1},
-    "transformer_decoder": SMALL,
-}
-"""Sizes of heads on frozen features: a third of the papers', who train backbones along."""
-
-RATES: Mapping[str, float] = {"hybrid_sharing": 5e-4}
-"""Learning rates of heads that the usual one does not suit."""
-
 
 class _Filled(dict[str, Any]):
     """Settings of a head, what was not given filled in; it remembers what was, which `dataclasses.replace` needs."""
@@ -49,9 +42,15 @@ class _Filled(dict[str, Any]):
         self.given = given
 
 
-def _sized(head: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of a head with its size, where none is given."""
-    return {**SIZES.get(head, {}), **settings}
+def _filled(head: str, given: Mapping[str, Any]) -> tuple[dict[str, Any], float]:
+    """Return a head's settings and learning rate on frozen features, its own defaults where none are given."""
+    defaults = probe_defaults(HEADS[head]) if head in HEADS else ProbeDefaults()
+    settings, rate = {**defaults.settings, **given}, defaults.learning_rate
+    if top := settings.get("top"):  # a head inside the head
+        name, inner = (top, {}) if isinstance(top, str) else (top["name"], top.get("settings", {}))
+        inner, rate = _filled(name, inner)
+        settings["top"] = {"name": name, "settings": inner}
+    return settings, rate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +61,7 @@ class LinearProbe(RecipeSettings):
         >>> probe = LinearProbe(data="scenes:100")
         >>> probe.head, probe.head_settings, probe.num_views(5_000), probe.num_views(100_000)
         ('ml_decoder', {'width': 256, 'feedforward': 512}, 4, 1)
-        >>> probe.learning_rate, LinearProbe(data="scenes:100", head="hybrid_sharing").learning_rate
+        >>> probe.learning_rate, LinearProbe(data="scenes:100", head="hsq").learning_rate
         (0.002, 0.0005)
     """
 
@@ -77,7 +76,7 @@ class LinearProbe(RecipeSettings):
     """How often every picture is seen; when left out, 6 times, or more often where that were less than 200 steps."""
 
     learning_rate: Annotated[float | None, Positive] = None  # type: ignore[assignment]  # a number once it is made
-    """The largest step size of the schedule; when left out 2e-3, or 5e-4 for hybrid_sharing, which more breaks."""
+    """The largest step size of the schedule; when left out 2e-3, or 5e-4 for hsq, which more breaks."""
 
     weight_decay: Annotated[float, NotNegative] = 0.3
     """How strongly weights are drawn to zero; biases and norms never are."""
@@ -97,15 +96,11 @@ class LinearProbe(RecipeSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        given, reader = self.given_head_settings, self.head
-        if self.head == "mixed_features":
-            reader = given.get("top", "ml_decoder")
-            filled = {**given, "top": reader, "top_settings": _sized(reader, given.get("top_settings", {}))}
-        else:
-            filled = _sized(reader, given)
+        given = self.given_head_settings
+        filled, rate = _filled(self.head, given)
         object.__setattr__(self, "head_settings", _Filled(filled, given=given))
         if self.learning_rate is None:
-            object.__setattr__(self, "learning_rate", RATES.get(reader, 2e-3))
+            object.__setattr__(self, "learning_rate", rate)
 
     @property
     def given_head_settings(self) -> Mapping[str, Any]:

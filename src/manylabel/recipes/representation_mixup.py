@@ -41,7 +41,7 @@ class RepresentationMixup(RecipeSettings):
     out: Path = Path("runs/representation_mixup")
     """The run's folder: settings, numbers, state and the finished model."""
 
-    head: Annotated[str, OneOf(["representation_mixup"])] = "representation_mixup"
+    head: Annotated[str, OneOf(["rm"])] = "rm"
     """From feature maps to labels."""
 
     head_settings: Mapping[str, Any] = field(default_factory=lambda: {"stages": [0, -1]})

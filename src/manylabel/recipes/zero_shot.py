@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 from msgspec.structs import replace
 from torch import nn
@@ -232,7 +232,9 @@ def judge_unseen(
 
 def _make_task(settings: ZeroShot, head: nn.Module, loss: nn.Module) -> ClassificationTask:
     """Return a task with augmented queries where the head has queries, else a plain one."""
-    if not isinstance(head, MLDecoder):
+    if not hasattr(head, "decode"):
         return ClassificationTask(head, loss, settings=settings)
-    augmented = AugmentedQueries(head, num_random=settings.random_queries, noise=settings.query_noise)
+    augmented = AugmentedQueries(
+        cast("MLDecoder", head), num_random=settings.random_queries, noise=settings.query_noise
+    )
     return ZeroShotTask(augmented, loss, settings=settings)

@@ -9,7 +9,7 @@ from matplotlib.text import Text as DrawnText
 
 from manylabel.evaluation.pages.words import plural
 from manylabel.explain import draw_experts, expert_load, mixup_scale
-from manylabel.heads import HybridSharingHead, Mixing
+from manylabel.heads.traits import as_expert_head, as_mixup_head
 from manylabel.page import INK, Figure, Heading, Note, Part, Table
 from manylabel.runs.judging import JudgedRun
 
@@ -34,7 +34,7 @@ def head_parts(judged: JudgedRun) -> Iterator[Part]:
         judged: The run; some of its held-out pictures go through the model again.
     """
     head = judged.model.head
-    if isinstance(head, HybridSharingHead) and head.layers == "hybrid":
+    if as_expert_head(head):
         load = expert_load(judged.model, judged.held_out, limit=_PICTURES)
         yield Heading("Experts")
         yield Note(load.in_words(), kind="warning" if load.dead else "good")
@@ -43,7 +43,7 @@ def head_parts(judged: JudgedRun) -> Iterator[Part]:
             "colours. The last row is the mean over labels, the last column each label's own."
         )
         yield Figure(follow_page(draw_experts(load)), caption)
-    if isinstance(head, Mixing):
+    if as_mixup_head(head):
         scale = mixup_scale(judged.model, judged.held_out, limit=_PICTURES)
         yield Heading("What earlier layers add")
         yield Note(scale.in_words())

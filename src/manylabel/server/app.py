@@ -58,7 +58,7 @@ def create_app(model: ServedModel, settings: ServerSettings | None = None) -> Fa
         >>> import tempfile
         >>> from fastapi.testclient import TestClient
         >>> from manylabel import Classifier, heads
-        >>> model = Classifier.create("resnet10t", head=heads.LinearHead, labels=["cat", "dog"], pretrained=False)
+        >>> model = Classifier.create("resnet10t", head=heads.LinearClassifier, labels=["cat", "dog"], pretrained=False)
         >>> served = ServedModel.open(model.save(Path(tempfile.mkdtemp()) / "pets"), engine="torch")
         >>> with TestClient(create_app(served), "http://localhost") as client:
         ...     [each["label"] for each in client.get("/v1/labels").json()["labels"]]

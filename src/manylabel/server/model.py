@@ -44,7 +44,7 @@ class ServedModel:
     Examples:
         >>> import tempfile
         >>> from manylabel import Classifier, heads
-        >>> model = Classifier.create("resnet10t", head=heads.LinearHead, labels=["cat", "dog"], pretrained=False)
+        >>> model = Classifier.create("resnet10t", head=heads.LinearClassifier, labels=["cat", "dog"], pretrained=False)
         >>> served = ServedModel.open(model.save(Path(tempfile.mkdtemp()) / "pets"), engine="torch")
         >>> served.name, served.takes_new_labels
         ('pets', False)

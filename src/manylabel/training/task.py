@@ -52,7 +52,7 @@ class ClassificationTask(LightningModule):
     Examples:
         >>> from manylabel import heads, losses
         >>> task = ClassificationTask(
-        ...     heads.LinearHead(8, 2), losses.BinaryCrossEntropy(), settings=LoopSettings()
+        ...     heads.LinearClassifier(8, 2), losses.BinaryCrossEntropy(), settings=LoopSettings()
         ... )
         >>> batch = FeatureBatch(
         ...     features=(torch.ones(4, 8, 1, 1),),

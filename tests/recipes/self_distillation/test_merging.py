@@ -4,7 +4,7 @@ import torch
 
 from manylabel.classifier import Classifier
 from manylabel.errors import LabelError
-from manylabel.heads import LinearHead
+from manylabel.heads import LinearClassifier
 from manylabel.labelgraph import Partition
 from manylabel.recipes.self_distillation.lessons import Side, plan_lessons
 from manylabel.recipes.self_distillation.merging import (
@@ -28,7 +28,7 @@ def side_of(num_subsets):
 
 def teacher_of(names, seed=0):
     torch.manual_seed(seed)
-    return Classifier.create("resnet10t", head=LinearHead, labels=list(names), pretrained=False, image_size=64)
+    return Classifier.create("resnet10t", head=LinearClassifier, labels=list(names), pretrained=False, image_size=64)
 
 
 @pytest.mark.parametrize("num_subsets", [1, 5, 11, 13, 26])

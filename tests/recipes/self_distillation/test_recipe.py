@@ -50,13 +50,13 @@ def test_a_run_tells_the_whole_story(brief, sets, tmp_path):
     assert yaml.safe_load((run.path / "teachers/co-01/config.yaml").read_text())["epochs"] == 2
 
 
-def test_teachers_of_few_labels_have_fewer_groups_also_on_mixed_features(brief, sets, tmp_path):
+def test_teachers_of_few_labels_have_fewer_groups_also_under_representation_mixup(brief, sets, tmp_path):
     top = {"num_groups": 20, "width": 16, "num_heads": 2, "feedforward": 16}
-    head = {"head": "mixed_features", "head_settings": {"top": "ml_decoder", "top_settings": top}}
+    head = {"head": "rm", "head_settings": {"top": {"name": "ml_decoder", "settings": top}}}
     run = self_distillation(SelfDistillation(**{**brief, **head}, out=tmp_path / "run"), sets=sets)
     teacher, student = (Classifier.load(run.path / name) for name in ("teachers/co-01/model", "model"))
-    assert teacher.head.top_settings["num_groups"] == len(teacher.labels) < 20
-    assert student.head.top_settings["num_groups"] == 20
+    assert teacher.head.top.num_groups == len(teacher.labels) < 20
+    assert student.head.top.num_groups == 20
 
 
 def as_probe(brief):

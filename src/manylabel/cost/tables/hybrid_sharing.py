@@ -16,9 +16,9 @@ from torch.utils._pytree import tree_map_only
 
 from manylabel.cost.macs import count_macs, count_parameters
 from manylabel.cost.tables.row import TableRow
-from manylabel.heads import HybridSharingHead, TransformerDecoderHead
+from manylabel.heads import HybridSharingQuery, Query2Label
 from manylabel.heads.attention import MultiHeadAttention
-from manylabel.heads.hybrid_sharing_layer import HybridSharingLayer
+from manylabel.heads.hsq import HybridSharingLayer
 
 __all__ = ["hybrid_sharing_rows"]
 
@@ -67,7 +67,7 @@ class _Query2Label(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.project = nn.Conv2d(_WIDTH, _WIDTH, 1)
-        self.head = TransformerDecoderHead(_WIDTH, _LABELS)
+        self.head = Query2Label(_WIDTH, _LABELS)
         self.eval()
 
     def forward(self, features: Sequence[Tensor]) -> Tensor:
@@ -80,7 +80,7 @@ class _AlgorithmOne(nn.Module):
 
     def __init__(self, num_shared_experts: int) -> None:
         super().__init__()
-        self.head = HybridSharingHead(_WIDTH, _LABELS, num_shared_experts=num_shared_experts)
+        self.head = HybridSharingQuery(_WIDTH, _LABELS, num_shared_experts=num_shared_experts)
         self.head.sharing = nn.ModuleList(
             HybridSharingLayer(_LABELS, *widths, num_shared_experts=num_shared_experts, shared_output=True)
             for widths in ((_WIDTH, 64), (64, 16))

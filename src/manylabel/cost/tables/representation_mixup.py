@@ -8,7 +8,7 @@ from torch import nn
 
 from manylabel.cost.macs import count_parameters
 from manylabel.cost.tables.row import TableRow
-from manylabel.heads import RepresentationMixupHead
+from manylabel.heads import RepresentationMixup
 
 __all__ = ["representation_mixup_rows"]
 
@@ -24,9 +24,9 @@ def representation_mixup_rows() -> list[TableRow]:
         ['0.1245', '0.0830', '5.2225', '5.2225']
     """
     with torch.device("meta"):
-        swin_large = RepresentationMixupHead((192, 1536), 80, summary="tokens")
-        swin_base = RepresentationMixupHead((128, 1024), 80, summary="tokens")
-        resnet = RepresentationMixupHead((768, 6144), 80)
+        swin_large = RepresentationMixup((192, 1536), 80, summary="tokens")
+        swin_base = RepresentationMixup((128, 1024), 80, summary="tokens")
+        resnet = RepresentationMixup((768, 6144), 80)
     bounds = (("Swin-L, RM", swin_large), ("Swin-B, RM", swin_base))
     printed = (("ResNet101x3, RM", resnet), ("ResNet50x3, RM", resnet))
     return [

@@ -70,7 +70,7 @@ class OnlineTeachers:
 
     Examples:
         >>> from manylabel import heads
-        >>> teacher = Classifier.create("resnet10t", head=heads.LinearHead, labels=["cat", "dog"], pretrained=False)
+        >>> teacher = Classifier.create("resnet10t", head=heads.CSRA, labels=["cat", "dog"], pretrained=False)
         >>> teachers = OnlineTeachers([[teacher]], LabelSpace(["dog", "cat"]))
         >>> batch = Batch(torch.rand(2, 3, 64, 64), torch.zeros(2, 2), torch.ones(2, 2).bool(), torch.arange(2))
         >>> torch.allclose(teachers(batch)[0].flip(1), teacher(batch.images))

@@ -2,22 +2,22 @@ import torch
 from torch.nn.functional import cosine_similarity
 
 from conformance.head_suite import HeadSuite
-from manylabel.heads import ConvexCombinationHead
+from manylabel.heads import ConSE
 
 VECTORS = torch.randn(7, 5, generator=torch.Generator().manual_seed(0))
 
 
-class TestConvexCombinationHead(HeadSuite):
+class TestConSE(HeadSuite):
     copies = ("trained_vectors",)
     cases = {
-        "trained labels": lambda: ConvexCombinationHead(24, 7, text_vectors=VECTORS),
-        "other labels": lambda: ConvexCombinationHead(24, 3, text_vectors=VECTORS[:3]).with_text(VECTORS),
+        "trained labels": lambda: ConSE(24, 7, text_vectors=VECTORS),
+        "other labels": lambda: ConSE(24, 3, text_vectors=VECTORS[:3]).with_text(VECTORS),
     }
     tells = {"other labels": ["num_trained=3", "num_best=10"]}
 
 
 def test_new_labels_are_scored_by_the_mixed_vector():
-    head, feature = ConvexCombinationHead(24, 7, text_vectors=VECTORS, num_best=2), torch.randn(3, 24, 2, 2)
+    head, feature = ConSE(24, 7, text_vectors=VECTORS, num_best=2), torch.randn(3, 24, 2, 2)
     new = torch.randn(4, 5)
     with torch.no_grad():
         scores = head([feature]).sigmoid()
@@ -30,6 +30,6 @@ def test_new_labels_are_scored_by_the_mixed_vector():
 
 
 def test_other_labels_again_still_mix_the_trained_ones():
-    head, features = ConvexCombinationHead(24, 7, text_vectors=VECTORS), [torch.randn(2, 24, 2, 2)]
+    head, features = ConSE(24, 7, text_vectors=VECTORS), [torch.randn(2, 24, 2, 2)]
     new = torch.randn(4, 5)
     torch.testing.assert_close(head.with_text(new)(features), head.with_text(VECTORS[:2]).with_text(new)(features))

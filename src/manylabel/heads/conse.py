@@ -15,15 +15,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from manylabel.heads.checks import Features, check_positive, final_map
-from manylabel.heads.pooling import Pool, Pooling
+from manylabel.heads.linear import Pool, Pooling
+from manylabel.heads.traits import PooledInput, settings_text
 from manylabel.queries import check_text_vectors
 
-__all__ = ["ConvexCombinationHead"]
+__all__ = ["ConSE"]
 
 SCALE, MIDDLE = 20.0, 0.5  # from cosines to logits: nothing in ConSE says; any rising line ranks the same
 
 
-class ConvexCombinationHead(nn.Module):
+class ConSE(nn.Module):
     """Pools the map and classifies the trained labels; any other set of labels is scored by text.
 
     With the labels of training, logits are those of the linear layer. With others (`with_text`), all labels, trained
@@ -42,7 +43,7 @@ class ConvexCombinationHead(nn.Module):
         ConfigError: A setting is wrong; the message says which and what to do.
 
     Examples:
-        >>> head = ConvexCombinationHead(512, 3, text_vectors=torch.randn(3, 8))
+        >>> head = ConSE(512, 3, text_vectors=torch.randn(3, 8))
         >>> head([torch.randn(2, 512, 7, 7)]).shape, head.with_text(torch.randn(9, 8)).num_labels
         (torch.Size([2, 3]), 9)
     """
@@ -76,14 +77,18 @@ class ConvexCombinationHead(nn.Module):
         self.linear = nn.Linear(in_channels, len(trained))
 
     def extra_repr(self) -> str:
-        """Tell the settings."""
-        names = ["in_channels", "num_labels", "text_dim", "num_trained", "num_best", "pooling"]
-        return ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
+        """Return the settings."""
+        return settings_text(self)
 
     def forward(self, features: Features) -> Tensor:
         """Return logits ``[B, L]`` of a feature map ``[B, C, H, W]``, or of the last of several."""
         trained: Tensor = self.linear(self.pool(final_map(features, self.in_channels)))  # [B, S]
         return trained if self.num_trained is None else self._by_text(trained)
+
+    @property
+    def pooled_input(self) -> PooledInput:
+        """What may be pooled before the head sees it."""
+        return self.pool.pooled_input
 
     def _by_text(self, trained: Tensor) -> Tensor:
         weights, best = trained.float().sigmoid().topk(min(self.num_best, trained.shape[1]), dim=1)  # [B, T]

@@ -6,19 +6,19 @@ from torch import Tensor
 
 from conformance.head_suite import HeadSuite
 from manylabel.errors import ConfigError
-from manylabel.heads import ResidualAttentionHead
+from manylabel.heads import CSRA
 
 
-class TestResidualAttentionHead(HeadSuite):
+class TestCSRA(HeadSuite):
     cases = {
-        "one head": lambda: ResidualAttentionHead(24, 7),
-        "four heads": lambda: ResidualAttentionHead(24, 7, temperatures=(1, 2, 4, None), attention_weight=0.3),
-        "maximum only": lambda: ResidualAttentionHead(24, 7, temperatures=(None,)),
+        "one head": lambda: CSRA(24, 7),
+        "four heads": lambda: CSRA(24, 7, temperatures=(1, 2, 4, None), attention_weight=0.3),
+        "maximum only": lambda: CSRA(24, 7, temperatures=(None,)),
     }
     tells = {"four heads": ["temperatures=(1, 2, 4, None)", "attention_weight=0.3"]}
 
 
-def reference(head: ResidualAttentionHead, feature: Tensor) -> Tensor:
+def reference(head: CSRA, feature: Tensor) -> Tensor:
     """The paper's way: attend to features with each label's weights, add the average, then classify."""
     weights = head.classify.weight.flatten(1).reshape(len(head.temperatures), head.num_labels, -1)
     ordered = sorted(head.temperatures, key=lambda temperature: temperature is None)  # finite ones come first
@@ -43,7 +43,7 @@ def reference(head: ResidualAttentionHead, feature: Tensor) -> Tensor:
 @pytest.mark.parametrize("temperatures", [(1.0,), (1, None), (3.0, 0.5, None)])
 def test_equals_the_papers_formula_and_its_gradients(temperatures: tuple[float | None, ...]) -> None:
     torch.manual_seed(0)
-    head = ResidualAttentionHead(8, 5, temperatures=temperatures, attention_weight=0.4)
+    head = CSRA(8, 5, temperatures=temperatures, attention_weight=0.4)
     feature = torch.randn(3, 8, 2, 3, requires_grad=True)
     inputs = (feature, head.classify.weight)
     ours, theirs = head([feature]), reference(head, feature)
@@ -57,22 +57,22 @@ def test_equals_the_papers_formula_and_its_gradients(temperatures: tuple[float |
 
 
 def test_without_attention_it_is_a_linear_head() -> None:
-    head, feature = ResidualAttentionHead(8, 5, attention_weight=0.0), torch.randn(3, 8, 2, 3)
+    head, feature = CSRA(8, 5, attention_weight=0.0), torch.randn(3, 8, 2, 3)
     expected = feature.mean((2, 3)) @ head.classify.weight.flatten(1).T
     torch.testing.assert_close(head([feature]), expected, atol=1e-5, rtol=1e-5)
 
 
 def test_attention_of_the_maximum_is_one_place() -> None:
-    head, feature = ResidualAttentionHead(8, 5, temperatures=(None,)), torch.randn(3, 8, 2, 3)
+    head, feature = CSRA(8, 5, temperatures=(None,)), torch.randn(3, 8, 2, 3)
     assert head.attention([feature]).unique().tolist() == [0.0, 1.0]
 
 
 @pytest.mark.parametrize("temperatures", [(), (0.0,), (1.0, -2.0)])
 def test_rejects_temperatures_that_are_not_above_zero(temperatures: tuple[float, ...]) -> None:
     with pytest.raises(ConfigError, match="temperatures must be above 0, or None for the maximum"):
-        ResidualAttentionHead(8, 5, temperatures=temperatures)
+        CSRA(8, 5, temperatures=temperatures)
 
 
 def test_rejects_a_negative_weight() -> None:
     with pytest.raises(ConfigError, match="attention_weight must be 0 or more"):
-        ResidualAttentionHead(8, 5, attention_weight=-math.pi)
+        CSRA(8, 5, attention_weight=-math.pi)

@@ -15,11 +15,12 @@ from torch import Tensor, nn
 
 from manylabel.errors import ConfigError
 from manylabel.heads.checks import Features, check_positive, final_map
+from manylabel.heads.traits import settings_text
 
-__all__ = ["ResidualAttentionHead"]
+__all__ = ["CSRA"]
 
 
-class ResidualAttentionHead(nn.Module):
+class CSRA(nn.Module):
     """The CSRA head: as cheap as a linear one, with an attention map per label that costs nothing.
 
     Args:
@@ -34,7 +35,7 @@ class ResidualAttentionHead(nn.Module):
         ConfigError: A setting is wrong; the message says which and what to do.
 
     Examples:
-        >>> head = ResidualAttentionHead(512, 80, temperatures=(1, None))
+        >>> head = CSRA(512, 80, temperatures=(1, None))
         >>> features = [torch.zeros(2, 512, 7, 7)]
         >>> head(features).shape, head.attention(features).shape
         (torch.Size([2, 80]), torch.Size([2, 80, 7, 7]))
@@ -66,9 +67,8 @@ class ResidualAttentionHead(nn.Module):
         self.classify = nn.Conv2d(in_channels, len(self.temperatures) * num_labels, 1, bias=False)
 
     def extra_repr(self) -> str:
-        """Tell the settings."""
-        names = ["in_channels", "num_labels", "temperatures", "attention_weight"]
-        return ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
+        """Return the settings."""
+        return settings_text(self)
 
     def forward(self, features: Features) -> Tensor:
         """Return logits ``[B, L]`` of a feature map ``[B, C, H, W]``, or of the last of several."""
@@ -84,6 +84,10 @@ class ResidualAttentionHead(nn.Module):
         best = (hard == hard.amax(3, keepdim=True)).to(soft)
         maps = torch.cat([self._weights(soft), best / best.sum(3, keepdim=True)], dim=1).mean(1)  # [B, L, P]
         return maps.reshape(*maps.shape[:2], *feature.shape[2:])
+
+    def label_weights(self) -> Tensor:
+        """Return the weight of each channel for each label, ``[L, C]``: the mean over the heads."""
+        return self.classify.weight.detach().reshape(-1, self.num_labels, self.in_channels).mean(0)
 
     def _scores(self, feature: Tensor) -> tuple[Tensor, Tensor]:
         """Return the scores ``[B, h, L, P]`` of the heads with a finite temperature and of those without."""

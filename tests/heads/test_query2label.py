@@ -6,14 +6,14 @@ from torch import Tensor, nn
 
 from conformance.head_suite import HeadSuite
 from manylabel.errors import ConfigError
-from manylabel.heads import TransformerDecoderHead
-from manylabel.heads.query_transformer import sine_positions
+from manylabel.heads import Query2Label
+from manylabel.heads.query2label import sine_positions
 
 
-class TestTransformerDecoderHead(HeadSuite):
+class TestQuery2Label(HeadSuite):
     cases = {
-        "as published": lambda: TransformerDecoderHead(24, 7),
-        "self-attention": lambda: TransformerDecoderHead(24, 7, width=16, feedforward=32, self_attention=True),
+        "as published": lambda: Query2Label(24, 7),
+        "self-attention": lambda: Query2Label(24, 7, width=16, feedforward=32, self_attention=True),
     }
     tells = {"self-attention": ["width=16", "feedforward=32", "self_attention=True"]}
 
@@ -29,7 +29,7 @@ def torchs(attention: nn.Module) -> nn.MultiheadAttention:
     return other
 
 
-def reference(head: TransformerDecoderHead, feature: Tensor) -> tuple[Tensor, Tensor]:
+def reference(head: Query2Label, feature: Tensor) -> tuple[Tensor, Tensor]:
     """Return logits and the last layer's attention, as the published model computes them."""
     transformer = head.transformer
     feature = head.embed(feature)
@@ -69,7 +69,7 @@ def slow_positions(height: int, width: int, channels: int) -> Tensor:
 @pytest.mark.parametrize("settings", [{}, {"self_attention": True, "width": 16}, {"num_encoder_layers": 0}])
 def test_equals_the_published_model_and_so_do_its_gradients(settings: dict[str, object]) -> None:
     torch.manual_seed(0)
-    head = TransformerDecoderHead(24, 7, **settings).eval()
+    head = Query2Label(24, 7, **settings).eval()
     feature = torch.randn(2, 24, 3, 4, requires_grad=True)
     ours, (slow, weights) = head([feature]), reference(head, feature)
     torch.testing.assert_close(ours, slow, atol=1e-5, rtol=1e-5)
@@ -83,13 +83,13 @@ def test_positions_equal_their_formula() -> None:
 
 
 def test_moving_what_is_in_the_map_changes_the_logits() -> None:
-    head = TransformerDecoderHead(24, 7).eval()
+    head = Query2Label(24, 7).eval()
     feature = torch.randn(1, 24, 3, 3)
     assert not torch.allclose(head([feature]), head([feature.flip(3)]), atol=1e-3)
 
 
 def test_defaults_follow_the_map() -> None:
-    head = TransformerDecoderHead(24, 7)
+    head = Query2Label(24, 7)
     assert head.transformer.decoder[0].feed_forward[0].out_features == 96
     assert isinstance(head.embed, nn.Identity)
     assert [len(head.transformer.encoder), len(head.transformer.decoder)] == [1, 2]
@@ -106,4 +106,4 @@ def test_defaults_follow_the_map() -> None:
 )
 def test_rejects_settings_that_cannot_work(settings: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        TransformerDecoderHead(24, 7, **settings)
+        Query2Label(24, 7, **settings)

@@ -1,51 +1,104 @@
-"""The query transformer of Query2Label: an encoder over the tokens of a map, then a decoder with a query per label.
+"""Query2Label: an encoder over the tokens of a map, a decoder with a query per label, a linear output per label.
 
 Liu et al., "Query2Label: A Simple Transformer Way to Multi-Label Classification", https://arxiv.org/abs/2107.10834.
 Post-norm layers with ReLU. Positions are added wherever queries and keys are formed, never to values.
 
-Letters in shape comments: B pictures, H and W places of a map, T = H * W tokens, L labels, D width.
+Letters in shape comments: B images, C channels, H and W positions of a map, T = H * W tokens, L labels, D width.
 """
 
 from __future__ import annotations
 
 import math
-from typing import cast
+from typing import ClassVar, cast
 
 import torch
 from torch import Tensor, nn
 
 from manylabel.errors import ConfigError
 from manylabel.heads.attention import MultiHeadAttention, feed_forward, to_tokens
-from manylabel.heads.checks import check_fraction, check_positive
+from manylabel.heads.checks import Features, check_fraction, check_positive, final_map
+from manylabel.heads.traits import ProbeDefaults, settings_text
 from manylabel.queries import LearnableQueries
 
-__all__ = ["QueryTransformer", "sine_positions"]
+__all__ = ["Query2Label", "QueryTransformer", "sine_positions"]
 
 
-def sine_positions(height: int, width: int, channels: int) -> Tensor:
-    """Return a sine code for every place of a map: half of the channels tell the row, half the column.
+class Query2Label(nn.Module):
+    """The Query2Label head.
 
     Args:
-        height: Rows.
-        width: Columns.
-        channels: Channels; a multiple of 4.
-
-    Returns:
-        ``[height * width, channels]``, row by row.
+        in_channels: Channels of the final feature map.
+        num_labels: Labels.
+        width: Channels of queries and tokens; as many as the map has when left out, else a linear layer comes first.
+        num_heads: Attention heads; must divide the width.
+        feedforward: Hidden channels of the feed-forward blocks; four times the width when left out.
+        dropout: Share of values dropped in training.
+        num_encoder_layers: Encoder layers over the map's places.
+        num_decoder_layers: Decoder layers.
+        self_attention: Whether labels attend to each other, from the second decoder layer on; the first would see
+            nothing but zeros. The cost grows with the square of the number of labels.
 
     Raises:
-        ConfigError: `channels` is not a multiple of 4.
+        ConfigError: A setting is wrong; the message says which and what to do.
 
     Examples:
-        >>> sine_positions(2, 3, 8).shape
-        torch.Size([6, 8])
+        >>> head = Query2Label(32, 80)
+        >>> features = [torch.zeros(2, 32, 7, 7)]
+        >>> head(features).shape, head.attention(features).shape
+        (torch.Size([2, 80]), torch.Size([2, 80, 7, 7]))
     """
-    if channels % 4:
-        raise ConfigError(f"2-D sine positions need a width that is a multiple of 4, got {channels}; round it up")
-    frequencies = 10000 ** (-torch.arange(0, channels // 2, 2) / (channels // 2))  # [channels / 4]
-    rows = _sine_code(height, frequencies).unsqueeze(1).expand(-1, width, -1)
-    columns = _sine_code(width, frequencies).unsqueeze(0).expand(height, -1, -1)
-    return torch.cat([rows, columns], dim=2).flatten(0, 1)
+
+    probe_defaults: ClassVar[ProbeDefaults] = ProbeDefaults({"width": 256, "feedforward": 512})
+
+    def __init__(
+        self,
+        in_channels: int,
+        num_labels: int,
+        *,
+        width: int | None = None,
+        num_heads: int = 4,
+        feedforward: int | None = None,
+        dropout: float = 0.1,
+        num_encoder_layers: int = 1,
+        num_decoder_layers: int = 2,
+        self_attention: bool = False,
+    ) -> None:
+        super().__init__()
+        check_positive("in_channels", in_channels)
+        self.stages: tuple[int, ...] = (-1,)
+        self.in_channels, self.num_labels, self.width = in_channels, num_labels, width
+        self.num_heads, self.feedforward, self.dropout = num_heads, feedforward, dropout
+        self.num_encoder_layers, self.num_decoder_layers = num_encoder_layers, num_decoder_layers
+        self.self_attention = self_attention
+
+        channels = in_channels if width is None else width
+        self.embed = nn.Identity() if channels == in_channels else nn.Conv2d(in_channels, channels, 1)
+        self.transformer = QueryTransformer(
+            num_labels,
+            channels,
+            num_heads=num_heads,
+            feedforward=4 * channels if feedforward is None else feedforward,
+            dropout=dropout,
+            num_encoder_layers=num_encoder_layers,
+            num_decoder_layers=num_decoder_layers,
+            self_attention=self_attention,
+        )
+        bound = 1 / math.sqrt(channels)
+        self.weight = nn.Parameter(torch.empty(num_labels, channels).uniform_(-bound, bound))
+        self.bias = nn.Parameter(torch.empty(num_labels).uniform_(-bound, bound))
+
+    def extra_repr(self) -> str:
+        """Return the settings."""
+        return settings_text(self)
+
+    def forward(self, features: Features) -> Tensor:
+        """Return logits ``[B, L]`` of a feature map ``[B, C, H, W]``, or of the last of several."""
+        labels: Tensor = self.transformer(self.embed(final_map(features, self.in_channels)))  # [B, L, D]
+        return torch.einsum("bld,ld->bl", labels, self.weight) + self.bias
+
+    def attention(self, features: Features) -> Tensor:
+        """Return where the last layer looks for each label: ``[B, L, H, W]``, each map summing to 1."""
+        return self.transformer.attention(self.embed(final_map(features, self.in_channels)))
 
 
 class QueryTransformer(nn.Module):
@@ -197,3 +250,29 @@ def _initialise_as_published(transformer: QueryTransformer) -> None:
     for name, module in transformer.named_modules():
         if isinstance(module, nn.Linear) and not name.endswith((".query", ".key", ".value")):
             nn.init.xavier_uniform_(module.weight)
+
+
+def sine_positions(height: int, width: int, channels: int) -> Tensor:
+    """Return a sine code for every place of a map: half of the channels tell the row, half the column.
+
+    Args:
+        height: Rows.
+        width: Columns.
+        channels: Channels; a multiple of 4.
+
+    Returns:
+        ``[height * width, channels]``, row by row.
+
+    Raises:
+        ConfigError: `channels` is not a multiple of 4.
+
+    Examples:
+        >>> sine_positions(2, 3, 8).shape
+        torch.Size([6, 8])
+    """
+    if channels % 4:
+        raise ConfigError(f"2-D sine positions need a width that is a multiple of 4, got {channels}; round it up")
+    frequencies = 10000 ** (-torch.arange(0, channels // 2, 2) / (channels // 2))  # [channels / 4]
+    rows = _sine_code(height, frequencies).unsqueeze(1).expand(-1, width, -1)
+    columns = _sine_code(width, frequencies).unsqueeze(0).expand(height, -1, -1)
+    return torch.cat([rows, columns], dim=2).flatten(0, 1)

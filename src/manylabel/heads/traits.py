@@ -1,0 +1,179 @@
+"""Optional traits of heads: what a head may offer beyond ``head(features) -> logits``.
+
+A head has a trait by having the attribute or method; there is no base class and no registry. Whoever needs a trait asks
+for it by the functions below, so that no head is known by its class outside this package.
+
+| trait | meaning | asked for by |
+|---|---|---|
+| ``stages`` | stages of the backbone that it reads; every head has it | classifier |
+| ``pooled_input`` | how much of the maps it needs: see `pooled_input` | cache of features |
+| ``probe_defaults`` | its sizes and learning rate on frozen features: `ProbeDefaults` | linear probe |
+| ``fold()`` | a frozen copy for inference, constants computed once | `Classifier.fuse`, export |
+| ``attention(features)`` | ``[B, L, H, W]``, where it looks for each label | explanation |
+| ``label_weights()`` | ``[L, C]``, its weights of the final map's channels, where it is linear in the map | CAM |
+| ``gates(features, layer=-1)`` | weights of its experts: `ExpertHead` | explanation, report |
+| ``alpha(features)`` | weights of earlier stages: `MixupHead` | explanation, report |
+| ``with_text(vectors)`` | the same head for other labels: `OpenVocabularyHead` | new tags, zero-shot |
+| ``decode(features, vectors, extra)`` | logits of changed text queries | query augmentation |
+
+Letters in shape comments: B images, C channels, H and W positions of a map, L labels, S earlier stages, E text
+dimensions.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, cast, runtime_checkable
+
+from torch import Tensor, nn
+
+from manylabel.heads.checks import Features
+
+__all__ = [
+    "ExpertHead",
+    "MixupHead",
+    "OpenVocabularyHead",
+    "PooledInput",
+    "ProbeDefaults",
+    "as_expert_head",
+    "as_mixup_head",
+    "as_open_vocabulary",
+    "attention_of",
+    "label_weights",
+    "pooled_input",
+    "probe_defaults",
+    "settings_text",
+]
+
+PooledInput = Literal["none", "average", "max", "earlier"]
+"""What may be pooled before a head sees it: nothing, all maps by their average or maximum, or all but the final one."""
+
+
+@dataclass(frozen=True)
+class ProbeDefaults:
+    """Defaults of a head that is trained on the features of a frozen backbone.
+
+    Args:
+        settings: Sizes; smaller than the papers', who train backbones along.
+        learning_rate: Peak learning rate.
+    """
+
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    learning_rate: float = 2e-3
+
+
+@runtime_checkable
+class OpenVocabularyHead(Protocol):
+    """A head whose labels are text vectors."""
+
+    @property
+    def takes_new_labels(self) -> bool:
+        """Whether it can answer for other labels as it is set."""
+        ...
+
+    @property
+    def text_vectors(self) -> Tensor | None:
+        """The text vectors of its labels, ``[L, E]``."""
+        ...
+
+    def with_text(self, text_vectors: Tensor) -> nn.Module:
+        """Return a head with the same weights for other labels, of these vectors ``[L', E]``."""
+        ...
+
+
+@runtime_checkable
+class ExpertHead(Protocol):
+    """A head that mixes experts, some shared by all labels, some of each label."""
+
+    num_shared_experts: int
+    num_label_experts: int
+
+    @property
+    def has_experts(self) -> bool:
+        """Whether it mixes experts as it is set."""
+        ...
+
+    def gates(self, features: Features, *, layer: int = -1) -> Tensor:
+        """Return the weight of each expert for each label: ``[B, L, own + shared]``, its own first."""
+        ...
+
+
+@runtime_checkable
+class MixupHead(Protocol):
+    """A head that mixes earlier stages into the final one."""
+
+    def alpha(self, features: Features) -> Tensor:
+        """Return the weight of each earlier stage in the mixture, ``[B, S]``."""
+        ...
+
+
+def as_open_vocabulary(head: nn.Module) -> OpenVocabularyHead | None:
+    """Return the head if it can answer for other labels, else None.
+
+    Examples:
+        >>> from manylabel.heads import LinearClassifier
+        >>> as_open_vocabulary(LinearClassifier(8, 2))
+    """
+    return head if isinstance(head, OpenVocabularyHead) and head.takes_new_labels else None
+
+
+def as_expert_head(head: nn.Module) -> ExpertHead | None:
+    """Return the head if it mixes experts, else None."""
+    return head if isinstance(head, ExpertHead) and head.has_experts else None
+
+
+def as_mixup_head(head: nn.Module) -> MixupHead | None:
+    """Return the head if it mixes earlier stages into the final one, else None."""
+    return head if isinstance(head, MixupHead) else None
+
+
+def attention_of(head: nn.Module) -> Callable[[Features], Tensor] | None:
+    """Return the method that tells where a head looks for each label, or None if it has no attention.
+
+    Examples:
+        >>> from manylabel.heads import CSRA, LinearClassifier
+        >>> attention_of(LinearClassifier(8, 2)) is None, attention_of(CSRA(8, 2)) is None
+        (True, False)
+    """
+    return cast("Callable[[Features], Tensor] | None", getattr(head, "attention", None))
+
+
+def label_weights(head: nn.Module) -> Tensor | None:
+    """Return the weights of the final map's channels for each label, ``[L, C]``; None if a head is not linear in it.
+
+    Examples:
+        >>> from manylabel.heads import LinearClassifier
+        >>> label_weights(LinearClassifier(8, 3)).shape
+        torch.Size([3, 8])
+    """
+    weights = cast("Callable[[], Tensor | None] | None", getattr(head, "label_weights", None))
+    return None if weights is None else weights()
+
+
+def pooled_input(head: nn.Module) -> PooledInput:
+    """Return what may be pooled before a head sees it, without changing its logits.
+
+    Examples:
+        >>> from manylabel.heads import CSRA, LinearClassifier
+        >>> pooled_input(LinearClassifier(8, 2, pooling="max")), pooled_input(CSRA(8, 2))
+        ('max', 'none')
+    """
+    return cast("PooledInput", getattr(head, "pooled_input", "none"))
+
+
+def probe_defaults(head: type[nn.Module]) -> ProbeDefaults:
+    """Return the defaults of a class of heads on frozen features.
+
+    Examples:
+        >>> from manylabel.heads import HybridSharingQuery
+        >>> probe_defaults(HybridSharingQuery).learning_rate
+        0.0005
+    """
+    return cast("ProbeDefaults", getattr(head, "probe_defaults", ProbeDefaults()))
+
+
+def settings_text(module: nn.Module) -> str:
+    """Return the constructor's arguments as the `extra_repr` of a module."""
+    names = inspect.signature(type(module)).parameters
+    values = {name: getattr(module, name) for name in names if hasattr(module, name)}
+    return ", ".join(f"{name}={value!r}" for name, value in values.items() if not isinstance(value, Tensor | nn.Module))
