@@ -20,13 +20,9 @@ from torch import Tensor, nn
 from manylabel import data
 from manylabel.backbone import Backbone
 from manylabel.data.transforms import eval_transform
-<<<<<<< HEAD
 from manylabel.features import FeatureCache, FeatureLoader
 from manylabel.features.runtime import OnnxBackbone
 from manylabel.heads import LinearClassifier
-=======
-from manylabel.heads import LinearClassifier
->>>>>>> 8d738b1 (Heads carry their own traits and the field's names: q2l, hsq, csra, rm; RM takes any ready head on top)
 from manylabel.losses import BinaryCrossEntropy
 from manylabel.storage import write_text
 from manylabel.types import InputSpec

@@ -7,10 +7,10 @@ from manylabel.classifier import Classifier
 from manylabel.classifier.head_config import describe_head, restore_head
 from manylabel.cost import count_parameters
 from manylabel.errors import ConfigError, ManyLabelError
+from manylabel.features.cache import pool
 from manylabel.heads import CSRA, HEADS, LinearClassifier, MLDecoder, RepresentationMixup
 from manylabel.heads.traits import pooled_input
 from manylabel.recipes import LinearProbe
-from manylabel.training.feature_pass import pool
 
 SMALL = {"width": 16, "num_heads": 4, "feedforward": 32}
 TOPS = {"csra": {}, "hsq": SMALL, "ml_decoder": SMALL, "q2l": SMALL}

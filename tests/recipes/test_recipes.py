@@ -14,12 +14,8 @@ from manylabel.classifier import Classifier, change_config
 from manylabel.cli.recipe_names import RECIPE_NAMES
 from manylabel.data import LazyBytes, folder, scenes
 from manylabel.errors import ConfigError, RunInterruptedError
-<<<<<<< HEAD
 from manylabel.features import FeatureCache
 from manylabel.heads import LinearClassifier
-=======
-from manylabel.heads import LinearClassifier
->>>>>>> 8d738b1 (Heads carry their own traits and the field's names: q2l, hsq, csra, rm; RM takes any ready head on top)
 from manylabel.recipes import (
     PRESETS,
     RECIPES,
@@ -238,15 +234,8 @@ def test_an_epoch_whose_last_batch_is_bad_is_validated(keep, quick, sets, tmp_pa
 
 def test_whole_maps_of_an_earlier_run_serve_a_head_that_pools(quick, tmp_path, monkeypatch):
     monkeypatch.setenv("MANYLABEL_CACHE", str(tmp_path / "cache"))
-<<<<<<< HEAD
     linear_probe(LinearProbe(**quick, out=tmp_path / "maps", head="csra"))
     asked = watched_poolings(monkeypatch)
-=======
-    linear_probe(LinearProbe(**quick, out=tmp_path / "maps", head="csra"))
-    asked = []
-    real = loading.cache_features
-    monkeypatch.setattr(loading, "cache_features", lambda *a, **k: asked.append(k["pooling"]) or real(*a, **k))
->>>>>>> 8d738b1 (Heads carry their own traits and the field's names: q2l, hsq, csra, rm; RM takes any ready head on top)
     linear_probe(LinearProbe(**quick, out=tmp_path / "pooled", head="linear"))
     assert asked == ["none", "none"]
 

@@ -13,12 +13,9 @@ from typing import Annotated, Any
 
 from torch import nn
 
-<<<<<<< HEAD
 from manylabel.features import dropped_channels
-=======
 from manylabel.heads import HEADS
 from manylabel.heads.traits import ProbeDefaults, probe_defaults
->>>>>>> 8d738b1 (Heads carry their own traits and the field's names: q2l, hsq, csra, rm; RM takes any ready head on top)
 from manylabel.recipes.building import build_classifier, build_loss, name_head
 from manylabel.recipes.loading import cache_sets, feature_loaders, picture_loaders
 from manylabel.recipes.reporting import Reporter

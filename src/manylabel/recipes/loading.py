@@ -5,13 +5,8 @@ from dataclasses import dataclass
 
 from manylabel.classifier import Classifier
 from manylabel.data import ImageLoader, eval_transform, train_transform
-<<<<<<< HEAD
 from manylabel.features import CachedFeatures, FeatureCache, FeatureLoader, FeaturePlan, Pooling
-from manylabel.heads import ConSE, LinearClassifier, Mixing, RepresentationMixup, TextMap
-=======
-from manylabel.data.feature_store import Pooling
 from manylabel.heads.traits import pooled_input
->>>>>>> 8d738b1 (Heads carry their own traits and the field's names: q2l, hsq, csra, rm; RM takes any ready head on top)
 from manylabel.recipes.sets import TrainAndVal
 from manylabel.recipes.settings import RecipeSettings
 from manylabel.system import default_workers
@@ -27,11 +22,7 @@ __all__ = [
     "feature_loaders",
     "num_workers",
     "picture_loaders",
-<<<<<<< HEAD
     "plan_sets",
-    "pooling_for",
-=======
->>>>>>> 8d738b1 (Heads carry their own traits and the field's names: q2l, hsq, csra, rm; RM takes any ready head on top)
 ]
 
 
@@ -81,7 +72,7 @@ def plan_sets(model: Classifier, sets: TrainAndVal, settings: RecipeSettings) ->
         settings: Views and workers.
     """
     cache = FeatureCache(model.backbone, input_spec=model.input_spec, num_workers=num_workers(settings))
-    enough, views = pooling_for(model.head), settings.num_views(len(sets.train))
+    enough, views = pooled_input(model.head), settings.num_views(len(sets.train))
     train, val = cache.plan(sets.train, pooling=enough, views=views), cache.plan(sets.val, pooling=enough)
     pooled = SetsPlan(cache, train, val)
     whole = pooled if enough == "none" else pooled.pooled("none")
@@ -107,36 +98,7 @@ def cache_sets(
     plan = plan_sets(model, sets, settings)
     cached = CachedSets(*(plan.cache.fill(part, progress=progress) for part in (plan.train, plan.val)))
     model.backbone.to("cpu")  # the head trains alone
-<<<<<<< HEAD
     return cached
-=======
-    return CachedSets(train, val)
-
-
-def choose_pooling(settings: RecipeSettings, model: Classifier, sets: TrainAndVal) -> Pooling:
-    """Choose what to keep of a map: whole maps where an earlier run left more of them, else as little as will do."""
-    enough = pooled_input(model.head)
-    if enough == "none":
-        return "none"
-    whole, pooled = (missing_pictures(settings, model, sets, pooling=kind) for kind in ("none", enough))
-    return "none" if whole < pooled else enough  # not "none are missing": bad pictures always are
-
-
-def missing_pictures(settings: RecipeSettings, model: Classifier, sets: TrainAndVal, *, pooling: Pooling) -> int:
-    """Return how many pictures, views counted each, are not cached yet.
-
-    Args:
-        settings: Views.
-        model: The classifier.
-        sets: The pictures.
-        pooling: What is kept of a map.
-    """
-    plans = [
-        plan_features(model.backbone, part, input_spec=model.input_spec, pooling=pooling, views=views)
-        for part, views in ((sets.train, settings.num_views(len(sets.train))), (sets.val, 1))
-    ]
-    return sum(plan.missing for plan in plans)
->>>>>>> 8d738b1 (Heads carry their own traits and the field's names: q2l, hsq, csra, rm; RM takes any ready head on top)
 
 
 def feature_loaders(cached: CachedSets, settings: LoopSettings, share: Share) -> Loaders:
@@ -179,23 +141,6 @@ def picture_loaders(
     )
 
 
-<<<<<<< HEAD
-def pooling_for(head: nn.Module) -> Pooling:
-    """Return what is enough to keep of a feature map for a head: a number per channel where it pools anyway.
-
-    Examples:
-        >>> pooling_for(LinearClassifier(8, 2, pooling="max")), pooling_for(LinearClassifier(8, 2, pooling="generalised_mean"))
-        ('max', 'none')
-    """
-    if isinstance(head, LinearClassifier | TextMap | ConSE) and head.pooling != "generalised_mean":
-        return head.pooling
-    if isinstance(head, Mixing) and head.summary == "convolution":
-        return "average" if isinstance(head, RepresentationMixup) else "earlier"
-    return "none"
-
-
-=======
->>>>>>> 8d738b1 (Heads carry their own traits and the field's names: q2l, hsq, csra, rm; RM takes any ready head on top)
 def num_workers(settings: LoopSettings) -> int:
     """Return the number of processes that decode images."""
     return default_workers(on_gpu=find_device(settings) != "cpu") if settings.workers is None else settings.workers
