@@ -53,7 +53,7 @@ def test_rare_labels_say_that_they_fall_back():
     result = tune(scored())
     rare = result.labels[2]
     assert (rare.name, rare.positives < 10, rare.note) == ("<yak>", True, "too rare: common threshold")
-    assert any("1 label has fewer than 10 pictures" in note and "<yak>" in note for note in result.notes)
+    assert any("1 label has fewer than 10 images" in note and "<yak>" in note for note in result.notes)
     assert any("Platt" in note for note in result.notes)
 
 

@@ -14,13 +14,14 @@ from msgspec.structs import replace as replace_fields
 from rich.console import Console
 from rich.table import Table
 
-from manylabel.cli.evaluate import BatchSize, Data, Device, Overwrite, Workers
+from manylabel.cli.evaluate import Data, Device, Overwrite, Workers
 from manylabel.cli.model_names import refuse_shared
 from manylabel.errors import ConfigError
 from manylabel.progress import progress_bar
 from manylabel.storage import refuse_existing
 
 if TYPE_CHECKING:  # these need torch, for which --help must not wait
+    from manylabel.classifier import SavedModel
     from manylabel.data import ImageDataset
     from manylabel.tuning import Tuning
     from manylabel.types import LabelSpace
@@ -31,7 +32,7 @@ _MOST_LABELS = 10
 
 
 class Calibrate(StrEnum):
-    """How scores are calibrated."""
+    """Calibration method."""
 
     PLATT = "platt"
     TEMPERATURE = "temperature"
@@ -39,31 +40,26 @@ class Calibrate(StrEnum):
 
 
 def tune(
-    model: Annotated[str, typer.Argument(help="A model's folder, which is changed; or any model, with --out.")],
+    model: Annotated[str, typer.Argument(help="Folder of a model, which is changed; any model with --out.")],
     data: Data,
     thresholds: Annotated[
-        str, typer.Option(metavar="f1|precision=P|recall=R", help="What thresholds are chosen for.")
+        str, typer.Option(metavar="f1|precision=P|recall=R", help="Objective of the thresholds.")
     ] = "f1",
-    calibrate: Annotated[Calibrate, typer.Option(help="How scores are calibrated.")] = Calibrate.PLATT,
-    min_positives: Annotated[
-        int, typer.Option(min=1, help="Labels that fewer pictures have share a common threshold.")
-    ] = 10,
-    folds: Annotated[int, typer.Option(min=2, help="Parts that take turns at not being used.")] = 5,
+    calibrate: Annotated[Calibrate, typer.Option(help="Calibration method.")] = Calibrate.PLATT,
+    folds: Annotated[int, typer.Option(min=2, help="Number of cross-validation folds.")] = 5,
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Write a tuned copy and leave MODEL as it is.")
     ] = None,
-    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page with before and after.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing, only show before and after.")] = False,
-    seed: Annotated[int, typer.Option(help="Fixes the parts.")] = 0,
-    batch_size: BatchSize = 32,
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a report with before and after.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing, only print before and after.")] = False,
     workers: Workers = None,
     device: Device = None,
     overwrite: Overwrite = False,
 ) -> None:
     """Choose a threshold for each label and calibrate scores, on data the model was not trained on.
 
-    Before and after are shown on pictures that were not used: parts of the data take turns. A model that names exactly
-    one label of each picture, the surest, is calibrated only.
+    Before and after are cross-validated: no image is evaluated by values fitted to it. A single-label model, which
+    predicts the most confident label, is only calibrated.
     """
     if out is None and not dry_run:
         refuse_shared(model)
@@ -71,29 +67,21 @@ def tune(
         if path is not None:
             refuse_existing(path, overwrite=overwrite)
     from manylabel import evaluation, tuning
-    from manylabel.classifier import Classifier, change_config, find_model
+    from manylabel.classifier import change_config, find_model, read_model
     from manylabel.data import load
     from manylabel.inference import open_engine
     from manylabel.predictions import Uncalibrated
 
     objective = tuning.Objective.parse(thresholds)
     folder = find_model(model)
-    classifier = Classifier.load(folder)
-    dataset = _with_labels(load(data), classifier.labels, data)
+    saved = read_model(folder)
+    dataset = _with_labels(load(data), saved.labels, data)
     name = Path(model).name
     engine = Uncalibrated(open_engine(folder, device=device, num_images=len(dataset), notify=_notify))
     with progress_bar("scoring images") as progress:
-        scored = evaluation.score(
-            engine, dataset, name=name, batch_size=batch_size, num_workers=workers, progress=progress
-        )
+        scored = evaluation.score(engine, dataset, name=name, num_workers=workers, progress=progress)
     result = tuning.tune(
-        scored,
-        method=calibrate.value,
-        objective=objective,
-        current=classifier.calibration,
-        min_positives=min_positives,
-        num_folds=folds,
-        seed=seed,
+        scored, method=calibrate.value, objective=objective, current=saved.config.calibration, num_folds=folds
     )
     _show(result)
     changes = {"thresholds": result.thresholds, "calibration": result.calibration}
@@ -107,7 +95,7 @@ def tune(
         what = "calibration" if result.thresholds is None else "thresholds and calibration"
         typer.echo(f"Changed {what} in {folder / 'config.json'}")
     else:
-        _write_copy(folder, out, changes, overwrite=overwrite)
+        _write_copy(saved, folder, out, changes, overwrite=overwrite)
         typer.echo(f"Wrote {out}")
 
 
@@ -116,7 +104,7 @@ def _notify(message: str) -> None:
 
 
 def _with_labels(dataset: ImageDataset, labels: LabelSpace, spec: str) -> ImageDataset:
-    """Return the data with the labels of a model in its order; refuse data with fewer or others."""
+    """Return the dataset with the labels of a model, in its order; refuse one with fewer or others."""
     if set(dataset.labels) != set(labels):
         odd = sorted(set(dataset.labels) ^ set(labels))
         raise ConfigError(
@@ -127,11 +115,10 @@ def _with_labels(dataset: ImageDataset, labels: LabelSpace, spec: str) -> ImageD
     return dataset if dataset.labels.names == labels.names else dataset.select_labels(labels.names)
 
 
-def _write_copy(folder: Path, out: Path, changes: Mapping[str, Any], *, overwrite: bool) -> None:
-    """Write a changed model with the files beside it, such as a README; nothing else at `out` is touched."""
-    from manylabel.classifier import read_model, write_model
+def _write_copy(saved: SavedModel, folder: Path, out: Path, changes: Mapping[str, Any], *, overwrite: bool) -> None:
+    """Write a changed model with the other files of its folder, such as a README; other files in `out` stay."""
+    from manylabel.classifier import write_model
 
-    saved = read_model(folder)
     write_model(replace(saved, config=replace_fields(saved.config, **changes)), out, overwrite=overwrite)
     for file in folder.iterdir():
         if file.is_file() and not (out / file.name).exists():
@@ -139,14 +126,11 @@ def _write_copy(folder: Path, out: Path, changes: Mapping[str, Any], *, overwrit
 
 
 def _show(result: Tuning) -> None:
-    """Print what changed, and the labels that gained and lost most."""
-    from manylabel.tuning.page import MEASURE_TITLES
+    """Print before and after, and the labels that gained and lost most."""
+    from manylabel.tuning import MEASURE_TITLES
 
     console = Console(highlight=False)
-    aim = "calibration only" if result.objective is None else f"thresholds for {result.objective}"
-    console.print(
-        f"{result.num_pictures:,} pictures, each judged by numbers fitted without it ({result.num_folds} parts); {aim}"
-    )
+    console.print(f"{result.num_images:,} images, {result.num_folds}-fold cross-validation; {result.aim}")
     table = Table(box=None, header_style="bold", pad_edge=False)
     for column in ("measure", "before", "after"):
         table.add_column(column, justify="left" if column == "measure" else "right")

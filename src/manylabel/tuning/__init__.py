@@ -1,11 +1,11 @@
 """Calibration and thresholds for a trained model, from held-out data."""
 
-from manylabel.tuning.calibrating import PlattFit, fit_platt, fit_temperature
-from manylabel.tuning.page import tuning_page
+from manylabel.tuning.calibration import PlattFit, fit_platt, fit_temperature
 from manylabel.tuning.thresholds import Objective, Thresholds, choose_thresholds
-from manylabel.tuning.tune import Performance, TunedLabel, Tuning, tune
+from manylabel.tuning.tune import MEASURE_TITLES, Performance, TunedLabel, Tuning, tune, tuning_page
 
 __all__ = [
+    "MEASURE_TITLES",
     "Objective",
     "Performance",
     "PlattFit",

@@ -1,6 +1,6 @@
-"""Per-label thresholds chosen from data: for the best F1, for a wanted precision, or for a wanted recall.
+"""Per-label thresholds chosen from data: for the best F1, or for a target precision or recall.
 
-Letters in shape comments: N pictures, L labels.
+Letters in shape comments: N images, L labels.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from manylabel.errors import ConfigError
 
 __all__ = ["Objective", "Thresholds", "choose_thresholds"]
 
-BLOCK = 20_000_000  # entries [N, labels] that are sorted at once
+BLOCK = 20_000_000  # entries [N, labels] sorted at once
 MOST_POOLED = 5_000_000  # entries that the common threshold is chosen from
 
 
 @dataclass(frozen=True)
 class Objective:
-    """What a threshold is chosen for.
+    """Objective of the thresholds.
 
     Args:
-        kind: The best F1; the most pictures found at a precision of at least `target`; or the highest precision at a
-            recall of at least `target`.
-        target: The wanted precision or recall.
+        kind: Best F1; highest recall at a precision of at least `target`; or highest precision at a recall of at least
+            `target`.
+        target: Target precision or recall.
 
     Raises:
         ConfigError: A target is missing, out of range, or given for F1.
@@ -45,7 +45,7 @@ class Objective:
         if (self.target is None) != (self.kind == "f1"):
             raise ConfigError(f"write f1, precision=P or recall=R, with P and R in 0..1, got {self}")
         if self.target is not None and not 0 < self.target <= 1:
-            raise ConfigError(f"a wanted {self.kind} must be above 0 and at most 1, got {self.target}")
+            raise ConfigError(f"a target {self.kind} must be above 0 and at most 1, got {self.target}")
 
     @classmethod
     def parse(cls, text: str) -> Objective:
@@ -61,13 +61,13 @@ class Objective:
 
 
 class Thresholds(NamedTuple):
-    """Thresholds, and where they come from.
+    """Thresholds and their origin.
 
     Attributes:
-        values: ``[L]``, a score that reaches it counts.
-        too_rare: ``[L]``, true for labels with too few pictures; they got the common threshold.
-        out_of_reach: ``[L]``, true for labels that never reach the wanted precision; likewise.
-        common: The threshold that is best for all labels together.
+        values: ``[L]``, score from which a label counts as present.
+        too_rare: ``[L]``, true for labels with too few images, which got the common threshold.
+        out_of_reach: ``[L]``, true for labels that never reach the target; likewise.
+        common: Best threshold for all labels together.
     """
 
     values: Tensor
@@ -84,9 +84,9 @@ def choose_thresholds(
     Args:
         scores: ``[N, L]``, probabilities.
         targets: ``[N, L]``, true where a label is present.
-        known: ``[N, L]``, true where that is known; the rest is left out.
-        objective: What for; F1 when left out.
-        min_positives: Labels that fewer pictures have get one threshold that is best for all labels together.
+        known: ``[N, L]``, true where that is known; the rest is ignored.
+        objective: Objective (default: F1).
+        min_positives: Labels with fewer images get the threshold that is best for all labels together.
 
     Returns:
         The thresholds, each half-way between two scores.
@@ -112,7 +112,7 @@ def choose_thresholds(
 
 
 def _best_cuts(scores: Tensor, targets: Tensor, known: Tensor, *, objective: Objective) -> tuple[Tensor, Tensor]:
-    """Return the best threshold of each label and whether it does what is wanted, both ``[L]``."""
+    """Return the best threshold of each label and whether it meets the objective, both ``[L]``."""
     ranked, order = torch.where(known, scores.float(), -1.0).sort(dim=0, descending=True)  # unknown ones last
     counted = known.gather(0, order)
     present = targets.gather(0, order) & counted
@@ -131,7 +131,7 @@ def _best_cuts(scores: Tensor, targets: Tensor, known: Tensor, *, objective: Obj
 def _quality(
     precision: Tensor, recall: Tensor, f1: Tensor, allowed: Tensor, objective: Objective
 ) -> tuple[Tensor, Tensor]:
-    """Return what the best cut has most of, ``[N, L]``, and whether any cut does what is wanted, ``[L]``."""
+    """Return the quantity to maximise, ``[N, L]``, and whether any cut meets the objective, ``[L]``."""
     if objective.kind == "f1":
         return torch.where(allowed, f1, -1.0), torch.ones_like(allowed[0])
     held, gained = (precision, recall) if objective.kind == "precision" else (recall, precision)

@@ -1,8 +1,8 @@
-"""Tuning a trained model: calibration and thresholds from held-out data, judged on pictures not used for them.
+"""Tuning of a trained model: calibration and thresholds from held-out data, evaluated by cross-validation.
 
-Every picture is judged once, by numbers fitted to the other folds; what is kept in the end is fitted to all of them.
+Every image is scored once, by values fitted to the other folds; the values that are kept are fitted to all images.
 
-Letters in shape comments: N pictures, L labels.
+Letters in shape comments: N images, L labels.
 """
 
 from __future__ import annotations
@@ -19,27 +19,37 @@ from manylabel.classifier import CalibrationMethod, ScoreCalibration
 from manylabel.data import stratified_folds
 from manylabel.errors import ConfigError
 from manylabel.evaluation import ScoredImages
+from manylabel.metrics import Calibration, precision_recall, top_labels
 from manylabel.metrics import calibration as bin_scores
-from manylabel.metrics import precision_recall, top_labels
-from manylabel.metrics.calibration import Calibration
+from manylabel.page import ACCENT, INK, Cell, Figure, Heading, Note, Page, Share, Table, Text, Tile, Tiles, new_figure
 from manylabel.targets import Targets
-from manylabel.tuning.calibrating import fit_platt, fit_temperature
+from manylabel.tuning.calibration import fit_platt, fit_temperature
 from manylabel.tuning.thresholds import Objective, Thresholds, choose_thresholds
 
-__all__ = ["Method", "Performance", "TunedLabel", "Tuning", "tune"]
+__all__ = ["MEASURE_TITLES", "Performance", "TunedLabel", "Tuning", "tune", "tuning_page"]
 
-Method = CalibrationMethod | Literal["none"]
 SMALLEST = 1e-7  # scores in float32 do not come nearer to 0 or 1
+
+MEASURE_TITLES = {
+    "CP": "precision, mean of labels (CP)",
+    "CR": "recall, mean of labels (CR)",
+    "CF1": "F1 of both (CF1)",
+    "OP": "precision, all together (OP)",
+    "OR": "recall, all together (OR)",
+    "OF1": "F1 of both (OF1)",
+    "calibration_error": "calibration error",
+    "log_loss": "log loss",
+}
 
 
 @dataclass(frozen=True, eq=False)
 class Performance:
-    """How good decisions and scores are, on pictures not used for tuning.
+    """Quality of decisions and scores, on images not used for tuning.
 
     Args:
-        measures: By name: CP, CR, CF1, OP, OR, OF1, calibration_error and log_loss.
-        label_f1: ``[L]``, the F1 of each label; 0 where it has no positives.
-        bins: How often scores are right.
+        measures: Values by the names in `MEASURE_TITLES`.
+        label_f1: ``[L]``, F1 of each label; 0 where it has no positives.
+        bins: Calibration of the scores.
     """
 
     measures: dict[str, float]
@@ -49,7 +59,7 @@ class Performance:
 
 @dataclass(frozen=True)
 class TunedLabel:
-    """What became of one label."""
+    """Tuning of one label."""
 
     name: str
     positives: int
@@ -61,19 +71,19 @@ class TunedLabel:
 
 @dataclass(frozen=True, eq=False)
 class Tuning:
-    """What was found, and what it is good for.
+    """Tuned values, and the quality that they give.
 
     Args:
-        calibration: What is done to logits before they become scores.
-        thresholds: From which calibrated score on a label counts as present; none for single-label models, which name
-            the surest.
-        labels: What became of each label.
-        before: The model as it was.
-        after: The model as it is now; on pictures that were not used.
-        objective: What thresholds were chosen for, where they were.
-        num_pictures: Pictures that were used and judged.
-        num_folds: Folds that took turns.
-        notes: What a reader should know.
+        calibration: Calibration of the scores.
+        thresholds: Calibrated score from which each label counts as present; None for single-label models, which
+            predict the most confident label.
+        labels: Tuning of each label.
+        before: Quality of the model as it was.
+        after: Quality of the tuned model, on images not used for tuning.
+        objective: Objective of the thresholds, where there are any.
+        num_images: Number of images.
+        num_folds: Number of cross-validation folds.
+        notes: Remarks for the reader.
     """
 
     calibration: ScoreCalibration | None
@@ -82,51 +92,51 @@ class Tuning:
     before: Performance
     after: Performance
     objective: Objective | None
-    num_pictures: int
+    num_images: int
     num_folds: int
     notes: tuple[str, ...]
 
+    @property
+    def aim(self) -> str:
+        """What was tuned, in words."""
+        return "calibration only" if self.objective is None else f"thresholds for {self.objective}"
+
 
 class _Fit(NamedTuple):
-    """Calibration and thresholds of some pictures; no thresholds for single-label models."""
+    """Calibration and thresholds fitted to some images; no thresholds for single-label models."""
 
     calibration: ScoreCalibration | None
     thresholds: Thresholds | None
-    not_fitted: Tensor  # [L], labels whose Platt numbers are those of the temperature
-
-    @property
-    def limits(self) -> Tensor | None:
-        return None if self.thresholds is None else self.thresholds.values
+    not_fitted: Tensor  # [L], labels that Platt scaling fell back to the temperature for
 
 
 def tune(
     scored: ScoredImages,
     *,
-    method: Method = "platt",
+    method: CalibrationMethod | Literal["none"] = "platt",
     objective: Objective | None = None,
     current: ScoreCalibration | None = None,
     min_positives: int = 10,
     num_folds: int = 5,
     seed: int = 0,
 ) -> Tuning:
-    """Fit calibration and thresholds; for a single-label model, which names the surest label, calibration alone.
+    """Fit calibration and thresholds; for a single-label model calibration alone.
 
     Args:
-        scored: Scores of the model *without* calibration, beside the truth, on data it was not trained on; its
-            thresholds are those that the model has so far.
-        method: How scores are calibrated; Platt's method falls back to a temperature for rare labels, and for models
-            that name one label of each picture.
-        objective: What thresholds are chosen for; F1 when left out.
-        current: The calibration that the model has so far.
-        min_positives: Labels that fewer pictures have are not fitted on their own.
-        num_folds: How many parts take turns at not being used.
-        seed: Another seed gives other parts.
+        scored: Scores of the model *without* calibration and the targets, on data it was not trained on; its
+            thresholds are the model's current ones.
+        method: Calibration method; Platt scaling falls back to a temperature for rare labels and single-label models.
+        objective: Objective of the thresholds (default: F1).
+        current: The model's current calibration.
+        min_positives: Labels with fewer images are not fitted on their own.
+        num_folds: Number of cross-validation folds.
+        seed: Seed of the folds.
 
     Returns:
-        What was found, and how good the model was and is.
+        The tuned values, and the model's quality before and after.
 
     Raises:
-        ConfigError: A setting is wrong, or there are too few pictures.
+        ConfigError: A setting is wrong, or there are too few images.
 
     Examples:
         >>> generator = torch.Generator().manual_seed(0)
@@ -137,36 +147,75 @@ def tune(
         >>> result.after.measures["OF1"] > result.before.measures["OF1"]
         True
     """
-    objective = objective or Objective()
+    objective, single_label = objective or Objective(), scored.single_label
     if not 2 <= num_folds <= len(scored):
-        raise ConfigError(f"num_folds must be in 2..{len(scored)}, the number of pictures, got {num_folds}")
-    logits = _logits(scored.scores, single_label=scored.single_label)
+        raise ConfigError(f"num_folds must be in 2..{len(scored)}, the number of images, got {num_folds}")
+    logits = _logits(scored.scores, single_label=single_label)
 
     def fit(rows: Tensor) -> _Fit:
         part = logits[rows], scored.targets[rows], scored.known[rows]
-        return _fit(*part, method, objective, min_positives, single_label=scored.single_label)
+        calibration, not_fitted = _calibrate(*part, method, min_positives, single_label=single_label)
+        if single_label:
+            return _Fit(calibration, None, not_fitted)
+        scores = _scores(logits[rows], calibration, single_label=False)
+        thresholds = choose_thresholds(scores, *part[1:], objective=objective, min_positives=min_positives)
+        return _Fit(calibration, thresholds, not_fitted)
 
     scores, decisions = torch.empty_like(scored.scores), torch.empty_like(scored.targets)
     targets = Targets(csr_array(scored.targets.numpy()))
-    for used, unused in stratified_folds(targets, num_folds=num_folds, seed=seed):
-        fitted, rows = fit(torch.from_numpy(used)), torch.from_numpy(unused)
-        scores[rows] = _scores(logits[rows], fitted.calibration, single_label=scored.single_label)
-        decisions[rows] = _decide(scores[rows], fitted.limits)
+    for train, test in stratified_folds(targets, num_folds=num_folds, seed=seed):
+        fitted, rows = fit(torch.from_numpy(train)), torch.from_numpy(test)
+        scores[rows] = _scores(logits[rows], fitted.calibration, single_label=single_label)
+        decisions[rows] = _decide(scores[rows], fitted.thresholds and fitted.thresholds.values)
     final = fit(torch.arange(len(scored)))
-    old = _scores(logits, current, single_label=scored.single_label)
+    old = _scores(logits, current, single_label=single_label)
     limits = torch.tensor(scored.thresholds if scored.thresholds is not None else [0.5] * len(scored.labels))
-    before = _judge(scored, old, _decide(old, None if scored.single_label else limits))
-    after = _judge(scored, scores, decisions)
+    before = _measure(scored, old, _decide(old, None if single_label else limits))
+    after = _measure(scored, scores, decisions)
     return Tuning(
         calibration=final.calibration,
-        thresholds=None if final.limits is None else tuple(final.limits.tolist()),
-        labels=_tuned_labels(scored, final, before, after, objective),
+        thresholds=None if final.thresholds is None else tuple(final.thresholds.values.tolist()),
+        labels=_tuned_labels(scored, final.thresholds, before, after, objective),
         before=before,
         after=after,
-        objective=None if scored.single_label else objective,
-        num_pictures=len(scored),
+        objective=None if single_label else objective,
+        num_images=len(scored),
         num_folds=num_folds,
         notes=(*scored.notes, *_notes(scored, final, objective, min_positives)),
+    )
+
+
+def tuning_page(tuning: Tuning, *, model: str, dataset: str) -> Page:
+    """Return a page with the quality before and after a tuning.
+
+    Args:
+        tuning: The tuning.
+        model: Name of the model.
+        dataset: Name of the dataset.
+    """
+    before, after = tuning.before.measures, tuning.after.measures
+    tiles = [
+        Tile(f"{100 * after[name]:.1f} %", title, f"was {100 * before[name]:.1f} %")
+        for name, title in (("CF1", "CF1"), ("OF1", "OF1"), ("calibration_error", "calibration error"))
+    ]
+    page = Page(f"Tuning of {model}", f"{tuning.num_images:,} images of {dataset}, {tuning.aim}")
+    rows: list[list[Cell]] = [
+        [title, *((value if name == "log_loss" else Share(value)) for value in (before[name], after[name]))]
+        for name, title in MEASURE_TITLES.items()
+    ]
+    return page.add(
+        Tiles(tiles),
+        Text(
+            f"Cross-validated: every image is evaluated by values fitted to the other {tuning.num_folds - 1} of "
+            f"{tuning.num_folds} folds. The model keeps values fitted to all images."
+        ),
+        *(Note(note) for note in tuning.notes),
+        Heading("Before and after"),
+        Table(["measure", "before", "after"], rows),
+        Heading("Calibration"),
+        _draw(tuning.before.bins, tuning.after.bins),
+        Heading("Labels"),
+        _label_table(tuning),
     )
 
 
@@ -182,40 +231,34 @@ def _scores(logits: Tensor, calibration: ScoreCalibration | None, *, single_labe
 
 
 def _decide(scores: Tensor, limits: Tensor | None) -> Tensor:
-    """Return what reaches its limit, or without any the surest label of each picture, ``[N, L]``."""
+    """Return the labels that reach their limit, or without limits the most confident of each image, ``[N, L]``."""
     return top_labels(scores, 1) if limits is None else scores >= limits
 
 
-def _fit(
+def _calibrate(
     logits: Tensor,
     targets: Tensor,
     known: Tensor,
-    method: Method,
-    objective: Objective,
+    method: CalibrationMethod | Literal["none"],
     min_positives: int,
     *,
     single_label: bool,
-) -> _Fit:
-    """Calibrate, then choose thresholds of the calibrated scores, where there are any."""
-    calibration, not_fitted = None, torch.zeros(logits.shape[1], dtype=torch.bool)
-    if method != "none":
-        scale = torch.full((logits.shape[1],), 1 / fit_temperature(logits, targets, known, single_label=single_label))
-        shift = torch.zeros_like(scale)
-        if method == "platt" and not single_label:
-            platt = fit_platt(logits, targets, known, min_positives=min_positives)
-            scale, shift = torch.where(platt.fitted, platt.scale, scale), torch.where(platt.fitted, platt.shift, shift)
-            not_fitted = ~platt.fitted
-        name: CalibrationMethod = "temperature" if single_label else method
-        calibration = ScoreCalibration(name, tuple(scale.tolist()), tuple(shift.tolist()))
-    if single_label:
-        return _Fit(calibration, None, not_fitted)
-    scores = _scores(logits, calibration, single_label=False)
-    thresholds = choose_thresholds(scores, targets, known, objective=objective, min_positives=min_positives)
-    return _Fit(calibration, thresholds, not_fitted)
+) -> tuple[ScoreCalibration | None, Tensor]:
+    """Return a calibration, and the labels that were not fitted on their own, ``[L]``."""
+    not_fitted = torch.zeros(logits.shape[1], dtype=torch.bool)
+    if method == "none":
+        return None, not_fitted
+    scale = torch.full((logits.shape[1],), 1 / fit_temperature(logits, targets, known, single_label=single_label))
+    shift = torch.zeros_like(scale)
+    if method == "platt" and not single_label:
+        platt = fit_platt(logits, targets, known, min_positives=min_positives)
+        scale, shift = torch.where(platt.fitted, platt.scale, scale), torch.where(platt.fitted, platt.shift, shift)
+        not_fitted = ~platt.fitted
+    name: CalibrationMethod = "temperature" if single_label else method
+    return ScoreCalibration(name, tuple(scale.tolist()), tuple(shift.tolist())), not_fitted
 
 
-def _judge(scored: ScoredImages, scores: Tensor, decisions: Tensor) -> Performance:
-    """Measure decisions and scores."""
+def _measure(scored: ScoredImages, scores: Tensor, decisions: Tensor) -> Performance:
     found = precision_recall(decisions.float(), scored.targets, scored.known)
     precision, recall = found.precision.values, found.recall.values
     bins = bin_scores(scores, scored.targets, scored.known)
@@ -235,39 +278,66 @@ def _judge(scored: ScoredImages, scores: Tensor, decisions: Tensor) -> Performan
 
 
 def _tuned_labels(
-    scored: ScoredImages, final: _Fit, before: Performance, after: Performance, objective: Objective
+    scored: ScoredImages,
+    thresholds: Thresholds | None,
+    before: Performance,
+    after: Performance,
+    objective: Objective,
 ) -> tuple[TunedLabel, ...]:
     positives = (scored.targets & scored.known).sum(dim=0).tolist()
-    f1 = before.label_f1.tolist(), after.label_f1.tolist()
-    if final.thresholds is None:
-        nothing = [None] * len(positives)
-        return tuple(TunedLabel(*row) for row in zip(scored.labels, positives, nothing, *f1, strict=True))
-    values, too_rare, out_of_reach, _ = final.thresholds
-    words = [
-        "too rare: common threshold" if rare else f"{objective} is out of reach: common threshold" if far else ""
-        for rare, far in zip(too_rare.tolist(), out_of_reach.tolist(), strict=True)
-    ]
-    return tuple(TunedLabel(*row) for row in zip(scored.labels, positives, values.tolist(), *f1, words, strict=True))
+    values: list[float | None] = [None] * len(positives)
+    notes = [""] * len(positives)
+    if thresholds is not None:
+        values = thresholds.values.tolist()
+        notes = [
+            "too rare: common threshold" if rare else f"{objective} is out of reach: common threshold" if far else ""
+            for rare, far in zip(thresholds.too_rare.tolist(), thresholds.out_of_reach.tolist(), strict=True)
+        ]
+    columns = scored.labels, positives, values, before.label_f1.tolist(), after.label_f1.tolist(), notes
+    return tuple(TunedLabel(*row) for row in zip(*columns, strict=True))
 
 
 def _notes(scored: ScoredImages, final: _Fit, objective: Objective, min_positives: int) -> list[str]:
-    """Say which labels were not fitted on their own, or why no thresholds were chosen."""
+    """Name the labels that were not fitted on their own, or say why no thresholds were chosen."""
     if final.thresholds is None:
-        return ["The model names the surest label of each picture, so that no thresholds were chosen."]
+        return ["The model predicts the most confident label of each image, so that no thresholds were chosen."]
     common = f"the threshold that is best for all labels together, {final.thresholds.common:.3g}"
     cases = (
-        (final.thresholds.too_rare, f"fewer than {min_positives} pictures, and got {common}"),
+        (final.thresholds.too_rare, f"fewer than {min_positives} images, and got {common}"),
         (final.thresholds.out_of_reach, f"no threshold with {objective}, and got {common}"),
-        (
-            final.not_fitted,
-            "too few pictures or too bad scores for Platt's method, and got the temperature of all labels",
-        ),
+        (final.not_fitted, "too few images or too poor scores for Platt scaling, and got the common temperature"),
     )
     notes = []
     for mask, words in cases:
-        names = [scored.labels[place] for place in mask.nonzero().flatten().tolist()]
+        names = [scored.labels[column] for column in mask.nonzero().flatten().tolist()]
         if names:
             more = ", ..." if len(names) > 8 else ""
             subject = "1 label has" if len(names) == 1 else f"{len(names)} labels have"
             notes.append(f"{subject} {words}: {', '.join(names[:8])}{more}.")
     return notes
+
+
+def _label_table(tuning: Tuning) -> Table:
+    columns = ["label", "images", "F1 before", "F1 after"]
+    rows: list[list[Cell]] = [
+        [label.name, label.positives, Share(label.f1_before), Share(label.f1_after)] for label in tuning.labels
+    ]
+    if tuning.thresholds is not None:
+        columns += ["threshold", "note"]
+        rows = [[*row, label.threshold, label.note] for row, label in zip(rows, tuning.labels, strict=True)]
+    return Table(columns, rows)
+
+
+def _draw(before: Calibration, after: Calibration) -> Figure:
+    """Draw both calibration curves; on the dotted line 70 % means 70 %."""
+    drawing, axes = new_figure(width=5.0, height=3.6)
+    axes.plot([0, 100], [0, 100], color=INK, linewidth=0.8, linestyle=":")
+    for bins, name, colour, stroke in ((before, "before", INK, "--"), (after, "after", ACCENT, "-")):
+        filled = bins.counts > 0
+        scores, shares = (100 * values[filled].numpy() for values in (bins.scores, bins.shares))
+        axes.plot(scores, shares, stroke, color=colour, marker="o", markersize=4, label=name)
+    axes.set(xlim=(-3, 103), ylim=(-3, 103), xlabel="score, in per cent", ylabel="present, in per cent")
+    axes.legend(frameon=False, loc="upper left")
+    return Figure(
+        drawing, "Calibration before and after. On the dotted line a score of 70 % is right 70 % of the time."
+    )

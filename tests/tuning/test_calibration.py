@@ -64,7 +64,7 @@ def test_platts_numbers_are_those_of_a_general_optimiser():
 def test_labels_in_blocks_are_fitted_as_together(monkeypatch):
     logits, targets, known = example()
     together = fit_platt(logits, targets, known)
-    monkeypatch.setattr("manylabel.tuning.calibrating.BLOCK", 1)
+    monkeypatch.setattr("manylabel.tuning.calibration.BLOCK", 1)
     torch.testing.assert_close(fit_platt(logits, targets, known).scale, together.scale, atol=1e-4, rtol=1e-4)
 
 

@@ -1,10 +1,10 @@
-"""Calibration fitted to data: a temperature for all labels, or Platt's two numbers for each.
+"""Calibration fitted to data: one temperature for all labels, or Platt's scale and shift for each.
 
 Guo et al., "On Calibration of Modern Neural Networks" (ICML 2017); Platt, "Probabilistic Outputs for Support Vector
-Machines" (1999), with his softened targets, so that a label that is told perfectly gets no score of 0 or 1. Both fits
-are convex; Newton's steps, halved where they would make it worse, find the one answer.
+Machines" (1999), with his softened targets, so that a perfectly separated label gets no score of 0 or 1. Both problems
+are convex and solved by Newton's method with step halving.
 
-Letters in shape comments: N pictures, L labels.
+Letters in shape comments: N images, L labels.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from torch.nn import functional as F
 __all__ = ["PlattFit", "fit_platt", "fit_temperature"]
 
 STEPS = 40
-BLOCK = 20_000_000  # entries [N, labels] that are worked on at once
+BLOCK = 20_000_000  # entries [N, labels] processed at once
 
 
 class PlattFit(NamedTuple):
-    """Platt's numbers.
+    """Parameters of Platt scaling.
 
     Attributes:
-        scale: ``[L]``, what a logit is multiplied with.
-        shift: ``[L]``, what is added.
+        scale: ``[L]``, factor of the logits.
+        shift: ``[L]``, bias added afterwards.
         fitted: ``[L]``, true where the data sufficed; elsewhere scale is 1 and shift 0.
     """
 
@@ -36,16 +36,16 @@ class PlattFit(NamedTuple):
 
 
 def fit_temperature(logits: Tensor, targets: Tensor, known: Tensor, *, single_label: bool = False) -> float:
-    """Find the temperature that makes the truth most likely.
+    """Return the temperature that maximises the likelihood of the targets.
 
     Args:
         logits: ``[N, L]``.
         targets: ``[N, L]``, true where a label is present.
         known: ``[N, L]``, true where that is known.
-        single_label: Whether scores are a softmax over labels; pictures without a known label are then left out.
+        single_label: Whether scores are a softmax over labels; images without a known label are then ignored.
 
     Returns:
-        What logits are to be divided by.
+        The divisor of the logits.
 
     Examples:
         >>> logits = torch.tensor([[4.0], [4.0], [4.0], [-4.0]])
@@ -56,7 +56,7 @@ def fit_temperature(logits: Tensor, targets: Tensor, known: Tensor, *, single_la
     values, truth, weights = logits.double(), (targets & known).double(), known.double()
     if single_label:
         rows = truth.any(dim=1)
-        values, truth = values[rows], F.normalize(truth[rows], p=1, dim=1)  # several labels share what one would have
+        values, truth = values[rows], F.normalize(truth[rows], p=1, dim=1)  # several labels share the weight of one
 
     def loss(scale: Tensor) -> Tensor:
         if single_label:
@@ -91,14 +91,14 @@ def _temperature_slopes(
 
 
 def fit_platt(logits: Tensor, targets: Tensor, known: Tensor, *, min_positives: int = 10) -> PlattFit:
-    """Find the scale and shift of each label that make the truth most likely.
+    """Return the scale and shift of each label that maximise the likelihood of the targets.
 
     Args:
         logits: ``[N, L]``.
         targets: ``[N, L]``, true where a label is present.
         known: ``[N, L]``, true where that is known.
-        min_positives: A label with fewer pictures that have it, or that lack it, is not fitted; nor is one of which
-            higher logits mean less.
+        min_positives: Fewest images with a label, and without it, to fit it; nor is a label fitted whose logits fall
+            with its presence.
 
     Returns:
         Scale and shift of each label.
@@ -124,7 +124,7 @@ def _fit_block(logits: Tensor, targets: Tensor, known: Tensor, *, min_positives:
     centre = (weights * logits.double()).sum(dim=0) / count
     spread = ((weights * (logits.double() - centre).square()).sum(dim=0) / count).sqrt().clamp(min=1e-6)
     values = (logits.double() - centre) / spread
-    scale, shift = spread.clone(), centre.clone()  # as if nothing were changed
+    scale, shift = spread.clone(), centre.clone()  # the identity
     loss = _platt_loss(values, soft, weights, scale, shift)
     for _ in range(STEPS):
         step = _platt_step(values, soft, weights, scale, shift)
@@ -155,7 +155,7 @@ def _platt_loss(values: Tensor, soft: Tensor, weights: Tensor, scale: Tensor, sh
 
 
 def _platt_step(values: Tensor, soft: Tensor, weights: Tensor, scale: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
-    """Return Newton's step of scale and shift, from the 2 x 2 system of each label."""
+    """Return the Newton step of scale and shift, from the 2 x 2 system of each label."""
     scores = (values * scale + shift).sigmoid()
     errors, bends = weights * (scores - soft), weights * scores * (1 - scores)
     slope_scale, slope_shift = (errors * values).sum(dim=0), errors.sum(dim=0)
