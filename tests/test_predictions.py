@@ -1,9 +1,18 @@
 import numpy as np
 import pytest
+from PIL import Image
 
 from colour_model import SPEC
 from manylabel.errors import ConfigError, ImageError, ModelFormatError
-from manylabel.predictions import InferenceSpec, Prediction, Predictions, TagChoice, join_predictions, prepare_batch
+from manylabel.predictions import (
+    InferenceSpec,
+    Prediction,
+    Predictions,
+    TagChoice,
+    join_predictions,
+    name_images,
+    prepare_batch,
+)
 from manylabel.types import BadImage, InputSpec, LabelSpace, Tag
 
 
@@ -132,3 +141,12 @@ def test_an_image_that_could_not_be_fetched_is_a_bad_one():
     )
     assert batch.errors == ("the hub is down", None)
     assert batch.pixels.shape == (1, 32, 32, 3)
+
+
+def test_a_folder_stands_for_its_images(tmp_path):
+    (tmp_path / "inner").mkdir()
+    for name in ("b.png", "inner/a.png"):
+        Image.new("RGB", (8, 8)).save(tmp_path / name)
+    (tmp_path / "notes.txt").touch()
+    names = [name for name, _ in name_images([tmp_path, b"", str(tmp_path / "gone.png")])]
+    assert names == [str(tmp_path / "b.png"), str(tmp_path / "inner/a.png"), "image 1", str(tmp_path / "gone.png")]

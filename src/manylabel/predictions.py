@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from manylabel.errors import ConfigError, ImageError, LabelError, ModelFormatError
+from manylabel.image_files import expand
 from manylabel.images import ImageLike, Pixels, prepare
 from manylabel.storage import decode_json
 from manylabel.types import BadImage, InputSpec, LabelSpace, Tag
@@ -425,7 +426,7 @@ def score_batch(engine: Engine, batch: PreparedBatch) -> Predictions:
 
 
 def name_images(images: ImageLike | Iterable[ImageLike]) -> Iterator[NamedImage]:
-    """Give each image its name: its path, or its position.
+    """Give each image its name, its path or its position; a folder or pattern stands for all its images.
 
     Examples:
         >>> [name for name, _ in name_images(["a.jpg", b"..."])]
@@ -433,7 +434,10 @@ def name_images(images: ImageLike | Iterable[ImageLike]) -> Iterator[NamedImage]
     """
     listed = [images] if isinstance(images, str | Path | bytes | Image.Image | np.ndarray) else images
     for position, image in enumerate(listed):
-        yield str(image) if isinstance(image, str | Path) else f"image {position}", image
+        if isinstance(image, str | Path):
+            yield from ((path, path) for path in expand(str(image)))
+        else:
+            yield f"image {position}", image
 
 
 def predict_images(engine: Engine, images: ImageLike | Iterable[ImageLike], *, batch_size: int = 32) -> Predictions:
@@ -441,11 +445,15 @@ def predict_images(engine: Engine, images: ImageLike | Iterable[ImageLike], *, b
 
     Args:
         engine: What turns pixels into scores.
-        images: A path, encoded bytes, a PIL image, an array ``[H, W, 3]`` of bytes, or a list of these.
+        images: A file, a folder (with all below), encoded bytes, a PIL image, an array ``[H, W, 3]`` of bytes, or
+            a list of these.
         batch_size: Number of images that go through the model at once.
 
     Returns:
         Scores of every image and label; an image that cannot be read is recorded in its place.
+
+    Raises:
+        DataError: A folder holds no images.
     """
     if batch_size < 1:
         raise ConfigError(f"batch_size must be at least 1, got {batch_size}")

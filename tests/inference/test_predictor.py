@@ -1,3 +1,5 @@
+import os
+import resource
 import subprocess
 import sys
 
@@ -6,6 +8,7 @@ import pytest
 from PIL import Image
 
 from colour_model import SPEC, write_colour_model
+from manylabel.builtin import sample_photos
 from manylabel.errors import ConfigError, ModelFormatError
 from manylabel.inference import Predictor
 from manylabel.predictions import TagChoice
@@ -51,6 +54,26 @@ def test_an_exported_model_runs_without_torch(colour_file, tmp_path):
         "assert batch[0].tags[0].label == 'red'; sys.exit(bool({'torch', 'polars', 'scipy'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.slow
+def test_the_first_predict_ever_answers_soon(tmp_path):
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    environment = {**os.environ, "MANYLABEL_CACHE": str(tmp_path), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "manylabel", "predict", str(sample_photos()[1])]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert "cat 1.00" in done.stdout
+    assert done.stderr.startswith("Running the model in torch")
+    seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    assert seconds < 10  # 5 on an idle machine; an export would take 20 more
+
+
+def test_importing_inference_loads_no_heavy_library():
+    code = (
+        "import sys, manylabel.inference; print({'torch', 'polars', 'scipy', 'timm', 'onnxruntime'} & set(sys.modules))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
 
 
 def test_files_that_are_not_ours_are_refused(tmp_path):

@@ -173,7 +173,8 @@ class Classifier(nn.Module):
         """Predict the tags of one or more images.
 
         Args:
-            images: A path, encoded bytes, a PIL image, an array ``[H, W, 3]`` of bytes, or a list of these.
+            images: A file, a folder (with all below), encoded bytes, a PIL image, an array ``[H, W, 3]`` of bytes, or a
+                list of these.
             labels: Score these labels, trained and new ones, instead of the model's own; see `with_labels`.
             batch_size: Number of images that go through the model at once.
 

@@ -35,6 +35,7 @@ EngineName = Literal["auto", "onnx", "torch"]
 
 EXPORTS = "models"  # the folder of exported models in the cache
 FEW_IMAGES = 200  # fewer are scored by torch sooner than a model is exported
+ONE_BATCH = 32  # fewer are scored sooner than a model is fused
 
 
 class OnnxEngine:
@@ -127,7 +128,7 @@ def open_engine(
             logger.warning("the cached export is made again: %s", error)
     if engine == "auto" and num_images is not None and num_images < FEW_IMAGES:
         notify(f"Running the model in torch; {FEW_IMAGES} images or more make an export to onnxruntime worthwhile.")
-        return _open_torch(folder, labels, device, num_threads)
+        return _open_torch(folder, labels, device, num_threads, fuse=num_images >= ONE_BATCH)
     notify("Exporting the model to onnxruntime, once; this takes about half a minute.")
     return _export(folder, labels, path, must=engine == "onnx", num_threads=num_threads)
 
@@ -188,7 +189,9 @@ def _load(folder: Path, labels: Sequence[str] | None) -> Classifier:
     return classifier if labels is None else classifier.with_labels(list(labels))
 
 
-def _open_torch(folder: Path, labels: Sequence[str] | None, device: str | None, num_threads: int | None) -> Engine:
+def _open_torch(
+    folder: Path, labels: Sequence[str] | None, device: str | None, num_threads: int | None, *, fuse: bool = True
+) -> Engine:
     import torch
 
     from manylabel.classifier import TorchEngine
@@ -197,7 +200,7 @@ def _open_torch(folder: Path, labels: Sequence[str] | None, device: str | None, 
     found = find_device(device or "cpu")  # before the weights are read
     if num_threads is not None:
         torch.set_num_threads(num_threads)
-    return TorchEngine(_load(folder, labels), device=found)
+    return TorchEngine(_load(folder, labels), device=found, fuse=fuse)
 
 
 def _export(folder: Path, labels: Sequence[str] | None, path: Path, *, must: bool, num_threads: int | None) -> Engine:
