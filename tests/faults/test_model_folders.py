@@ -17,10 +17,13 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from manylabel import heads
+from manylabel.backbone import Backbone
 from manylabel.classifier import Classifier, ScoreCalibration, TextVocabulary, change_config, find_model
 from manylabel.cli.main import main
 from manylabel.errors import ManyLabelError, ModelFormatError
-from manylabel.types import LabelSpace
+from manylabel.labelgraph import Partition
+from manylabel.predictions import InferenceSpec
+from manylabel.types import InputSpec, LabelSpace
 
 NAMES = ["cat", "dog", "bird"]
 DECODER = {"queries": "text", "text_vectors": torch.eye(3, 4), "width": 16, "num_heads": 2, "feedforward": 16}
@@ -138,7 +141,7 @@ CONFIGS = {
 }
 
 
-SLOW = ["a backbone of 28 GB"]  # timm takes seconds to describe it
+SLOW = ["a backbone of 28 GB", "many small layers"]
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in CONFIGS])
@@ -354,3 +357,45 @@ def test_any_list_of_labels_and_any_cut_loads_or_is_refused(whole, tmp_path_fact
     content = (whole / "config.json").read_bytes()
     (folder / "config.json").write_bytes(content[:cut])
     loads_or_is_refused(folder)
+
+
+SPEC = InferenceSpec(LabelSpace(NAMES), InputSpec(size=(32, 32)), thresholds=(0.5, 0.4, 0.3)).to_json()
+
+
+@settings(max_examples=60)
+@given(data=st.data())
+def test_any_change_of_the_metadata_of_an_exported_file_is_read_or_refused(data):
+    values = json.loads(SPEC)
+    mutate(data, values)
+    try:
+        spec = InferenceSpec.from_json(json.dumps(values), source="tagger.onnx")
+    except ModelFormatError:
+        return
+    assert len(spec.labels) == len(spec.thresholds or spec.labels)
+    assert max(spec.input_spec.size) <= 4096
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", DEEP, '{"version": 9}', SPEC[:100], SPEC.replace("0.5", "1e999")])
+def test_damaged_metadata_of_an_exported_file_is_refused(text):
+    with bounds(), pytest.raises(ModelFormatError, match=r"tagger\.onnx"):
+        InferenceSpec.from_json(text, source="tagger.onnx")
+
+
+def test_a_damaged_file_of_weights_is_refused(whole, tmp_path):
+    torch.save(load_file(whole / "model.safetensors"), tmp_path / "weights.pth")
+    content = (tmp_path / "weights.pth").read_bytes()
+    for cut in (0, 1, 100, len(content) // 2, len(content) - 1):
+        (tmp_path / "weights.pth").write_bytes(content[:cut])
+        with pytest.raises(ModelFormatError, match="read safely") as error:
+            Backbone("test_resnet", weights=tmp_path / "weights.pth")
+        assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "change", [{"subsets": 3}, {"subsets": [["cat"], [1]]}, {"kind": "other"}, {"stability": "high"}, {"seed": None}]
+)
+def test_a_damaged_partition_of_labels_is_refused(change):
+    values = Partition((("cat", "dog"), ("bird",)), kind="co").to_dict()
+    assert Partition.from_dict(values).to_dict() == values
+    with pytest.raises(ManyLabelError, match="not a partition of labels"):
+        Partition.from_dict(values | change)

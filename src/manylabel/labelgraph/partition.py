@@ -13,6 +13,7 @@ from heapq import heapify, heapreplace
 from itertools import combinations, pairwise
 from typing import Any, Literal, get_args
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans
@@ -93,9 +94,15 @@ class Partition:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Partition:
-        """Make the partition again that `to_dict` described."""
-        subsets = tuple(tuple(subset) for subset in values["subsets"])
-        return cls(subsets, kind=values["kind"], seed=values["seed"], stability=values["stability"])
+        """Make the partition again that `to_dict` described.
+
+        Raises:
+            LabelError: A value is missing or has the wrong type, or a label is in several subsets.
+        """
+        try:
+            return msgspec.convert(values, cls)
+        except msgspec.ValidationError as error:
+            raise LabelError(f"this is not a partition of labels: {error}") from error
 
 
 def partition_labels(
