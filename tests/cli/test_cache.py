@@ -18,7 +18,7 @@ def run(*arguments):
 
 @pytest.fixture
 def root(tmp_path, monkeypatch):
-    """Three stores, last used today, 10 and 20 days ago, and an exported backbone."""
+    """Three stores, last used today, 10 and 20 days ago."""
     monkeypatch.setenv("MANYLABEL_CACHE", str(tmp_path))
     root = tmp_path / "features"
     for view in range(3):
@@ -27,20 +27,18 @@ def root(tmp_path, monkeypatch):
             writer.append([np.zeros((5, 8, 7, 7), np.float16)], ids=np.arange(5, dtype=np.uint64))
         for path in (root / spec.key).iterdir():
             os.utime(path, (time.time() - 10 * 86400 * view,) * 2)
-    (root / "onnx").mkdir()
-    (root / "onnx" / "a.onnx").touch()
     return root
 
 
 def test_list_shows_what_there_is(root):
     lines = run("list").stdout.splitlines()
-    assert len(lines) == 6
+    assert len(lines) == 5
     for store, line in zip(list_stores(root), lines[1:], strict=False):
         assert store.key[:8] in line
         assert "pets" in line
         assert "8x7x7" in line
     assert "20 days" in lines[3]
-    assert lines[-2] == f"3 sets of features, 0.00 GB, in {root}"
+    assert lines[-1] == f"3 sets of features, 0.00 GB, in {root}"
 
 
 def test_list_shows_names_in_brackets(tmp_path, monkeypatch):
@@ -84,7 +82,7 @@ def test_exported_models_are_listed_and_age_too(root):
     for name, seconds in (("old.onnx", 10**9), ("new.onnx", 2**31)):
         (exports / name).write_bytes(b"0" * 1000)
         os.utime(exports / name, (seconds, seconds))
-    assert "3 exported models" in run("list").stdout  # a backbone is one, too
+    assert "2 exported models" in run("list").stdout
     assert "1 exported models" in run("remove", "--older-than", "1").stdout
     assert [file.name for file in exports.iterdir()] == ["new.onnx"]
 

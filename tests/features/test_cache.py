@@ -1,5 +1,4 @@
 import json
-from dataclasses import replace
 
 import pytest
 import torch
@@ -11,6 +10,7 @@ from manylabel.errors import BadImagesError, CacheError, ConfigError, DataError
 from manylabel.features import FeatureCache, FeatureLoader, list_stores
 from manylabel.features import cache as cache_module
 from manylabel.heads import LinearClassifier
+from manylabel.types import InputSpec
 from tiny_features import NUM_IMAGES, SPEC, assert_close, cache, make_backbone, slow_maps, write_images
 
 
@@ -53,6 +53,7 @@ def test_a_head_trains_on_them_as_on_maps(backbone, images, tmp_path):
     assert torch.allclose(head(batch.features), head([whole]), atol=1e-2)
 
 
+@pytest.mark.slow  # starts processes
 def test_workers_change_nothing(backbone, images, tmp_path):
     here = cache(backbone, images, tmp_path / "a", views=2)
     there = cache(backbone, images, tmp_path / "b", views=2, num_workers=2)
@@ -90,7 +91,7 @@ def test_an_image_that_changed_is_computed_again(backbone, own_images, tmp_path,
 @pytest.mark.parametrize(
     "change",
     [
-        {"input_spec": replace(SPEC, mean=(0.5, 0.5, 0.5))},
+        {"input_spec": InputSpec(size=SPEC.size, mean=(0.5, 0.5, 0.5))},
         {"pooling": "max"},
         {"stages": (2, 3)},
         {"statistic": 0.1},

@@ -45,9 +45,10 @@ def aged(path):
     return path
 
 
-def test_what_killed_processes_left_is_removed_and_nothing_else(tmp_path):
+def test_what_killed_processes_left_is_removed_and_nothing_else(tmp_path, monkeypatch):
+    monkeypatch.setenv("MANYLABEL_CACHE", str(tmp_path))
     write(tmp_path / "a", [1, 2])
-    for name in ("a/.spec.x1.json", "a/.journal.x2.jsonl", "onnx/.b2.x3.onnx", "onnx/b2.onnx"):
+    for name in ("a/.spec.x1.json", "a/.journal.x2.jsonl", "models/.b2.x3.onnx", "models/b2.onnx"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         aged(write_file(tmp_path / name))
     fresh = write_file(tmp_path / "a" / ".spec.x4.json")  # somebody may be writing it now
@@ -55,8 +56,8 @@ def test_what_killed_processes_left_is_removed_and_nothing_else(tmp_path):
         (tmp_path / name).mkdir()
     aged(tmp_path / "never begun")
     remove_leftovers(tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "begun just now", "onnx"]
-    assert [path.name for path in (tmp_path / "onnx").iterdir()] == ["b2.onnx"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "begun just now", "models"]
+    assert [path.name for path in (tmp_path / "models").iterdir()] == ["b2.onnx"]
     assert [path for path in (tmp_path / "a").iterdir() if path.name.startswith(".")] == [fresh]
     write(tmp_path / "a", [3])  # who writes to a store is alone in it
     assert not fresh.exists()

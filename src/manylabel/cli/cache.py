@@ -14,6 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from manylabel.errors import ConfigError
+from manylabel.storage import cache_folder
 
 if TYPE_CHECKING:
     from manylabel.features import StoreInfo
@@ -71,15 +72,10 @@ def remove(
 
 
 def _exports() -> list[Path]:
-    """Return the backbones and models that were exported for onnxruntime."""
-    from manylabel.features import default_root
-    from manylabel.features.cache import EXPORTS
-    from manylabel.inference.engine import EXPORTS as MODELS
-    from manylabel.storage import cache_folder
+    """Return the models and backbones that were exported for onnxruntime."""
+    from manylabel.inference.engine import EXPORTS
 
-    return sorted(
-        file for folder in (cache_folder() / MODELS, default_root() / EXPORTS) for file in folder.glob("*.onnx*")
-    )
+    return sorted((cache_folder() / EXPORTS).glob("*.onnx*"))
 
 
 def _to_table(stores: list[StoreInfo]) -> Table:

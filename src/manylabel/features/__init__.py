@@ -2,7 +2,7 @@
 
 from manylabel.features.cache import FeatureCache, FeaturePlan, pool
 from manylabel.features.catalog import StoreInfo, default_root, list_stores, remove_leftovers, remove_store
-from manylabel.features.key import FeatureSpec, Pooling, image_ids
+from manylabel.features.key import FeatureSpec, image_ids
 from manylabel.features.loader import CachedFeatures, FeatureLoader, dropped_channels
 from manylabel.features.store import FeatureStore, StoreWriter
 
@@ -13,7 +13,6 @@ __all__ = [
     "FeaturePlan",
     "FeatureSpec",
     "FeatureStore",
-    "Pooling",
     "StoreInfo",
     "StoreWriter",
     "default_root",

@@ -26,18 +26,19 @@ from manylabel.data.sampling import Draw
 from manylabel.data.transforms import ImageTransform, eval_transform, train_transform
 from manylabel.errors import BusyError, CacheError, ConfigError, DataError, list_choices
 from manylabel.features.catalog import default_root, remove_leftovers
-from manylabel.features.key import FeatureSpec, Pooling, image_ids
+from manylabel.features.key import FeatureSpec, image_ids
 from manylabel.features.loader import CachedFeatures
-from manylabel.features.runtime import EngineName, Run, export_path, prepare_backbone
+from manylabel.features.runtime import Run, export_path, prepare_backbone
 from manylabel.features.store import FeatureStore, StoreWriter, check_room
+from manylabel.heads.traits import PooledInput
+from manylabel.inference.engine import EngineName
 from manylabel.system import default_workers
 from manylabel.types import BadImage, Batch, InputSpec
 
-__all__ = ["EXPORTS", "FeatureCache", "FeaturePlan", "pool"]
+__all__ = ["FeatureCache", "FeaturePlan", "pool"]
 
 logger = logging.getLogger(__name__)
 
-EXPORTS = "onnx"  # folder of exported backbones, next to the stores
 SMALLEST_CROP = 0.35  # of the area
 POLL_SECONDS = 0.5  # between two looks at whether another process is done
 
@@ -136,7 +137,7 @@ class FeatureCache:
         self,
         dataset: ImageDataset,
         *,
-        pooling: Pooling = "none",
+        pooling: PooledInput = "none",
         views: int = 1,
         augmentation: ImageTransform | None = None,
         seed: int = 0,
@@ -174,7 +175,7 @@ class FeatureCache:
         )
         return self._counted(FeaturePlan(dataset, image_ids(dataset.pictures), specs, transforms, missing=0))
 
-    def pooled(self, plan: FeaturePlan, pooling: Pooling) -> FeaturePlan:
+    def pooled(self, plan: FeaturePlan, pooling: PooledInput) -> FeaturePlan:
         """Return the same plan with another pooling; nothing is hashed again."""
         shapes = self._shapes(pooling)
         specs = tuple(replace(spec, pooling=pooling, shapes=shapes) for spec in plan.specs)
@@ -217,8 +218,7 @@ class FeatureCache:
         if not len(batch):
             return [np.empty((0, *shape), dtype=np.float16) for shape in spec.shapes]
         if self._run is None:
-            size = self.input_spec.size
-            export = export_path(self.backbone, self.root / EXPORTS, weights=self._weights, size=size)
+            export = export_path(self.backbone, weights=self._weights, size=self.input_spec.size)
             self._run = prepare_backbone(
                 self.backbone, batch.images, engine=self.engine, export=export, num_images=num_images
             )
@@ -239,9 +239,9 @@ class FeatureCache:
         with torch.inference_mode():
             return list(self.backbone(torch.zeros(1, 3, *self.input_spec.size, device=device)))
 
-    def _shapes(self, pooling: Pooling) -> tuple[tuple[int, int, int], ...]:
-        if pooling not in get_args(Pooling):
-            raise ConfigError(f"pooling cannot be {pooling!r}; {list_choices(pooling, get_args(Pooling))}")
+    def _shapes(self, pooling: PooledInput) -> tuple[tuple[int, int, int], ...]:
+        if pooling not in get_args(PooledInput):
+            raise ConfigError(f"pooling cannot be {pooling!r}; {list_choices(pooling, get_args(PooledInput))}")
         maps = pool(self._whole_maps, pooling)
         return tuple((stage.shape[1], stage.shape[2], stage.shape[3]) for stage in maps)
 
@@ -267,12 +267,12 @@ class _Pass:
         folder, waiting = self.cache.root / spec.key, False
         while True:
             store = FeatureStore(folder, spec)
-            lost = store.check(store.find(ids))
-            if lost or store.damaged:
-                logger.warning("features in %s are damaged; those batches are computed again", folder)
+            store.check(store.find(ids))
             if (store.find(ids) >= 0).all():
                 self._count(len(ids))
                 return store
+            if store.damaged:
+                logger.warning("features in %s are damaged; those batches are computed again", folder)
             try:
                 with StoreWriter(folder, spec, damaged=store.damaged) as writer:
                     self._fill(writer, view)
@@ -334,7 +334,7 @@ class _Pass:
             self.progress(self.done, self.total)
 
 
-def pool(maps: Sequence[Tensor], pooling: Pooling) -> list[Tensor]:
+def pool(maps: Sequence[Tensor], pooling: PooledInput) -> list[Tensor]:
     """Reduce maps to one position, or leave them whole.
 
     Args:

@@ -13,6 +13,7 @@ from pathlib import Path
 from manylabel.errors import CacheError, list_choices
 from manylabel.features.key import FeatureSpec
 from manylabel.features.store import parse_journal
+from manylabel.inference.engine import EXPORTS
 from manylabel.lock import WriterLock
 from manylabel.storage import cache_folder
 
@@ -116,7 +117,7 @@ def remove_leftovers(root: Path | None = None) -> None:
         root: Folder of all stores (default: `default_root`).
     """
     root = default_root() if root is None else root
-    for path in root.glob("*/.*"):
+    for path in (*root.glob("*/.*"), *(cache_folder() / EXPORTS).glob(".*")):
         with suppress(OSError):
             if _is_abandoned(path):
                 path.unlink()

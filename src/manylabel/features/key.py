@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 import numpy as np
@@ -20,16 +19,13 @@ from numpy.typing import NDArray
 
 from manylabel.data.sources import ImageSource, JoinedSource, LazyBytes
 from manylabel.errors import CacheError
+from manylabel.heads.traits import PooledInput
 
-__all__ = ["DTYPE", "FeatureSpec", "Pooling", "image_ids"]
+__all__ = ["DTYPE", "FeatureSpec", "image_ids"]
 
 FORMAT = 2  # of the files; another one gets other keys
 DTYPE = np.dtype("<f2")  # half the disk of float32; the same byte order on every machine
 BLOCK = 4096  # bytes at the start, in the middle and at the end of a file that its id follows from
-
-Pooling = Literal["none", "average", "max", "earlier"]
-"""Whole maps, or their average or maximum over all positions; "earlier" keeps the final map whole and averages the
-maps of the stages before it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +59,7 @@ class FeatureSpec:
     transform: str
     stages: tuple[int, ...]
     shapes: tuple[tuple[int, int, int], ...]
-    pooling: Pooling
+    pooling: PooledInput
     view: int
     seed: int
     format: int = FORMAT

@@ -9,7 +9,7 @@ import hashlib
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,20 +17,18 @@ from torch import Tensor, nn
 
 from manylabel.backbone import Backbone
 from manylabel.errors import ConfigError, MissingExtraError
+from manylabel.inference.engine import EXPORTS, FEW_IMAGES, EngineName
 from manylabel.onnx_files import open_session, write_onnx
+from manylabel.storage import cache_folder
 from manylabel.system import require
 
-__all__ = ["EngineName", "OnnxBackbone", "export_path", "prepare_backbone", "relative_difference"]
+__all__ = ["OnnxBackbone", "export_path", "prepare_backbone", "relative_difference"]
 
 logger = logging.getLogger(__name__)
-
-EngineName = Literal["auto", "torch", "onnx"]
-"""Engine of the backbone; ``"auto"`` is onnxruntime on a CPU for more than a few images, else torch."""
 
 Run = Callable[[Tensor], list[Tensor]]
 
 TOLERANCE = 1e-3  # of the largest value of a map; float16, in which features are kept, rounds by half of that
-FEW_IMAGES = 500  # an export takes about as long as torch needs for these
 CHECKED_IMAGES = 8
 
 
@@ -57,7 +55,7 @@ def prepare_backbone(backbone: Backbone, images: Tensor, *, engine: EngineName, 
     """
     plain = _torch_run(backbone)
     on_cpu = next(backbone.parameters()).device.type == "cpu"
-    pays = on_cpu and (num_images > FEW_IMAGES or export.exists())
+    pays = on_cpu and (num_images >= FEW_IMAGES or export.exists())
     if engine == "torch" or (engine == "auto" and not pays):
         return plain
     try:
@@ -118,22 +116,21 @@ class OnnxBackbone:
             return None
 
 
-def export_path(backbone: Backbone, folder: Path, *, weights: str, size: tuple[int, int]) -> Path:
-    """Return the file of an exported backbone: another one for other weights, stages, sizes and versions of torch.
+def export_path(backbone: Backbone, *, weights: str, size: tuple[int, int]) -> Path:
+    """Return the path of a backbone's export in the cache: another one for other weights, stages, sizes or versions.
 
     Args:
         backbone: The backbone.
-        folder: Folder of all exports.
         weights: Fingerprint of the backbone's weights.
         size: Height and width of the images.
 
     Examples:
         >>> backbone = Backbone("resnet10t", pretrained=False, frozen=True)
-        >>> export_path(backbone, Path("exports"), weights="b2", size=(64, 64)).suffix
+        >>> export_path(backbone, weights="b2", size=(64, 64)).suffix
         '.onnx'
     """
     described = f"{weights} {backbone.stages} {size} torch {torch.__version__}"
-    return folder / f"{hashlib.sha256(described.encode()).hexdigest()[:16]}.onnx"
+    return cache_folder() / EXPORTS / f"{hashlib.sha256(described.encode()).hexdigest()[:16]}.onnx"
 
 
 def relative_difference(maps: Sequence[Tensor], expected: Sequence[Tensor]) -> float:

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from manylabel.classifier import Classifier
 from manylabel.data import ImageLoader, eval_transform, train_transform
-from manylabel.features import CachedFeatures, FeatureCache, FeatureLoader, FeaturePlan, Pooling
-from manylabel.heads.traits import pooled_input
+from manylabel.features import CachedFeatures, FeatureCache, FeatureLoader, FeaturePlan
+from manylabel.heads.traits import PooledInput, pooled_input
 from manylabel.recipes.sets import TrainAndVal
 from manylabel.recipes.settings import RecipeSettings
 from manylabel.system import default_workers
@@ -54,11 +54,11 @@ class SetsPlan:
         return self.train.missing + self.val.missing
 
     @property
-    def pooling(self) -> Pooling:
+    def pooling(self) -> PooledInput:
         """What is kept of a map."""
         return self.train.specs[0].pooling
 
-    def pooled(self, pooling: Pooling) -> "SetsPlan":
+    def pooled(self, pooling: PooledInput) -> "SetsPlan":
         """Return the same plan with another pooling."""
         return SetsPlan(self.cache, self.cache.pooled(self.train, pooling), self.cache.pooled(self.val, pooling))
 
