@@ -13,7 +13,7 @@ from fastapi import FastAPI
 from ray import serve
 
 from manylabel.builtin import DEFAULT_MODEL, sample_photos
-from manylabel.cluster import connected_to_ray
+from manylabel.on_ray import connected_to_ray
 from manylabel.server import ServedModel, create_app
 
 

@@ -24,7 +24,7 @@ from server_apps import listening
 PAGES = [
     page for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))] if FENCE.search(page.read_text())
 ]
-ON_RAY = ("--executor ray", "tag_with_ray")  # tests/inference/on_ray/test_docs.py runs them
+ON_RAY = ("--executor ray", "tag_with_ray")  # tests/on_ray/test_docs.py runs them
 SHORTER = {
     "linear_probe": "--epochs 1 --limit 16 --views 1",
     "representation_mixup": "--epochs 1 --limit 16",

@@ -104,7 +104,7 @@ def predict(
 
     asked = _read_labels(labels)
     if executor == "ray":
-        from manylabel.inference.on_ray import tag_with_ray
+        from manylabel.inference import tag_with_ray
 
         batches = tag_with_ray(
             not_done(),

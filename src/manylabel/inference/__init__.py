@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from manylabel.inference.engine import OnnxEngine, open_engine
-from manylabel.inference.predictor import Predictor
+from manylabel.inference.predictor import Predictor, tag_with_ray
 
 if TYPE_CHECKING:
     from manylabel.inference.export import Export, export_onnx, export_torch
@@ -19,6 +19,7 @@ __all__ = [
     "export_torch",
     "open_engine",
     "quantise",
+    "tag_with_ray",
 ]
 
 # Imported when first used: they need torch, which a `Predictor` of an exported model does without.

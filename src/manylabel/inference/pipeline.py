@@ -27,7 +27,7 @@ from manylabel.image_files import fetch, is_address
 from manylabel.predictions import NamedImage, PreparedBatch, prepare_batch
 from manylabel.types import InputSpec
 
-__all__ = ["PreparationPool", "WorkerDiedError", "WorkerProcess", "fetch_and_prepare", "prepare_batches"]
+__all__ = ["PreparationPool", "WorkerDiedError", "WorkerProcess", "batched", "fetch_and_prepare", "prepare_batches"]
 
 FEW_BATCHES = 2  # so few are prepared by a thread: processes would take longer to start
 TARGET = "manylabel.inference.pipeline:fetch_and_prepare"
@@ -53,7 +53,7 @@ def prepare_batches(
     """
     if batch_size < 1 or num_workers < 0:
         raise ConfigError(f"batch_size must be at least 1 and num_workers 0, got {batch_size} and {num_workers}")
-    batches = _batched(iter(images), batch_size)
+    batches = batched(images, batch_size)
     first = list(itertools.islice(batches, FEW_BATCHES + 1))
     processes = num_workers if len(first) > FEW_BATCHES else 0
     with PreparationPool(processes) as pool:
@@ -130,7 +130,9 @@ def _fetched(image: Any) -> Any:  # noqa: ANN401 - any kind of image
         return error
 
 
-def _batched(images: Iterator[NamedImage], size: int) -> Iterator[tuple[NamedImage, ...]]:
+def batched(images: Iterable[NamedImage], size: int) -> Iterator[tuple[NamedImage, ...]]:
+    """Split images into batches, as `itertools.batched` of Python 3.12 does."""
+    images = iter(images)
     while batch := tuple(itertools.islice(images, size)):
         yield batch
 

@@ -1,24 +1,41 @@
-"""`Predictor`: tags for images; with an exported model it needs neither torch nor the dataset."""
+"""`Predictor`: tags for images; with an exported model it needs neither torch nor the dataset. And the same on Ray."""
 
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from manylabel.builtin import DEFAULT_MODEL
+from manylabel.errors import ConfigError
+from manylabel.image_files import is_address
 from manylabel.images import ImageLike, Pixels
 from manylabel.inference.engine import EngineName, open_engine
-from manylabel.inference.pipeline import prepare_batches
-from manylabel.predictions import Engine, InferenceSpec, Predictions, predict_images, score_batch
+from manylabel.inference.pipeline import PreparationPool, batched, prepare_batches
+from manylabel.on_ray import map_on_ray
+from manylabel.predictions import (
+    Engine,
+    InferenceSpec,
+    NamedImage,
+    Prediction,
+    Predictions,
+    TagChoice,
+    predict_images,
+    score_batch,
+)
+from manylabel.system import require
 from manylabel.types import LabelSpace
 
-__all__ = ["Predictor"]
+__all__ = ["Predictor", "tag_with_ray"]
 
 logger = logging.getLogger(__name__)
+
+BATCHES_PER_TASK = 4  # of a replica on Ray: while one goes through the model, the next is decoded
 
 
 class Predictor:
@@ -106,3 +123,89 @@ class Predictor:
         images = ((name, name) for name in names)
         for batch in prepare_batches(images, self.spec.input_spec, batch_size=batch_size, num_workers=num_workers):
             yield score_batch(self.engine, batch)
+
+
+def tag_with_ray(
+    names: Iterable[str],
+    *,
+    model: str | Path = DEFAULT_MODEL,
+    choice: TagChoice | None = None,
+    engine: EngineName = "auto",
+    labels: Sequence[str] | None = None,
+    device: str | None = None,
+    batch_size: int = 32,
+    replicas: int | None = None,
+    address: str | None = None,
+) -> Iterator[list[Prediction]]:
+    """Tag images on a Ray cluster, or in several processes of this machine; the tags are those of `Predictor.stream`.
+
+    Names and tags travel, never images: every machine must see images and model under the same paths.
+
+    Args:
+        names: Paths and addresses; taken as they are needed.
+        model: As `open_engine` takes it.
+        choice: Rule that turns scores into tags (default: the model's own thresholds).
+        engine: What to run the model with.
+        labels: Other labels than its own, for models that can score labels they have not seen.
+        device: Device of torch; ``"cuda"`` takes a GPU for each replica.
+        batch_size: Number of images that go through a model at once.
+        replicas: Models that run at the same time (default: one per GPU if they run there, else one per CPU).
+        address: Address of a Ray cluster, such as ``"auto"`` (default: start Ray on this machine).
+
+    Returns:
+        The results, some at a time, in the order of the names.
+
+    Raises:
+        MissingExtraError: Ray is not installed.
+        ConfigError: A setting is wrong.
+        ModelFormatError: There is no such model.
+        ClusterError: Ray cannot be had, or its actors fail; raised when results are taken.
+
+    Examples:
+        >>> tag_with_ray(["a.jpg"], replicas=0)
+        Traceback (most recent call last):
+        manylabel.errors.ConfigError: batch_size and replicas must be at least 1, got 32 and 0
+    """
+    if batch_size < 1 or (replicas is not None and replicas < 1):
+        raise ConfigError(f"batch_size and replicas must be at least 1, got {batch_size} and {replicas}")
+    require("ray", extra="ray")
+    model = str(Path(model).resolve()) if Path(model).exists() else model  # actors run in another folder
+    on_gpu = device is not None and device.startswith("cuda")
+    load = partial(Predictor.load, model, labels=labels)
+    # Opened here first: mistakes show before anything starts, and the model is exported once for this machine.
+    spec = load(engine="torch" if on_gpu else engine).spec
+    choice = choice or TagChoice()
+    choice.limits(spec)
+    here = str(Path.cwd())
+    images = ((name, name if is_address(name) else os.path.join(here, name)) for name in names)  # noqa: PTH118 - millions
+    return map_on_ray(
+        partial(_Replica, partial(load, engine=engine, device=device, num_threads=1), choice, batch_size),
+        batched(images, BATCHES_PER_TASK * batch_size),
+        replicas=replicas,
+        gpus=int(on_gpu),
+        address=address,
+        advice="try again with --resume, or leave out --executor ray",
+    )
+
+
+class _Replica:
+    """A model and a process that decodes for it; an image that kills that process is a bad one, no more.
+
+    Args:
+        load: Opens the model.
+        choice: Rule that turns scores into tags.
+        batch_size: Number of images that go through the model at once.
+    """
+
+    def __init__(self, load: Callable[[], Predictor], choice: TagChoice, batch_size: int) -> None:
+        self.predictor = load()
+        self.choice = choice
+        self.batch_size = batch_size
+        self.pool = PreparationPool(1)
+
+    def __call__(self, images: Sequence[NamedImage]) -> list[Prediction]:
+        """Tag images, batch by batch; the next ones are decoded meanwhile."""
+        spec = self.predictor.spec.input_spec
+        prepared = [self.pool.submit(batch, spec) for batch in batched(images, self.batch_size)]
+        scored = (score_batch(self.predictor.engine, batch.result()) for batch in prepared)
+        return [image for batch in scored for image in batch.tagged(self.choice)]

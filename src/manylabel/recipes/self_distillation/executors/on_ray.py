@@ -7,8 +7,8 @@ from contextlib import chdir, nullcontext
 from pathlib import Path
 from types import ModuleType
 
-from manylabel.cluster import connected_to_ray
 from manylabel.errors import RunInterruptedError
+from manylabel.on_ray import connected_to_ray
 from manylabel.recipes.self_distillation.classroom import Classroom, attempt
 from manylabel.recipes.self_distillation.lessons import Lesson
 from manylabel.system import require

@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from manylabel.cluster import LOCAL_ATTEMPTS, connected_to_ray
 from manylabel.errors import ClusterError, MissingExtraError
+from manylabel.on_ray import LOCAL_ATTEMPTS, connected_to_ray
 
 
 @pytest.fixture

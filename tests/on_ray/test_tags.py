@@ -12,11 +12,12 @@ from typer.testing import CliRunner
 
 from manylabel.cli.main import app
 from manylabel.errors import ClusterError, ConfigError, MissingExtraError, ModelFormatError
-from manylabel.inference import Predictor
-from manylabel.inference.on_ray import tag_with_ray
+from manylabel.inference import Predictor, tag_with_ray
+from manylabel.on_ray import map_on_ray
 from manylabel.predictions import TagChoice
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.timeout(600),  # on a busy machine Ray needs more than one attempt to start
     pytest.mark.filterwarnings("default"),  # Ray warns of its own code
 ]
@@ -68,7 +69,7 @@ def test_the_command_writes_what_it_writes_on_one_machine(ending, local_ray, col
         arguments = ["predict", photos[0], "--model", colour_file, "--out", file, "--batch-size", "4", *flags]
         result = CliRunner().invoke(app, [*map(str, arguments)], catch_exceptions=False)
         assert result.exit_code == 0
-        assert "21 pictures to" in result.stderr
+        assert "21 images to" in result.stderr
         assert "broken.jpg': it is not an image" in result.stderr
     if ending == "parquet":
         assert pl.read_parquet(files[0]).equals(pl.read_parquet(files[1]))
@@ -81,7 +82,7 @@ def test_the_command_goes_on_where_it_was(local_ray, colour_file, photos, tmp_pa
     base = ["predict", "--model", str(colour_file), "--out", str(out)]
     CliRunner().invoke(app, [*base, str(photos[0] / "00.png")], catch_exceptions=False)
     again = CliRunner().invoke(app, [*base, str(photos[0]), "--resume", "--executor", "ray"], catch_exceptions=False)
-    assert "20 pictures to" in again.stderr
+    assert "20 images to" in again.stderr
     rows = [json.loads(line)["picture"] for line in out.read_text().splitlines()]
     assert len(set(rows)) == len(rows) == 21
 
@@ -94,8 +95,22 @@ def test_actors_that_cannot_open_the_model_are_an_error(local_ray, colour_file, 
     model = shutil.copy(colour_file, tmp_path / "colours.onnx")
     batches = tag_with_ray(["a.png"], model=model)
     model.unlink()  # as on a machine that does not see the folder
-    with pytest.raises(ClusterError, match="tagging on Ray failed"):
+    with pytest.raises(ClusterError, match="work on Ray failed"):
         next(batches)
+
+
+def test_a_replica_that_dies_is_started_anew_and_its_items_are_tried_again(local_ray, tmp_path):
+    def build():
+        def work(number):
+            mark = tmp_path / str(number)
+            if number % 3 == 1 and not mark.exists():
+                mark.touch()
+                os._exit(1)
+            return 10 * number
+
+        return work
+
+    assert list(map_on_ray(build, range(4), replicas=1)) == [0, 10, 20, 30]
 
 
 def test_more_replicas_than_cpus_are_refused(local_ray, colour_file):
@@ -109,7 +124,7 @@ def test_mistakes_show_before_anything_starts(colour_file, tmp_path, monkeypatch
     with pytest.raises(ModelFormatError, match="there is no file"):
         CliRunner().invoke(app, command, catch_exceptions=False)
     assert not out.exists()
-    with pytest.raises(ConfigError, match="batch_size must be at least 1"):
+    with pytest.raises(ConfigError, match="batch_size and replicas must be at least 1, got 0"):
         tag_with_ray(["a.png"], model=colour_file, batch_size=0)
     with pytest.raises(ConfigError, match="give --executor ray"):
         CliRunner().invoke(app, ["predict", "a.png", "--replicas", "2"], catch_exceptions=False)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from manylabel.cluster import connected_to_ray
+from manylabel.on_ray import connected_to_ray
 
 
 @pytest.fixture(scope="session")

@@ -6,13 +6,13 @@ import shutil
 import subprocess
 
 import pytest
-from examples.serve_on_ray import serving
 from typer.testing import CliRunner
 
 from manylabel.cli.main import app
 from reader_folder import ADDRESS, FENCE, ROOT, commands_of, furnish, text_of
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.timeout(600),  # on a busy machine Ray needs more than one attempt to start
     pytest.mark.filterwarnings("default"),  # Ray warns of its own code
 ]
@@ -52,6 +52,8 @@ def test_python(local_ray, capsys):
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl")
 def test_questions_to_the_server(local_ray, free_port):
+    from examples.serve_on_ray import serving  # Ray Serve warns when it is imported
+
     asked = [words for words in COMMANDS if words[0] == "curl"]
     with serving("my-model", replicas=1, port=free_port) as address:
         for words in asked:

@@ -4,7 +4,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import httpx2 as httpx
 import pytest
-from examples.serve_on_ray import serving
 from fastapi.testclient import TestClient
 from PIL import Image
 
@@ -12,6 +11,7 @@ from manylabel.server import ServedModel, ServerSettings, create_app
 from picture_files import encode
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.timeout(600),  # on a busy machine Ray needs more than one attempt to start
     pytest.mark.filterwarnings("default"),  # Ray warns of its own code
 ]
@@ -21,6 +21,8 @@ RED, BLUE = (encode(Image.new("RGB", (40, 30), colour), "PNG") for colour in ("r
 
 @pytest.fixture(scope="module")
 def url(local_ray, colour_file, free_port):
+    from examples.serve_on_ray import serving  # Ray Serve warns when it is imported
+
     with serving(str(colour_file), port=free_port, replicas=2) as address:
         yield address
 
