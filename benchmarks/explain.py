@@ -18,7 +18,7 @@ from PIL import Image
 from manylabel.classifier import Classifier
 from manylabel.cost import median_seconds, peak_memory
 from manylabel.data import decode, eval_transform
-from manylabel.data.voc_boxes import voc_boxes
+from manylabel.data.readers.voc import voc_boxes
 from manylabel.explain import METHODS, Explanation, explain
 from manylabel.explain.faithfulness import measure_faithfulness, points_at
 from manylabel.recipes import LinearProbe, open_sets

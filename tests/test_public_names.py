@@ -1,6 +1,7 @@
 """Each `__init__.py` is a table of contents: its names exist, and what it imports is offered."""
 
 import importlib
+import os
 import pkgutil
 import subprocess
 import sys
@@ -48,3 +49,12 @@ def test_an_unknown_name_is_an_attribute_error():
 def test_importing_the_package_does_not_wait_for_torch():
     code = "import sys, manylabel.cli.main; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.slow
+def test_a_model_needs_no_reader_of_data():
+    heavy = "{'polars', 'scipy', 'matplotlib', 'manylabel.data.readers'}"
+    code = f"import sys, manylabel.classifier; print(sorted({heavy} & set(sys.modules)))"
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    assert done.stdout.strip() == "[]"

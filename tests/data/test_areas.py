@@ -1,7 +1,7 @@
 import numpy as np
 from scipy.sparse import csr_array
 
-from manylabel.data.areas import largest_shares
+from manylabel.data.dataset import largest_shares
 
 
 def test_agrees_with_a_loop_over_the_objects():

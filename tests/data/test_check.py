@@ -12,8 +12,8 @@ from PIL import Image
 
 from deadly import load_or_die
 from manylabel.data import Files, ImageDataset, LazyBytes, check, scenes
-from manylabel.data.check.inspection import inspect_pictures
-from manylabel.data.check.page import check_page
+from manylabel.data.inspection.images import inspect_pictures
+from manylabel.data.inspection.page import check_page
 from manylabel.errors import ConfigError
 from manylabel.targets import Targets
 from manylabel.types import BadImage, LabelSpace
@@ -55,7 +55,7 @@ def test_counts_what_is_present_absent_and_unknown(tmp_path):
 
 
 def test_very_many_labels_on_one_image_need_little_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr(import_module("manylabel.data.check.run"), "MOST_PAIRS", 250_000)
+    monkeypatch.setattr(import_module("manylabel.data.inspection.check"), "MOST_PAIRS", 250_000)
     rows = [range(100_000), [0, 1], [0, 1], [2]]
     many = dataset(rows, [f"label {number}" for number in range(100_000)], folder=tmp_path)
     report = check(many)

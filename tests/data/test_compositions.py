@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from manylabel.data import load, scenes
-from manylabel.data.scenes.compositions import COLOURS, COMPOSITIONS, SHAPES, TEXTURES, Shape, _add
+from manylabel.data.readers.scenes.compositions import COLOURS, COMPOSITIONS, SHAPES, TEXTURES, Shape, _add
 from manylabel.errors import ConfigError
 
 

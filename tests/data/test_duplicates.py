@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from manylabel.data import scenes
-from manylabel.data.check.inspection import duplicate_groups, near_hashes, near_pairs, perceptual_hashes
+from manylabel.data.inspection.images import duplicate_groups, near_hashes, near_pairs, perceptual_hashes
 
 
 def thumbnail(image):

@@ -1,6 +1,6 @@
 import pytest
 
-from manylabel.data.label_list import read_label_list
+from manylabel.data.readers.layout import read_label_list
 from manylabel.errors import DataError
 
 

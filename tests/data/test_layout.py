@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-from manylabel.data.layout import existing, picture_names
+from manylabel.data.readers.layout import existing, picture_names
 from manylabel.errors import DataError
 
 

@@ -90,7 +90,7 @@ def test_tags_that_are_concepts_are_not_seen(tmp_path):
 
 
 def test_reads_tags_over_many_blocks(tmp_path, monkeypatch):
-    monkeypatch.setattr(import_module("manylabel.data.nus_wide.files"), "BLOCK_BYTES", 3)
+    monkeypatch.setattr(import_module("manylabel.data.readers.nus_wide"), "BLOCK_BYTES", 3)
     dataset = nus_wide(write_official(tmp_path, whole=True), labels="925")
     assert dataset.targets.dense()[0].tolist() == TAGGED[:, [0, 2, 4]].tolist()
 

@@ -72,7 +72,7 @@ class TestOpenImagesWithoutLists(SplitReaderSuite):
 
 
 def test_agrees_with_a_slow_reference_over_many_blocks(tmp_path, monkeypatch):
-    monkeypatch.setattr(import_module("manylabel.data.open_images.image_level_labels"), "BLOCK_BYTES", 64)
+    monkeypatch.setattr(import_module("manylabel.data.readers.open_images"), "BLOCK_BYTES", 64)
     generator = np.random.default_rng(0)
     said: dict[tuple[str, str], set[int]] = {}
     rows = []

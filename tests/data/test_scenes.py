@@ -10,12 +10,12 @@ import pytest
 from PIL import Image
 
 from manylabel.data import scenes, write_scenes
-from manylabel.data.scenes.backgrounds import BACKGROUNDS
-from manylabel.data.scenes.catalogue import KINDS, THEMES, outline
-from manylabel.data.scenes.layout import Placement, Scene, arrange
-from manylabel.data.scenes.painting import paint, stamp
-from manylabel.data.scenes.pen import Pen
-from manylabel.data.scenes.visibility import present_areas, views
+from manylabel.data.readers.scenes.backgrounds import BACKGROUNDS
+from manylabel.data.readers.scenes.catalogue import KINDS, THEMES, outline
+from manylabel.data.readers.scenes.layout import Placement, Scene, arrange
+from manylabel.data.readers.scenes.painting import paint, stamp
+from manylabel.data.readers.scenes.pen import Pen
+from manylabel.data.readers.scenes.visibility import present_areas, views
 from manylabel.errors import ConfigError, OutputExistsError
 
 STYLES = [(label, style) for label, kind in KINDS.items() for style in range(kind.styles)]

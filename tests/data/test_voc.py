@@ -4,7 +4,7 @@ import pytest
 
 from conformance.reader_suite import Example, SplitReaderSuite, draw
 from manylabel.data import load, voc
-from manylabel.data.voc import VOC_LABELS
+from manylabel.data.readers.voc import VOC_LABELS
 from manylabel.errors import ConfigError, DataError, SpecError
 
 

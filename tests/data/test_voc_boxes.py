@@ -1,6 +1,6 @@
 import pytest
 
-from manylabel.data.voc_boxes import voc_boxes
+from manylabel.data.readers.voc import voc_boxes
 from manylabel.errors import DataError
 
 OBJECT = """<object><name>{name}</name><difficult>{difficult}</difficult>

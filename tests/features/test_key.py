@@ -2,7 +2,7 @@ import os
 
 import pytest
 
-from manylabel.data.scenes import scenes
+from manylabel.data.readers.scenes import scenes
 from manylabel.data.sources import Files, JoinedSource, LazyBytes
 from manylabel.errors import CacheError
 from manylabel.features import FeatureSpec, image_ids

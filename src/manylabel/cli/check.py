@@ -14,7 +14,7 @@ from manylabel.storage import refuse_existing, write_text
 
 if TYPE_CHECKING:  # reports need torch, for which --help must not wait
     from manylabel.data import CheckReport
-    from manylabel.data.check.report import LabelCount
+    from manylabel.data.inspection.report import LabelCount
 
 __all__ = ["check"]
 
@@ -48,7 +48,7 @@ def check(
     with progress_bar("reading images") as progress:
         report = data.check(dataset, num_workers=workers, progress=progress)
     if html is not None:
-        from manylabel.data.check.page import check_page  # needs matplotlib
+        from manylabel.data.inspection.page import check_page  # needs matplotlib
 
         check_page(report, dataset).write(html, overwrite=overwrite)
     if as_json is not None:

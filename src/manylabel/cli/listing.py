@@ -47,9 +47,9 @@ def show(
 def _entries(kind: Kind) -> list[tuple[str, str]]:
     """Return names with a summary each; imports are here because `--help` must not wait for torch."""
     if kind is Kind.FORMATS:
-        from manylabel.data import FORMATS
+        from manylabel.data.spec import FORMATS, find_reader
 
-        return [(name, _summary(reader)) for name, reader in FORMATS.items()]
+        return [(name, _summary(find_reader(name))) for name in FORMATS]
     if kind is Kind.HEADS:
         from manylabel.heads import HEADS
 

@@ -169,7 +169,7 @@ def _read_labels(given: str | None) -> list[str] | None:
     """Return the labels of a list or a file."""
     if given is None:
         return None
-    from manylabel.data.label_list import read_label_list
+    from manylabel.data.readers.layout import read_label_list
 
     is_file = os.path.isfile(given)  # noqa: PTH113 - Path.is_file fails for a long list
     return read_label_list(given if is_file else given.split(","))

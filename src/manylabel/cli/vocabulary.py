@@ -62,7 +62,7 @@ def vocabulary(
 
 
 def _names(labels: list[str], file: Path | None) -> list[str]:
-    from manylabel.data.label_list import read_label_list
+    from manylabel.data.readers.layout import read_label_list
 
     if file is not None and not file.is_file():
         raise ConfigError(f"there is no file of labels {file}")

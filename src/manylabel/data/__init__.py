@@ -1,29 +1,26 @@
-"""Pictures and labels in: one reader per format, all giving a `ImageDataset`."""
+"""Images and labels in: one reader per format, all giving an `ImageDataset`."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from manylabel.data.check import CheckReport, check
-from manylabel.data.coco import coco
-from manylabel.data.dataset import ImageDataset
-from manylabel.data.files import files
-from manylabel.data.folder import folder
-from manylabel.data.hold_out import hold_out
-from manylabel.data.hugging_face import hugging_face
-from manylabel.data.loading import DecodedImages, ImageLoader, collate
-from manylabel.data.nus_wide import nus_wide, nus_wide_zero_shot_labels
-from manylabel.data.open_images import open_images
-from manylabel.data.sampling import EpochSampler, class_aware_sampler
-from manylabel.data.scenes import scenes, write_scenes
-from manylabel.data.sources import Files, ImageSource, JoinedSource, LazyBytes
-from manylabel.data.spec import FORMATS, load
-from manylabel.data.splits import split_dataset, stratified_folds, stratified_split
-from manylabel.data.table import table
-from manylabel.data.voc import voc
-from manylabel.images import decode, image_size
-
 if TYPE_CHECKING:
+    from manylabel.data.dataset import ImageDataset
+    from manylabel.data.inspection import CheckReport, check
+    from manylabel.data.loading import DecodedImages, ImageLoader, collate
+    from manylabel.data.readers.coco import coco
+    from manylabel.data.readers.folder import files, folder
+    from manylabel.data.readers.hugging_face import hugging_face
+    from manylabel.data.readers.nus_wide import nus_wide, nus_wide_zero_shot_labels
+    from manylabel.data.readers.open_images import open_images
+    from manylabel.data.readers.scenes import scenes, write_scenes
+    from manylabel.data.readers.table import table
+    from manylabel.data.readers.voc import voc
+    from manylabel.data.sampling import EpochSampler, class_aware_sampler
+    from manylabel.data.sources import Files, ImageSource, JoinedSource, LazyBytes
+    from manylabel.data.spec import FORMATS, load
+    from manylabel.data.splits import hold_out, split_dataset, stratified_folds, stratified_split
     from manylabel.data.transforms import ImageTransform, eval_transform, train_transform, views_transform
+    from manylabel.images import decode, image_size
 
 __all__ = [
     "FORMATS",
@@ -63,13 +60,72 @@ __all__ = [
     "write_scenes",
 ]
 
-# Imported when first used: they need torchvision, which takes three times as long to import as all the rest.
-_TRANSFORMS = ("ImageTransform", "eval_transform", "train_transform", "views_transform")
+# Imported when first used: a model needs the transforms alone, not every reader and what those need.
+_HOMES = {
+    "data.dataset": ("ImageDataset",),
+    "data.inspection": (
+        "CheckReport",
+        "check",
+    ),
+    "data.loading": (
+        "DecodedImages",
+        "ImageLoader",
+        "collate",
+    ),
+    "data.readers.coco": ("coco",),
+    "data.readers.folder": (
+        "files",
+        "folder",
+    ),
+    "data.readers.hugging_face": ("hugging_face",),
+    "data.readers.nus_wide": (
+        "nus_wide",
+        "nus_wide_zero_shot_labels",
+    ),
+    "data.readers.open_images": ("open_images",),
+    "data.readers.scenes": (
+        "scenes",
+        "write_scenes",
+    ),
+    "data.readers.table": ("table",),
+    "data.readers.voc": ("voc",),
+    "data.sampling": (
+        "EpochSampler",
+        "class_aware_sampler",
+    ),
+    "data.sources": (
+        "Files",
+        "ImageSource",
+        "JoinedSource",
+        "LazyBytes",
+    ),
+    "data.spec": (
+        "FORMATS",
+        "load",
+    ),
+    "data.splits": (
+        "hold_out",
+        "split_dataset",
+        "stratified_folds",
+        "stratified_split",
+    ),
+    "data.transforms": (
+        "ImageTransform",
+        "eval_transform",
+        "train_transform",
+        "views_transform",
+    ),
+    "images": (
+        "decode",
+        "image_size",
+    ),
+}
 
 
 def __getattr__(name: str) -> object:
-    if name in _TRANSFORMS:
-        return getattr(import_module("manylabel.data.transforms"), name)
+    for module, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(f"manylabel.{module}"), name)
     raise AttributeError(f"module 'manylabel.data' has no attribute {name!r}")
 
 

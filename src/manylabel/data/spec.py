@@ -3,42 +3,54 @@
 import inspect
 import re
 from collections.abc import Callable
+from functools import reduce
+from importlib import import_module
+from operator import or_
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from manylabel.data.coco import coco
+import msgspec
+
 from manylabel.data.dataset import ImageDataset
-from manylabel.data.files import files
-from manylabel.data.folder import folder
-from manylabel.data.hold_out import hold_out
-from manylabel.data.hugging_face import hugging_face
-from manylabel.data.nus_wide import nus_wide
-from manylabel.data.open_images import open_images
-from manylabel.data.scenes import scenes
-from manylabel.data.table import table
-from manylabel.data.voc import voc
+from manylabel.data.splits import hold_out
 from manylabel.errors import SpecError, list_choices
 
-__all__ = ["FORMATS", "load", "spec_path"]
+__all__ = ["FORMATS", "find_reader", "load", "spec_path"]
 
-FORMATS: dict[str, Callable[..., ImageDataset]] = {
-    "coco": coco,
-    "csv": table,
-    "files": files,
-    "folder": folder,
-    "hf": hugging_face,
-    "jsonl": table,
-    "nus_wide": nus_wide,
-    "open_images": open_images,
-    "parquet": table,
-    "scenes": scenes,
-    "tsv": table,
-    "voc": voc,
+FORMATS: dict[str, str | Callable[..., ImageDataset]] = {
+    "coco": "coco:coco",
+    "csv": "table:table",
+    "files": "folder:files",
+    "folder": "folder:folder",
+    "hf": "hugging_face:hugging_face",
+    "jsonl": "table:table",
+    "nus_wide": "nus_wide:nus_wide",
+    "open_images": "open_images:open_images",
+    "parquet": "table:table",
+    "scenes": "scenes:scenes",
+    "tsv": "table:table",
+    "voc": "voc:voc",
 }
+"""The reader of each format: a module of `manylabel.data.readers` and its function, imported when asked for, or any
+function that gives an `ImageDataset`."""
 
 _NEXT_OPTION = re.compile(r",(?=[A-Za-z_]\w*=)")  # any other comma belongs to a path or a value
-_TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+
+
+def find_reader(name: str) -> Callable[..., ImageDataset]:
+    """Import the reader of a format.
+
+    Examples:
+        >>> find_reader("csv").__name__
+        'table'
+    """
+    home = FORMATS[name]
+    if not isinstance(home, str):
+        return home
+    module, _, function = home.partition(":")
+    reader: Callable[..., ImageDataset] = getattr(import_module(f"manylabel.data.readers.{module}"), function)
+    return reader
 
 
 def load(spec: str) -> ImageDataset:
@@ -109,7 +121,7 @@ def _parse(spec: str) -> tuple[Callable[..., ImageDataset], str, dict[str, str]]
         if option in given:
             raise SpecError(f"option {option!r} stands twice in {spec!r}; keep one")
         given[option] = text
-    return FORMATS[name], path, given
+    return find_reader(name), path, given
 
 
 def _options(function: Callable[..., ImageDataset], *, skip: int) -> dict[str, Any]:
@@ -119,27 +131,18 @@ def _options(function: Callable[..., ImageDataset], *, skip: int) -> dict[str, A
 
 
 def _convert(text: str, annotation: Any, *, what: str) -> Any:  # noqa: ANN401 - any annotation, any value
-    """Read a value as the first of the annotated types that fits."""
+    """Read a value as one of the annotated types, as msgspec reads texts: ``1`` and ``true`` are true, say."""
     kinds = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
-    choices = {str(choice): choice for kind in kinds if get_origin(kind) is Literal for choice in get_args(kind)}
-    if text in choices:
-        return choices[text]
     if NoneType in kinds and text.lower() == "none":
         return None
-    if bool in kinds and text.lower() in _TRUTH:
-        return _TRUTH[text.lower()]
-    for kind in (int, float):
-        if kind in kinds:
-            try:
-                return kind(text)
-            except ValueError:
-                continue
     if Path in kinds:
         return Path(text).expanduser() if text.startswith("~") or str not in kinds else text
-    if str in kinds:
-        return text
-    if choices:
-        raise SpecError(f"{what} cannot be {text!r}; {list_choices(text, choices)}")
-    words = {int: "a whole number", float: "a number", bool: "true or false", NoneType: "none"}
-    wanted = " or ".join(word for kind, word in words.items() if kind in kinds)
-    raise SpecError(f"{what} must be {wanted}, got {text!r}")
+    try:
+        return msgspec.convert(text, reduce(or_, (kind for kind in kinds if kind is not NoneType)), strict=False)
+    except msgspec.ValidationError:
+        choices = [str(choice) for kind in kinds if get_origin(kind) is Literal for choice in get_args(kind)]
+        if choices:
+            raise SpecError(f"{what} cannot be {text!r}; {list_choices(text, choices)}") from None
+        words = {int: "a whole number", float: "a number", bool: "true or false", NoneType: "none"}
+        wanted = " or ".join(word for kind, word in words.items() if kind in kinds)
+        raise SpecError(f"{what} must be {wanted}, got {text!r}") from None

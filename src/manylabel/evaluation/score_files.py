@@ -21,10 +21,9 @@ import torch
 from numpy.typing import NDArray
 
 from manylabel.data import ImageDataset
-from manylabel.data.layout import existing
 from manylabel.data.loading import most_bad
-from manylabel.data.table.columns import find_image_column
-from manylabel.data.table.file import read_table
+from manylabel.data.readers.layout import existing
+from manylabel.data.readers.table import find_image_column, read_table
 from manylabel.errors import DataError, list_choices
 from manylabel.evaluation.scores import ScoredImages, match_labels
 from manylabel.storage import replacing

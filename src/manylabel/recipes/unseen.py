@@ -3,7 +3,7 @@
 import numpy as np
 
 from manylabel.data import ImageDataset, nus_wide_zero_shot_labels
-from manylabel.data.label_list import read_label_list
+from manylabel.data.readers.layout import read_label_list
 from manylabel.data.spec import spec_path
 from manylabel.errors import ConfigError, DataError
 from manylabel.types import LabelSpace

@@ -1,0 +1,6 @@
+"""The check of a data set: what is in it, and what is wrong with it."""
+
+from manylabel.data.inspection.check import check
+from manylabel.data.inspection.report import CheckReport
+
+__all__ = ["CheckReport", "check"]

@@ -1,0 +1,200 @@
+"""Checking a data set before training: what is in it, what is wrong with it, and what would break.
+
+Letters in shape comments: N pictures, L labels, G groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from itertools import combinations
+from pathlib import PurePath
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array, diags_array, triu
+from scipy.sparse.csgraph import connected_components
+
+from manylabel.data.dataset import ImageDataset
+from manylabel.data.inspection.images import Inspection, Progress, duplicate_groups, inspect_pictures
+from manylabel.data.inspection.report import (
+    CheckReport,
+    DuplicateGroup,
+    LabelCount,
+    Leak,
+    LeakKind,
+    find_problems,
+    find_warnings,
+)
+from manylabel.targets import Targets, boolean_matrix
+from manylabel.types import LabelSpace
+
+__all__ = ["FEW_POSITIVES", "check"]
+
+MOST_PAIRS = 16_000_000
+"""Pairs of labels that are counted at most; an image with 100,000 labels has 10 billion, which fit into no memory."""
+
+FEW_POSITIVES = 5
+"""A label with fewer positives is rare; with as many, it is strange that it always comes with another."""
+
+
+def check(dataset: ImageDataset, *, num_workers: int | None = None, progress: Progress | None = None) -> CheckReport:
+    """Look at every picture and every label of a data set.
+
+    Args:
+        dataset: The pictures and their labels.
+        num_workers: Processes to decode in; 0 for this one; when left out one per core, or this one for few pictures.
+        progress: Called with the number of pictures done and of all.
+
+    Returns:
+        All that was found; `problems` is empty when one can train.
+
+    Examples:
+        >>> from manylabel.data.sources import Files
+        >>> targets = Targets.from_lists([[0], [0, 1]], num_labels=2)
+        >>> report = check(ImageDataset(Files("photos", ["a.jpg", "b.jpg"]), targets, LabelSpace(["cat", "dog"])))
+        >>> report.problems
+        ("2 of 2 pictures cannot be read, ... for example 'a.jpg': there is no such file; mend or remove them",)
+    """
+    seen = inspect_pictures(dataset.pictures, num_workers=num_workers, progress=progress)
+    targets, names = dataset.targets, dataset.labels.names
+    cooccurrence = _count_pairs(targets)
+    groups = _find_duplicates(dataset, seen)
+    together, only_with = _find_dependent_labels(cooccurrence, dataset.labels, num_pictures=len(dataset))
+    report = CheckReport(
+        name=dataset.name,
+        num_pictures=len(dataset),
+        splits={name: len(members) for name, members in dataset.splits.items()},
+        labels=_count_labels(targets, dataset.labels),
+        labels_per_picture=tuple(np.bincount(targets.labels_per_picture).tolist()),
+        unknown_share=1 - float(targets.known.sum()) / max(len(dataset) * len(names), 1),
+        cooccurrence=cooccurrence,
+        sizes=seen.sizes,
+        bad=seen.bad,
+        duplicates=groups,
+        leaks=tuple(_find_leaks(dataset, seen, groups)),
+        unseen=_find_unseen(dataset),
+        always_together=together,
+        only_with=only_with,
+        unlabelled=tuple(np.flatnonzero(targets.labels_per_picture == 0).tolist()),
+    )
+    return replace(report, problems=find_problems(report), warnings=find_warnings(report, few=FEW_POSITIVES))
+
+
+def _count_pairs(targets: Targets) -> csr_array:
+    """Return how many images have both of two labels, ``[L, L]``; of too many pairs, those of frequent labels."""
+    present = targets.present.astype(np.int64)
+    if (targets.labels_per_picture**2).sum() <= MOST_PAIRS:
+        return csr_array(present.T @ present)
+    frequent = np.argsort(-targets.positives, kind="stable")[: int(MOST_PAIRS**0.5)]
+    counted = np.isin(np.arange(targets.shape[1]), frequent)
+    among = csr_array(present @ diags_array(counted.astype(np.int64), dtype=np.int64))
+    among.eliminate_zeros()
+    return csr_array(among.T @ among + diags_array(np.where(counted, 0, targets.positives), dtype=np.int64))
+
+
+def _count_labels(targets: Targets, labels: LabelSpace) -> tuple[LabelCount, ...]:
+    positives, known = targets.positives, targets.known
+    columns = (positives.tolist(), (known - positives).tolist(), (len(targets) - known).tolist())
+    return tuple(map(LabelCount, labels, map(labels.display, labels), *columns))
+
+
+def _find_duplicates(dataset: ImageDataset, seen: Inspection) -> tuple[DuplicateGroup, ...]:
+    readable = seen.readable
+    groups = duplicate_groups(seen.digests[readable], seen.thumbnails[readable])
+    groups = [readable[group] for group in groups]
+    differ = _labels_differ(dataset.targets, groups)
+    return tuple(
+        DuplicateGroup(
+            indices=tuple(group.tolist()),
+            names=tuple(map(dataset.pictures.name, group.tolist())),
+            is_exact=bool((seen.digests[group] == seen.digests[group[0]]).all()),
+            labels_differ=bool(differs),
+        )
+        for group, differs in zip(groups, differ, strict=True)
+    )
+
+
+def _labels_differ(targets: Targets, groups: list[NDArray[np.int64]]) -> NDArray[np.bool_]:
+    """Tell of each group whether a label is present in one member and known to be absent from another, ``[G]``."""
+    if not groups:
+        return np.zeros(0, dtype=bool)
+    members = np.concatenate(groups)
+    sizes = np.array([len(group) for group in groups])
+    rows = np.repeat(np.arange(len(groups)), sizes)
+    belongs = boolean_matrix(rows, members, shape=(len(groups), len(targets))).astype(np.int64)  # [G, N]
+    present = csr_array(belongs @ targets.present.astype(np.int64))  # [G, L], members that have the label
+    if targets.absent is not None:
+        absent = present.astype(bool).multiply(belongs @ targets.absent.astype(np.int64))
+    else:
+        absent = csr_array((sizes.repeat(np.diff(present.indptr)), present.indices, present.indptr), present.shape)
+        absent = absent - present
+        if targets.unknown is not None:
+            absent = absent - present.astype(bool).multiply(belongs @ targets.unknown.astype(np.int64))
+    return np.asarray(csr_array(absent).max(axis=1).toarray().ravel() > 0)
+
+
+def _find_leaks(dataset: ImageDataset, seen: Inspection, groups: tuple[DuplicateGroup, ...]) -> Iterator[Leak]:
+    """Yield what each two splits have in common, for each kind that they have."""
+    if len(dataset.splits) < 2:
+        return
+    exact = np.where(seen.sizes[:, 0] > 0, seen.digests, np.arange(len(dataset), dtype=np.uint64))
+    near = -1 - np.arange(len(dataset))  # a number of its own for each picture, and one for each group
+    for number, group in enumerate(groups):
+        near[list(group.indices)] = number
+    names = map(dataset.pictures.name, range(len(dataset)))
+    hashed = np.fromiter((hash(PurePath(name).name) for name in names), dtype=np.int64, count=len(dataset))
+    kinds: list[tuple[LeakKind, NDArray[Any]]] = [("exact", exact), ("near", near), ("name", hashed)]
+    for one, other in combinations(sorted(dataset.splits, key=lambda split: len(dataset.splits[split])), 2):
+        small, large = dataset.splits[one], dataset.splits[other]
+        if _is_part_of(one, other, dataset.splits):
+            continue
+        left = small
+        for kind, values in kinds:
+            is_in_both = np.isin(values[left], values[large])
+            if is_in_both.any():
+                indices = tuple(left[is_in_both].tolist())
+                yield Leak(split=one, other=other, kind=kind, indices=indices, share=len(indices) / len(small))
+            left = left[~is_in_both]
+
+
+def _is_part_of(small: str, large: str, splits: Mapping[str, NDArray[np.int64]]) -> bool:
+    """Tell whether one split is meant to hold the other, as trainval holds train."""
+    return small in large and bool(np.isin(splits[small], splits[large]).all())
+
+
+def _find_unseen(dataset: ImageDataset) -> dict[str, tuple[str, ...]]:
+    """Return the labels that are somewhere in the data set but nowhere in a split, for each of several splits."""
+    if len(dataset.splits) < 2:
+        return {}
+    is_somewhere = dataset.targets.positives > 0
+    unseen = {
+        split: np.flatnonzero(is_somewhere & (dataset.targets[members].positives == 0))
+        for split, members in dataset.splits.items()
+    }
+    return {split: tuple(dataset.labels[int(label)] for label in labels) for split, labels in unseen.items()}
+
+
+def _find_dependent_labels(
+    cooccurrence: csr_array, labels: LabelSpace, *, num_pictures: int
+) -> tuple[tuple[tuple[str, ...], ...], tuple[tuple[str, str], ...]]:
+    """Return groups of labels that always come together, and pairs of which the first only comes with the second."""
+    positives = cooccurrence.diagonal()
+    pairs = cooccurrence.tocoo()
+    one, other = pairs.coords
+    implied = (pairs.data == positives[one]) & (positives[one] >= FEW_POSITIVES) & (one != other)
+    # A rare label may well come only with a frequent one by chance; what is said should be so in 99 of 100 data sets.
+    chance = (positives[other] / num_pictures) ** positives[one]
+    implied &= chance * len(labels) < 0.01
+    one, other = one[implied], other[implied]
+    same = positives[one] == positives[other]
+    graph = boolean_matrix(one[same], other[same], shape=cooccurrence.shape)
+    _, group_of = connected_components(triu(graph), directed=False)
+    members = np.flatnonzero(np.bincount(group_of)[group_of] > 1)
+    together: dict[int, list[str]] = {}
+    for label in members.tolist():
+        together.setdefault(int(group_of[label]), []).append(labels[label])
+    order = np.flatnonzero(~same)[np.argsort(-positives[one[~same]], kind="stable")]
+    only_with = tuple((labels[int(one[pair])], labels[int(other[pair])]) for pair in order)
+    return tuple(map(tuple, together.values())), only_with

@@ -1,0 +1,355 @@
+"""A check as a page with images: what was found, and what it looks like."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
+
+import numpy as np
+from matplotlib.colors import LinearSegmentedColormap, PowerNorm
+from matplotlib.ticker import MaxNLocator, StrMethodFormatter
+from numpy.typing import ArrayLike, NDArray
+from scipy.cluster.hierarchy import leaves_list, linkage
+from scipy.spatial.distance import squareform
+
+from manylabel.data.dataset import ImageDataset
+from manylabel.data.inspection.check import FEW_POSITIVES
+from manylabel.data.inspection.report import CheckReport, DuplicateGroup
+from manylabel.errors import ImageError
+from manylabel.images import decode
+from manylabel.page import (
+    ACCENT,
+    INK,
+    Cell,
+    Columns,
+    Figure,
+    Heading,
+    Note,
+    Page,
+    Part,
+    Picture,
+    Pictures,
+    Section,
+    Share,
+    Table,
+    Text,
+    Tile,
+    Tiles,
+    new_figure,
+)
+
+__all__ = ["check_page"]
+
+Thing = TypeVar("Thing")
+
+# What keeps the page of any data set below ten megabytes.
+_MOST_ROWS = 2_000
+_MOST_GROUPS = 30
+_MOST_COPIES = 4
+_MOST_LABELS = 60  # more names than this cannot be read in a drawing
+_EXAMPLES = 6
+_THUMBNAIL_HEIGHT = 112
+
+
+def check_page(report: CheckReport, dataset: ImageDataset) -> Page:
+    """Show a check as a page.
+
+    Args:
+        report: What `check` found.
+        dataset: The data set that it looked at; its pictures are read again for the thumbnails.
+
+    Examples:
+        >>> from manylabel.data import check, scenes
+        >>> dataset = scenes(8)
+        >>> page = check_page(check(dataset), dataset)
+        >>> page.title
+        'Check of scenes'
+    """
+    album = _Album(dataset)
+    pictures = f"{report.num_pictures:,} pictures, {len(report.labels):,} labels"
+    return Page(f"Check of {report.name}", subtitle=pictures).add(
+        _key_figures(report),
+        *_verdict(report),
+        *_splits(report),
+        *_labels(report),
+        *_sizes(report),
+        *_bad(report),
+        *_duplicates(report, album),
+        *_examples(report, album),
+    )
+
+
+class _Album:
+    """Thumbnails of a data set's pictures, captioned with their labels."""
+
+    def __init__(self, dataset: ImageDataset) -> None:
+        self.dataset = dataset
+        self._by_label = dataset.targets.present.tocsc()
+
+    def show(self, index: int, *, name: str = "") -> Picture:
+        """Return a thumbnail; below it the name, where given, and the labels."""
+        present = self.dataset.targets.present
+        labels = present.indices[present.indptr[index] : present.indptr[index + 1]]
+        words = _some([self.dataset.labels.display(self.dataset.labels[label]) for label in labels], at_most=8)
+        caption = f"{name}: {words or 'no label'}" if name else words
+        try:
+            at_least = (_THUMBNAIL_HEIGHT, _THUMBNAIL_HEIGHT)
+            return Picture.of(
+                decode(self.dataset.pictures[index], at_least=at_least), caption, height=_THUMBNAIL_HEIGHT
+            )
+        except (ImageError, OSError):
+            return Picture(b"", caption)
+
+    def examples(self, label: int, *, readable: NDArray[np.bool_]) -> list[Picture]:
+        """Return a few pictures of a label, from all over the data set."""
+        has_it = self._by_label.indices[self._by_label.indptr[label] : self._by_label.indptr[label + 1]]
+        return self.spread(has_it[readable[has_it]])
+
+    def spread(self, indices: NDArray[np.int64]) -> list[Picture]:
+        """Return a few of these pictures, evenly spread."""
+        chosen = np.unique(np.linspace(0, len(indices) - 1, min(_EXAMPLES, len(indices))).astype(int))
+        return [self.show(int(indices[position])) for position in chosen]
+
+
+def _verdict(report: CheckReport) -> Iterator[Part]:
+    yield from (Note(_sentence(problem), kind="problem") for problem in report.problems)
+    if report.is_sound:
+        yield Note("Nothing was found that would break training.", kind="good")
+    yield from (Note(_sentence(warning), kind="warning") for warning in report.warnings)
+
+
+def _key_figures(report: CheckReport) -> Tiles:
+    most = len(report.labels_per_picture) - 1
+    copies = sum(len(group.indices) - 1 for group in report.duplicates)
+    rare = sum(label.positives < FEW_POSITIVES for label in report.labels)
+    return Tiles(
+        [
+            Tile(f"{report.num_pictures:,}", "pictures", f"{len(report.bad):,} cannot be read"),
+            Tile(f"{len(report.labels):,}", "labels", f"{rare:,} with fewer than {FEW_POSITIVES} pictures"),
+            Tile(f"{report.mean_labels:.2f}", "labels a picture", f"{max(most, 0)} at most"),
+            Tile(f"{report.unknown_share:.1%}", "unknown", "of pictures x labels"),
+            Tile(
+                f"{copies:,}",
+                "duplicates",
+                f"in {len(report.duplicates):,} group{'' if len(report.duplicates) == 1 else 's'}",
+            ),
+        ]
+    )
+
+
+def _splits(report: CheckReport) -> Iterator[Part]:
+    if len(report.splits) < 2:
+        return
+    yield Heading("Splits")
+    rows: list[list[Cell]] = [
+        [name, size, Share(size / max(report.num_pictures, 1)), len(report.unseen.get(name, ()))]
+        for name, size in report.splits.items()
+    ]
+    yield Table(["split", "pictures", "share", "labels without a positive"], rows)
+    if report.leaks:
+        kinds = {"exact": "same picture", "near": "looks the same", "name": "same file name, other picture"}
+        yield Table(
+            ["split", "also in", "how", "pictures", "of the split"],
+            [[leak.split, leak.other, kinds[leak.kind], len(leak.indices), Share(leak.share)] for leak in report.leaks],
+            caption="Leaks",
+        )
+
+
+def _labels(report: CheckReport) -> Iterator[Part]:
+    yield Heading("Labels")
+    ranked = sorted(report.labels, key=lambda label: -label.positives)
+    if len(ranked) > _MOST_LABELS:
+        caption = f"Pictures of each label; below the dotted line there are fewer than {FEW_POSITIVES}."
+        yield draw_ranking([label.positives for label in ranked], few=FEW_POSITIVES, caption=caption)
+    shown = _ends(ranked, at_most=_MOST_ROWS)
+    rows: list[list[Cell]] = [
+        [
+            label.display_name,
+            label.positives,
+            Share(label.positives / max(report.num_pictures, 1)),
+            label.negatives,
+            label.unknown,
+        ]
+        for label in shown
+    ]
+    yield Table(["label", "present", "of all pictures", "absent", "unknown"], rows)
+    if len(shown) < len(ranked):
+        yield Text(f"Of {len(ranked):,} labels, the {len(shown):,} most and least frequent are shown.")
+    heat_map = draw_heat_map(report)
+    if heat_map is not None:
+        yield Heading("Which labels come together", level=3)
+        yield heat_map
+
+
+def _sizes(report: CheckReport) -> Iterator[Part]:
+    yield Heading("Pictures")
+    bars = draw_bars(report.labels_per_picture, what="labels", caption="Labels per picture")
+    if not len(report.readable_sizes):
+        yield bars
+        return
+    height, width = report.readable_sizes.T
+    yield Columns(
+        [
+            bars,
+            draw_histogram(np.minimum(height, width), what="pixels", caption="Length of the shorter side"),
+            draw_histogram(width / height, what="width / height", caption="Proportion; above 1 is landscape"),
+        ]
+    )
+    measures = {"height": height, "width": width, "width / height": width / height}
+    rows: list[list[Cell]] = [
+        [what, float(values.min()), float(np.median(values)), float(values.max())] for what, values in measures.items()
+    ]
+    yield Table(["measure", "smallest", "median", "largest"], rows)
+
+
+def _bad(report: CheckReport) -> Iterator[Part]:
+    if report.bad:
+        yield Heading("Pictures that cannot be read")
+        yield Table(["picture", "why"], [[picture.name, picture.reason] for picture in report.bad[:_MOST_ROWS]])
+    if len(report.bad) > _MOST_ROWS:
+        yield Text(f"The first {_MOST_ROWS:,} of {len(report.bad):,} are shown.")
+
+
+def _duplicates(report: CheckReport, album: _Album) -> Iterator[Part]:
+    if not report.duplicates:
+        return
+    yield Heading("Pictures that are the same")
+    ordered = sorted(report.duplicates, key=lambda group: (not group.labels_differ, group.is_exact))
+    yield Columns([_group(group, album) for group in ordered[:_MOST_GROUPS]])
+    if len(ordered) > _MOST_GROUPS:
+        yield Text(f"The first {_MOST_GROUPS} of {len(ordered):,} groups are shown.")
+
+
+def _group(group: DuplicateGroup, album: _Album) -> Pictures:
+    what = "The same file" if group.is_exact else "Looks the same"
+    differ = ", different labels" if group.labels_differ else ""
+    more = f", {len(group.indices)} times" if len(group.indices) > 2 else ""
+    members = zip(group.indices[:_MOST_COPIES], group.names, strict=False)
+    return Pictures([album.show(index, name=name) for index, name in members], title=f"{what}{more}{differ}")
+
+
+def _examples(report: CheckReport, album: _Album) -> Iterator[Part]:
+    readable = report.sizes[:, 0] > 0
+    positives = np.array([label.positives for label in report.labels], dtype=np.int64)
+    ranked = [int(label) for label in np.argsort(-positives, kind="stable") if positives[label]]
+    shown = _ends(ranked, at_most=_MOST_LABELS)
+    left_out = f"; the {len(shown)} most and least frequent labels" if len(shown) < len(ranked) else ""
+    strips = [
+        Pictures(
+            album.examples(label, readable=readable),
+            title=f"{report.labels[label].display_name} ({positives[label]:,})",
+        )
+        for label in shown
+    ]
+    if strips:
+        yield Heading("What it looks like")
+        yield Section(f"Examples of each label{left_out}", strips, is_open=True)
+    empty = np.array(report.unlabelled, dtype=np.int64)
+    if readable[empty].any():
+        yield Section("Pictures without a label", [Pictures(album.spread(empty[readable[empty]]))])
+
+
+def _ends(ranked: Sequence[Thing], *, at_most: int) -> list[Thing]:
+    """Return all, or the first and the last half of what may be shown."""
+    return list(ranked) if len(ranked) <= at_most else [*ranked[: at_most // 2], *ranked[-(at_most // 2) :]]
+
+
+def _some(names: Sequence[str], *, at_most: int) -> str:
+    return ", ".join(names[:at_most]) + (f" and {len(names) - at_most} more" if len(names) > at_most else "")
+
+
+def _sentence(words: str) -> str:
+    return f"{words[0].upper()}{words[1:]}."
+
+
+_MOST_WITH_NUMBERS = 25
+_MOST_BARS = 200
+
+
+def draw_bars(counts: Sequence[int], *, what: str, caption: str) -> Figure:
+    """Draw how many pictures have 0, 1, 2, ... of something."""
+    drawing, axes = new_figure(width=3.7, height=2.4)
+    if len(counts) > _MOST_BARS:
+        axes.hist(range(len(counts)), bins=40, weights=counts, color=ACCENT)
+    else:
+        axes.bar(range(len(counts)), counts, color=ACCENT, width=0.8)
+    axes.set(xlabel=what, ylabel="pictures")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
+    return Figure(drawing, caption)
+
+
+def draw_histogram(values: ArrayLike, *, what: str, caption: str) -> Figure:
+    """Draw how a measure of the pictures is spread; the outermost half per cent each side joins the last bar."""
+    values = np.asarray(values, dtype=np.float64)
+    drawing, axes = new_figure(width=3.7, height=2.4)
+    low, high = np.quantile(values, [0.005, 0.995])
+    axes.hist(values.clip(low, high), bins=40 if high > low else 1, color=ACCENT)
+    axes.set(xlabel=what, ylabel="pictures")
+    axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
+    return Figure(drawing, caption)
+
+
+def draw_ranking(counts: Sequence[int], *, few: int, caption: str) -> Figure:
+    """Draw the number of pictures of each label, the most frequent first; `few` is marked."""
+    drawing, axes = new_figure(width=8.0, height=2.8)
+    ordered = np.sort(np.asarray(counts))[::-1]
+    axes.fill_between(np.arange(1, len(ordered) + 1), ordered, step="mid", color=ACCENT, alpha=0.3, linewidth=0)
+    axes.step(np.arange(1, len(ordered) + 1), ordered, where="mid", color=ACCENT)
+    axes.axhline(few, color=INK, linewidth=0.8, linestyle=":")
+    axes.set_yscale("symlog", linthresh=1)
+    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+    axes.set(
+        xlabel="labels, the most frequent first", ylabel="pictures", xlim=(0.5, len(ordered) + 0.5), ylim=(0, None)
+    )
+    return Figure(drawing, caption)
+
+
+def draw_heat_map(report: CheckReport) -> Figure | None:
+    """Draw which labels come together, those that do next to each other; None where no two labels do."""
+    positives = np.array([label.positives for label in report.labels])
+    shared = np.asarray(report.cooccurrence.sum(axis=1)).ravel() - positives
+    shown = np.sort(np.argsort(-shared, kind="stable")[: min(_MOST_LABELS, int((shared > 0).sum()))])
+    if len(shown) < 2:
+        return None
+    counts = report.cooccurrence[shown][:, shown].toarray()  # [L, L]
+    order = _order(counts)
+    shown, counts = shown[order], counts[order][:, order]
+    share = counts / counts.diagonal()[:, None]
+    np.fill_diagonal(share, np.nan)
+    caption = (
+        "Of the pictures with the label on the left, the share that also has the label above. "
+        "Labels that come together stand together."
+    )
+    if len(shown) < len(report.labels):
+        caption += f" Shown are {len(shown)} of {len(report.labels):,} labels, those that come together most."
+    return _draw_matrix(share, [report.labels[label].display_name for label in shown], caption=caption)
+
+
+def _draw_matrix(share: NDArray[np.float64], names: Sequence[str], *, caption: str) -> Figure:
+    with_numbers = len(names) <= _MOST_WITH_NUMBERS
+    side = 1.8 + len(names) * (0.36 if with_numbers else 0.17)
+    drawing, axes = new_figure(width=side, height=side)
+    # From clear to coloured rather than from white: the page behind may be dark.
+    colours = LinearSegmentedColormap.from_list("accent", [f"{ACCENT}00", f"{ACCENT}ff"])
+    axes.imshow(share, cmap=colours, norm=PowerNorm(0.7, vmin=0, vmax=1), interpolation="nearest")
+    short = [name if len(name) <= 22 else f"{name[:21]}…" for name in names]
+    size = 9 if with_numbers else 7
+    axes.set_xticks(range(len(names)), short, rotation=90, fontsize=size)
+    axes.set_yticks(range(len(names)), short, fontsize=size)
+    axes.tick_params(length=0, top=True, labeltop=True, bottom=False, labelbottom=False)
+    axes.grid(visible=False)
+    axes.spines[:].set_visible(False)
+    if with_numbers:
+        for row, column in np.argwhere(share >= 0.005):
+            axes.text(column, row, f"{100 * share[row, column]:.0f}", ha="center", va="center", fontsize=7.5)
+    return Figure(drawing, caption)
+
+
+def _order(counts: NDArray[np.int64]) -> NDArray[np.int32]:
+    """Return an order of the labels in which those with many pictures in common are neighbours."""
+    positives = counts.diagonal()
+    distance = 1 - counts / (positives[:, None] + positives[None] - counts)  # Jaccard
+    np.fill_diagonal(distance, 0)
+    tree = linkage(squareform(distance, checks=False), method="average", optimal_ordering=True)
+    return np.asarray(leaves_list(tree))

@@ -1,0 +1,154 @@
+"""Images in folders: one folder per label, with or without a folder per split above them; or images without labels."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from urllib.parse import unquote
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from manylabel.data.dataset import ImageDataset
+from manylabel.data.readers.layout import existing, picture_names, subfolders
+from manylabel.data.sources import Files
+from manylabel.errors import DataError, list_choices
+from manylabel.image_files import expand
+from manylabel.images import IMAGE_ENDINGS
+from manylabel.label_text import LABEL_FILE
+from manylabel.targets import Targets, boolean_matrix
+from manylabel.types import LabelSpace
+
+__all__ = [
+    "SPLIT_FOLDERS",
+    "files",
+    "folder",
+]
+
+SPLIT_FOLDERS = ("train", "val", "valid", "validation", "test")
+
+
+def folder(path: str | Path, *, split: str | None = None) -> ImageDataset:
+    """Read pictures that lie in one folder per label, at any depth inside it.
+
+    The labels are the names of the folders, sorted, over all splits; a folder without pictures is a label without
+    positives. A file ``.label`` in a folder names its label instead, percent-encoded. Folders called ``train``,
+    ``val``, ``valid``, ``validation`` or ``test`` are splits when they hold folders themselves and either two of them
+    are there or nothing else is.
+
+    Args:
+        path: A folder with a folder per label, or with a folder per split.
+        split: Which split; all there are when left out.
+
+    Returns:
+        The data set, single-label.
+
+    Raises:
+        DataError: The folder or split is missing, holds no pictures, or a picture lies outside the labels' folders.
+
+    Examples:
+        >>> from tempfile import mkdtemp
+        >>> root = Path(mkdtemp())
+        >>> for name in ("cat/a.jpg", "dog/b.jpg", "dog/old/c.jpg"):
+        ...     (root / name).parent.mkdir(exist_ok=True)
+        ...     (root / name).touch()
+        >>> pets = folder(root)
+        >>> pets.labels.names, pets.targets.positives.tolist()
+        (('cat', 'dog'), [1, 2])
+    """
+    root = existing(path)
+    if not root.is_dir():
+        raise DataError(f"{root} is a file; give a folder that holds one folder per label")
+    splits = _find_splits(root)
+    if split is not None and split not in splits:
+        there = (
+            list_choices(split, splits) if splits else f"it has none, but these labels: {', '.join(subfolders(root))}"
+        )
+        raise DataError(f"{root} has no split {split!r}; {there}")
+    folders = sorted({name for above in splits or [""] for name in subfolders(root / above)})
+    labels = {name: _label(root, name, splits) for name in folders}
+    if not splits:
+        return _read(root, "", labels)
+    parts = {name: _read(root, f"{name}/", labels) for name in ([split] if split else splits)}
+    return ImageDataset.join(parts, name=" ".join(filter(None, (root.absolute().name, split))))
+
+
+def _find_splits(root: Path) -> list[str]:
+    """Return the splits there are, in the order of learning; none where the labels' folders come first."""
+    inside = subfolders(root)
+    splits = [name for name in SPLIT_FOLDERS if name in inside and subfolders(root / name)]
+    alone = set(inside) <= set(SPLIT_FOLDERS)  # else a lone folder `train` may be a label beside `bus` and `car`
+    return splits if alone or len(splits) > 1 else []
+
+
+def _label(root: Path, name: str, splits: list[str]) -> str:
+    """Return the label of a folder: its name, or what a file in it says, as `manylabel predict --copy-to` leaves it."""
+    files = (root / above / name / LABEL_FILE for above in splits or [""])
+    return next((unquote(file.read_text("utf-8"), errors="surrogatepass") for file in files if file.is_file()), name)
+
+
+def _read(root: Path, prefix: str, label_of: dict[str, str]) -> ImageDataset:
+    """Read the pictures of one split."""
+    labels = LabelSpace(sorted(set(label_of.values())))
+    names = picture_names(root / prefix)
+    if not names:
+        raise DataError(f"no pictures in {root / prefix}; in it {list_choices('', subfolders(root / prefix))}")
+    outside = [name for name in names if "/" not in name]
+    if outside:
+        raise DataError(
+            f"{root / prefix / outside[0]} and {len(outside) - 1} more pictures lie outside the labels' folders; "
+            "move each into the folder of its label, or read pictures without labels with files:PATH"
+        )
+    columns = np.array([labels.index(label_of[name.partition("/")[0]]) for name in names], dtype=np.int64)
+    present = boolean_matrix(np.arange(len(names)), columns, shape=(len(names), len(labels)))
+    return ImageDataset(
+        pictures=Files(root, [prefix + name for name in names]),
+        targets=Targets(present),
+        labels=labels,
+        name=root.absolute().name,
+        single_label=True,
+    )
+
+
+def files(paths: str | Path | Sequence[str | Path]) -> ImageDataset:
+    """Read pictures without labels.
+
+    Args:
+        paths: A file, a folder (with all below it), a pattern such as ``photos/**/*.jpg``, or a list of these. In
+            folders and patterns a picture is known by its ending; a file given by its own name may end as it likes.
+
+    Returns:
+        The data set, with no labels; a picture that is given twice is in it once. A folder alone names its pictures
+        relative to itself, anything else as given.
+
+    Raises:
+        DataError: Nothing is there, or a folder holds no pictures. One missing picture in a list of several is kept:
+            whoever opens it reports it.
+
+    Examples:
+        >>> from tempfile import mkdtemp
+        >>> root = Path(mkdtemp())
+        >>> (root / "a.jpg").touch()
+        >>> photos = files(root)
+        >>> photos.pictures.name(0), photos.targets.shape
+        ('a.jpg', (1, 0))
+    """
+    several = [paths] if isinstance(paths, str | Path) else list(paths)
+    if not several:
+        raise DataError("the list of pictures is empty; give files, folders or patterns such as photos/*.jpg")
+    alone = len(several) == 1
+    if alone and Path(several[0]).is_dir():
+        root, names = Path(several[0]), picture_names(Path(several[0]))
+        if not names:
+            list(expand(str(root)))  # raises, and says what is there
+    else:
+        root, names = Path(), [name for path in several for name in _expand(str(path), alone=alone)]
+    names = list(dict.fromkeys(names))
+    nothing = csr_array((len(names), 0), dtype=bool)
+    return ImageDataset(Files(root, names), Targets(nothing), LabelSpace([]), name=str(several[0]))
+
+
+def _expand(path: str, *, alone: bool) -> list[str]:
+    """Return the images that one path stands for; one that is given by name among others need not exist."""
+    is_pattern = bool(set(path) & set("*?["))
+    if not is_pattern and (alone or Path(path).suffix.lower() not in IMAGE_ENDINGS):
+        existing(path)
+    return sorted(Path(name).as_posix() for name in expand(path))

@@ -1,0 +1,164 @@
+"""Hugging Face datasets, from their hub or from disk; pictures stay encoded until asked for.
+
+Needs the extra ``huggingface``.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from manylabel.data.dataset import ImageDataset
+from manylabel.data.readers.layout import existing
+from manylabel.data.sources import LazyBytes
+from manylabel.errors import DataError, list_choices
+from manylabel.system import require
+from manylabel.targets import Targets, boolean_matrix
+from manylabel.types import LabelSpace
+
+__all__ = ["hugging_face"]
+
+
+def hugging_face(
+    name_or_path: str | Path, *, split: str | None = None, image: str = "image", label: str | None = None
+) -> ImageDataset:
+    """Read a dataset of Hugging Face.
+
+    Args:
+        name_or_path: A name on the hub, or a folder: one that ``save_to_disk`` wrote, or one of data files.
+        split: Which split; all there are when left out.
+        image: The column of pictures.
+        label: The column of labels: a ClassLabel (one label per picture, -1 for unknown), a list of ClassLabels, or a
+            list of texts; the only such column when left out.
+
+    Returns:
+        The data set; a picture is called by its split and its position there.
+
+    Raises:
+        DataError: The dataset, split or column is missing, or is of another kind.
+        MissingExtraError: The package ``datasets`` is not installed.
+
+    Examples:
+        >>> import datasets, io, tempfile
+        >>> from PIL import Image
+        >>> buffer = io.BytesIO()
+        >>> Image.new("RGB", (8, 8)).save(buffer, "png")
+        >>> rows = {"image": [{"bytes": buffer.getvalue(), "path": None}], "tags": [["cat", "sofa"]]}
+        >>> folder = tempfile.mkdtemp()
+        >>> datasets.disable_progress_bars()
+        >>> datasets.Dataset.from_dict(rows).cast_column("image", datasets.Image()).save_to_disk(folder)
+        >>> hugging_face(folder).labels.names
+        ('cat', 'sofa')
+    """
+    tables = _open(name_or_path)
+    if split is not None and split not in tables:
+        raise DataError(f"{name_or_path} has no split {split!r}; {list_choices(split, tables)}")
+    features = next(iter(tables.values())).features
+    _check_pictures(features, image)
+    column = _find_labels(features, label)
+    labels = LabelSpace(_label_names(tables, column))
+    parts = {name: _read(tables[name], name, image, column, labels) for name in ([split] if split else tables)}
+    return ImageDataset.join(parts, name=" ".join(filter(None, (Path(name_or_path).name, split))))
+
+
+def _open(name_or_path: str | Path) -> dict[str, Any]:
+    """Return the table of each split; a table that was saved alone is called ``train``, as the hub would call it."""
+    datasets = require("datasets", extra="huggingface")
+    path = Path(name_or_path)
+    if path.is_absolute() or str(name_or_path).startswith(".") or len(path.parts) > 2:
+        existing(path)  # no name on the hub looks like this, so do not go and ask
+    saved = (path / "dataset_dict.json").exists() or (path / "state.json").exists()
+    try:
+        opened = datasets.load_from_disk(str(path)) if saved else datasets.load_dataset(str(name_or_path))
+    except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
+        raise DataError(
+            f"cannot open the dataset {str(name_or_path)!r}: {error}; give a hub name or a folder"
+        ) from error
+    return dict(opened) if isinstance(opened, Mapping) else {str(opened.split or "train"): opened}
+
+
+def _check_pictures(features: Mapping[str, Any], image: str) -> None:
+    """Refuse a column that does not hold pictures."""
+    kind = require("datasets", extra="huggingface").Image
+    if not isinstance(features.get(image), kind):
+        there = [name for name, feature in features.items() if isinstance(feature, kind)]
+        raise DataError(f"no column of pictures {image!r}; give image=COLUMN, {list_choices(image, there)}")
+
+
+def _content(feature: Any) -> tuple[Any, bool]:  # noqa: ANN401 - the package is not typed
+    """Return what a column holds, and whether it holds a list of it."""
+    inside = feature[0] if isinstance(feature, list) else getattr(feature, "feature", feature)
+    return inside, inside is not feature
+
+
+def _find_labels(features: Mapping[str, Any], label: str | None) -> str:
+    """Return the column of labels: the one that is asked for, or the only one that can be it."""
+    there = []
+    for name, feature in features.items():
+        content, is_list = _content(feature)
+        if hasattr(content, "names") or (is_list and getattr(content, "dtype", None) == "string"):
+            there.append(name)
+    if label is None and len(there) == 1:
+        return there[0]
+    if label in there:
+        return str(label)
+    given = "several columns could be the labels" if label is None and there else f"no column of labels {label!r}"
+    kinds = "a ClassLabel, a list of ClassLabels or a list of texts"
+    raise DataError(f"{given}; give label=COLUMN with {kinds}; {list_choices(label or '', there)}")
+
+
+def _label_names(tables: Mapping[str, Any], column: str) -> list[str]:
+    """Return the names of the classes or, for texts, all texts of all splits."""
+    content, _ = _content(next(iter(tables.values())).features[column])
+    if hasattr(content, "names"):
+        return list(content.names)
+    texts = [_column(table, column).explode().drop_nulls().unique() for table in tables.values()]
+    return sorted({text for series in texts for text in series})
+
+
+def _column(table: Any, column: str) -> pl.Series:  # noqa: ANN401 - the package is not typed
+    return pl.DataFrame(table.select_columns([column]).with_format("arrow")[:])[column]
+
+
+def _read(table: Any, split: str, image: str, column: str, labels: LabelSpace) -> ImageDataset:  # noqa: ANN401 - the package is not typed
+    """Read one split."""
+    datasets = require("datasets", extra="huggingface")
+    _, is_list = _content(table.features[column])
+    encoded = table.select_columns([image]).cast_column(image, datasets.Image(decode=False))
+    return ImageDataset(
+        pictures=LazyBytes([f"{split}/{row}" for row in range(len(table))], load=_EncodedColumn(encoded, image)),
+        targets=_targets(_column(table, column), labels),
+        labels=labels,
+        single_label=not is_list,
+    )
+
+
+def _targets(values: pl.Series, labels: LabelSpace) -> Targets:
+    """Return the targets of a column of classes, lists of classes or lists of texts; of a null, nothing is known."""
+    shape = (len(values), len(labels))
+    lengths = values.list.len().fill_null(0) if values.dtype == pl.List else pl.repeat(1, len(values), eager=True)
+    rows = np.repeat(np.arange(len(values)), lengths.to_numpy())
+    flat = values.drop_nulls().explode() if values.dtype == pl.List else values
+    if flat.dtype == pl.String:
+        flat = flat.cast(pl.Enum(labels.names)).to_physical()
+    classes = flat.cast(pl.Int64).fill_null(-1).to_numpy()
+    present = boolean_matrix(rows[classes >= 0], classes[classes >= 0], shape=shape)
+    unknown = values.is_null().to_numpy() if values.dtype == pl.List else classes < 0
+    blank = np.flatnonzero(unknown)
+    everything = np.tile(np.arange(shape[1]), len(blank))
+    return Targets(present, unknown=boolean_matrix(np.repeat(blank, shape[1]), everything, shape=shape))
+
+
+@dataclass(frozen=True)
+class _EncodedColumn:
+    """Gives the encoded picture of a row; a table that was read from disk goes to other processes as its path."""
+
+    table: Any
+    column: str
+
+    def __call__(self, position: int) -> bytes:
+        picture = self.table[position][self.column]
+        return bytes(picture["bytes"] if picture["bytes"] is not None else Path(picture["path"]).read_bytes())

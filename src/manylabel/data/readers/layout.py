@@ -1,0 +1,190 @@
+"""What readers look up: files and folders, with errors that list what is there, and lists of labels."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from manylabel.errors import DataError, list_choices
+from manylabel.image_files import image_names
+
+__all__ = [
+    "are_on_disk",
+    "existing",
+    "parser_advice",
+    "picture_folder",
+    "picture_names",
+    "read_label_list",
+    "subfolders",
+]
+
+
+def existing(path: str | Path) -> Path:
+    """Return the path if something is there.
+
+    Raises:
+        DataError: Nothing is there; the message lists what lies beside it.
+
+    Examples:
+        >>> existing("src/manylabel/dta")
+        Traceback (most recent call last):
+        manylabel.errors.DataError: src/manylabel/dta does not exist; did you mean 'data'? There is: ...
+    """
+    path = Path(path)
+    if path.exists():
+        return path
+    nearest = next((parent for parent in path.parents if parent.is_dir()), Path())
+    missing = path.relative_to(nearest).parts[0]
+    beside = sorted(entry.name for entry in nearest.iterdir() if not entry.name.startswith("."))
+    raise DataError(f"{path} does not exist; {list_choices(missing, beside)} (in {nearest})")
+
+
+def subfolders(folder: Path) -> list[str]:
+    """Return the names of the folders in a folder, sorted, hidden ones left out.
+
+    Examples:
+        >>> from tempfile import mkdtemp
+        >>> root = Path(mkdtemp())
+        >>> for name in ("dog", "cat", ".cache"):
+        ...     (root / name).mkdir()
+        >>> subfolders(root)
+        ['cat', 'dog']
+    """
+    with os.scandir(folder) as entries:
+        return sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
+
+
+def picture_names(folder: Path) -> list[str]:
+    """Return the images below a folder, sorted; see `manylabel.image_files.image_names`.
+
+    Raises:
+        DataError: A name is not valid Unicode, so that no report could show it.
+    """
+    names = sorted(image_names(folder))
+    for name in names:
+        if not name.isascii() and _cannot_be_encoded(name):
+            raise DataError(f"a file name in {folder} is not valid Unicode: {name!a}; rename the file")
+    return names
+
+
+def picture_folder(images: str | Path, *, beside: Path) -> Path:
+    """Return the folder that `images` names, relative to where you are or to the data set's own folder.
+
+    Args:
+        images: What the user gave.
+        beside: The data set's own folder.
+
+    Raises:
+        DataError: There is no such folder; the message lists those there are.
+
+    Examples:
+        >>> picture_folder("manylabel", beside=Path("src")).as_posix()
+        'src/manylabel'
+    """
+    return Path(images) if Path(images).is_dir() else existing(beside / images)
+
+
+def are_on_disk(root: str | Path, names: pl.Series) -> NDArray[np.bool_]:
+    """Tell which files are there; each folder is listed once, which is much faster than asking for every file.
+
+    Args:
+        root: The folder that the names are relative to.
+        names: File names with ``/`` between folders.
+
+    Returns:
+        One truth value for each name.
+
+    Examples:
+        >>> import tempfile
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> (folder / "a.jpg").touch()
+        >>> are_on_disk(folder, pl.Series(["a.jpg", "b.jpg", "c/d.jpg"])).tolist()
+        [True, False, False]
+    """
+    folders = names.str.extract(r"^(.*/)[^/]*$").fill_null("").unique()
+    there = [f"{folder}{name}" for folder in folders if (Path(root) / folder).is_dir() for name in _files(root, folder)]
+    return names.is_in(pl.Series(there, dtype=pl.String).implode()).to_numpy()
+
+
+def _files(root: str | Path, folder: str) -> list[str]:
+    with os.scandir(Path(root) / folder) as entries:
+        return [entry.name for entry in entries]
+
+
+def _cannot_be_encoded(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
+def read_label_list(labels: Sequence[str] | str | Path, *, folder: str | Path = ".") -> list[str]:
+    """Return the names of a list of labels.
+
+    Args:
+        labels: The names; or one text, which is a file where there is one of that name, else names joined by ``|``.
+            A file has one label in each line; of a ``.csv`` file, the first column counts.
+        folder: Where else to look for the file, beside the current folder.
+
+    Returns:
+        The names in the order given, without surrounding spaces and without blank ones.
+
+    Raises:
+        DataError: No label is in the list, the file cannot be read, or the text looks like one that is not there.
+
+    Examples:
+        >>> read_label_list("cat|traffic light")
+        ['cat', 'traffic light']
+        >>> read_label_list(["dog", "cat"])
+        ['dog', 'cat']
+        >>> len(read_label_list("|".join(f"label {number}" for number in range(100))))  # too long to name a file
+        100
+    """
+    if isinstance(labels, (str, Path)):
+        places = (Path(labels), Path(folder) / labels)
+        file = next((file for file in places if os.path.isfile(file)), None)  # noqa: PTH113 - is_file fails for a long list
+        if file is None and Path(labels).suffix in {".txt", ".csv"}:
+            raise DataError(f"there is no file of labels {str(labels)!r}, neither here nor in {folder}")
+        labels = str(labels).split("|") if file is None else _names_in(file)
+    names = [name.strip() for name in labels if name.strip()]
+    if not names:
+        raise DataError("the list of labels is empty; name at least one label or leave the list out")
+    return names
+
+
+def _names_in(file: Path) -> list[str]:
+    try:
+        return _read(file)
+    except pl.exceptions.NoDataError:
+        return []
+    except (pl.exceptions.PolarsError, UnicodeDecodeError) as error:
+        raise DataError(f"cannot read the labels in {file}: {parser_advice(error)}") from error
+
+
+def _read(file: Path) -> list[str]:
+    if file.suffix != ".csv":
+        return file.read_text(encoding="utf-8-sig").splitlines()
+    table = pl.read_csv(file, has_header=False, infer_schema=False, truncate_ragged_lines=True)
+    return table.to_series(0).fill_null("").to_list()
+
+
+def parser_advice(error: Exception) -> str:
+    """Say what to do about an error of a parser.
+
+    Args:
+        error: What the parser raised.
+
+    Examples:
+        >>> parser_advice(ValueError("found more fields than defined"))
+        'a row has more fields than the header; put quotes around fields with a delimiter inside'
+    """
+    words = str(error).splitlines()[0] if str(error) else type(error).__name__
+    if "utf-8" in words.lower():
+        return "it is not UTF-8 text; save it again as UTF-8 (in Excel: CSV UTF-8)"
+    if "more fields" in words:
+        return "a row has more fields than the header; put quotes around fields with a delimiter inside"
+    return f"{words}; check the quotes and delimiters of that row"

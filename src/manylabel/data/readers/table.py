@@ -1,0 +1,360 @@
+"""Your own table: a CSV, TSV, Parquet or JSON Lines file with a column of images, and labels as tags or columns."""
+
+import csv
+from collections import Counter
+from collections.abc import Sequence
+from io import StringIO
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from manylabel.data.dataset import ImageDataset
+from manylabel.data.readers.layout import existing, parser_advice, picture_folder, read_label_list
+from manylabel.data.readers.table_labels import are_flags, read_joined_tags, read_label_columns
+from manylabel.data.sources import Files
+from manylabel.errors import DataError, list_choices
+from manylabel.images import IMAGE_ENDINGS
+from manylabel.label_text import TAG_COLUMNS, split_labels, unprotect_cell
+from manylabel.targets import Targets
+from manylabel.types import LabelSpace
+
+__all__ = [
+    "find_image_column",
+    "read_table",
+    "table",
+]
+
+
+def table(
+    path: str | Path,
+    *,
+    images: str | Path | None = None,
+    split: str | None = None,
+    image_column: str | None = None,
+    label_column: str | None = None,
+    split_column: str | None = None,
+    separator: str | None = None,
+    labels: Sequence[str] | str | Path | None = None,
+) -> ImageDataset:
+    r"""Read pictures and labels from a table.
+
+    The labels are either tags joined in one column (a picture lacks every tag that is not listed), or one column for
+    each label with 1 (present), 0 (absent), and blank or -1 (unknown). A picture in several rows counts once: tags add
+    up, and columns fill each other's blanks.
+
+    Args:
+        path: A CSV, TSV, Parquet or JSON Lines file; what stands between the columns of a text is found out.
+        images: The folder that the pictures' names are relative to, itself relative to where you are or to the table;
+            by default the table's own.
+        split: Only the pictures of this split.
+        image_column: The column of pictures; by default the one called image, path, file_name or the like, else the
+            only one whose values look like names of pictures.
+        label_column: The column of tags; by default the one called labels, tags or the like, the only one of lists,
+            or the only one left. Where there is none of these, every other column is a label.
+        split_column: The column that names each picture's split; by default the one called split, if there is one.
+            A picture with a blank there is in no split.
+        separator: What stands between tags; by default the first of ``|``, ``;`` and ``,`` that occurs, and a space
+            only where that makes no more different tags than there are different cells; ``""`` makes each cell one tag.
+        labels: The labels and their order (names, names joined by ``|``, or a file with one in each line); other tags
+            or columns are left out. By default all tags, sorted, or all columns, in their order. If all of them are
+            columns, these are read, whatever other columns there are.
+
+    Returns:
+        The pictures in the order of the table, with a split for each name in the split column.
+
+    Raises:
+        DataError: The table, a column or a value is not as it should be; the message says which and what there is.
+
+    Examples:
+        >>> import tempfile
+        >>> file = Path(tempfile.mkdtemp()) / "labels.csv"
+        >>> _ = file.write_text("image,cat,dog\na.jpg,1,0\nb.jpg,,1\n")
+        >>> dataset = table(file)
+        >>> dataset.labels.names, dataset.targets.dense()[1].tolist()
+        (('cat', 'dog'), [[True, True], [False, True]])
+    """
+    path = Path(path)
+    frame = read_table(path)
+    image_column = find_image_column(frame, image_column)
+    split_column = find_split_column(frame, split_column)
+    names = _picture_names(frame[image_column])
+    first_rows, pictures = _number_pictures(names)
+    targets, space = _read_labels(
+        frame.drop([column for column in (image_column, split_column) if column is not None]),
+        names,
+        pictures,
+        label_column=label_column,
+        separator=separator,
+        labels=None if labels is None else read_label_list(labels, folder=path.parent),
+    )
+    dataset = ImageDataset(
+        Files(path.parent if images is None else picture_folder(images, beside=path.parent), names[first_rows]),
+        targets,
+        space,
+        name=path.stem,
+        splits={} if split_column is None else _splits(frame[split_column], names, pictures),
+    )
+    return dataset if split is None else dataset.split(split)
+
+
+def _picture_names(column: pl.Series) -> pl.Series:
+    if column.dtype != pl.String:
+        raise DataError(
+            f"column {column.name!r} should name pictures but holds {column.dtype}; give image_column=NAME of a column "
+            "of file names (pictures inside a Parquet file: see the reader of Hugging Face datasets)"
+        )
+    names = column.str.strip_chars()
+    blank = names.is_null() | (names == "")
+    if blank.any():
+        raise DataError(f"column {column.name!r} names no picture in row {(blank.arg_max() or 0) + 1}; fill or drop it")
+    return names
+
+
+def _number_pictures(names: pl.Series) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the row in which each picture comes first ``[N]``, and the picture of each row ``[R]``."""
+    rows = pl.DataFrame({"name": names}).with_row_index("row")
+    firsts = rows.unique("name", keep="first", maintain_order=True).with_row_index("picture")
+    numbered = rows.join(firsts.select("name", "picture"), on="name", how="left", maintain_order="left")
+    return firsts["row"].to_numpy().astype(np.int64), numbered["picture"].to_numpy().astype(np.int64)
+
+
+def _read_labels(
+    frame: pl.DataFrame,
+    names: pl.Series,
+    pictures: NDArray[np.int64],
+    *,
+    label_column: str | None,
+    separator: str | None,
+    labels: Sequence[str] | None,
+) -> tuple[Targets, LabelSpace]:
+    if frame.width == 0:
+        raise DataError("the table has no column of labels beside the pictures; for pictures alone use files:PATH")
+    are_columns = label_column is None and labels is not None and set(labels) <= set(frame.columns)
+    tags = None if are_columns else find_tag_column(frame, label_column)
+    if tags is not None:
+        return read_joined_tags(frame[tags], pictures, separator=separator, labels=labels)
+    if separator is not None:
+        choices = list_choices("", frame.columns)
+        raise DataError(f"separator={separator!r} needs a column of tags; give label_column=NAME, {choices}")
+    for label in labels or []:
+        pick_column(frame, label, "labels")
+    return read_label_columns(frame if labels is None else frame.select(labels), names, pictures)
+
+
+def _splits(column: pl.Series, names: pl.Series, pictures: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
+    """Return the pictures of each split; a picture may be in one only, or the splits would leak."""
+    rows = pl.DataFrame({"split": column.cast(pl.String).str.strip_chars(), "name": names, "picture": pictures})
+    members = rows.filter(pl.col("split") != "").unique(["split", "picture"], maintain_order=True)
+    doubled = members.filter(pl.col("picture").is_duplicated())
+    if doubled.height:
+        name = doubled["name"][0]
+        where = " and ".join(map(repr, doubled.filter(pl.col("name") == name)["split"]))
+        raise DataError(f"picture {name!r} is in the splits {where}; leave it in one, or the splits leak")
+    groups = members.sort("picture").group_by("split", maintain_order=True).agg("picture")
+    return {name: np.asarray(chosen, dtype=np.int64) for name, chosen in groups.iter_rows()}
+
+
+TEXT_ENDINGS = (".csv", ".tsv", ".tab", ".txt")
+PARQUET_ENDINGS = (".parquet", ".pq")
+JSON_LINES_ENDINGS = (".jsonl", ".ndjson")
+DELIMITERS = (",", ";", "\t")
+SAMPLE_BYTES = 1 << 20  # enough for a header line of some ten thousand columns
+
+
+def read_table(path: str | Path) -> pl.DataFrame:
+    r"""Read a table; the file's ending says how, and the header line of a text says what stands between its columns.
+
+    The columns of a text table stay text, so that ``007`` stays ``007``. A byte-order mark, Windows line ends, quoted
+    fields with delimiters and line breaks inside, and empty lines are all fine. A column without a name, such as the
+    row numbers that pandas writes, is left out.
+
+    Args:
+        path: A ``.csv``, ``.tsv``, ``.tab``, ``.txt``, ``.parquet``, ``.pq``, ``.jsonl`` or ``.ndjson`` file.
+
+    Returns:
+        The columns, with spaces around their names removed.
+
+    Raises:
+        DataError: There is no such file, or it cannot be read; the message says where and what to do.
+
+    Examples:
+        >>> import tempfile
+        >>> file = Path(tempfile.mkdtemp()) / "labels.csv"
+        >>> _ = file.write_text("image;tags\na.jpg;cat,dog\n")
+        >>> read_table(file).rows()
+        [('a.jpg', 'cat,dog')]
+    """
+    path = existing(path)
+    if not _is_table(path):
+        known = ", ".join((*TEXT_ENDINGS, *PARQUET_ENDINGS, *JSON_LINES_ENDINGS))
+        raise DataError(f"cannot tell what kind of table {path.name} is; save it as one that ends in {known}")
+    try:
+        frame = _read(path)
+    except (pl.exceptions.PolarsError, UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"cannot read {path}: {parser_advice(error)}") from error
+    if frame.width == 0 or frame.height == 0:
+        raise DataError(f"{path} has no rows below its header; it needs one for each picture")
+    return frame
+
+
+def _is_table(path: Path) -> bool:
+    return path.suffix.lower() in (*TEXT_ENDINGS, *PARQUET_ENDINGS, *JSON_LINES_ENDINGS)
+
+
+def _read(path: Path) -> pl.DataFrame:
+    if path.suffix.lower() in PARQUET_ENDINGS:
+        frame = pl.read_parquet(path)
+        coded = [name for name, kind in frame.schema.items() if isinstance(kind, (pl.Categorical, pl.Enum))]
+        return frame.with_columns(pl.col(coded).cast(pl.String))
+    if path.suffix.lower() in JSON_LINES_ENDINGS:
+        return pl.read_ndjson(path, infer_schema_length=None)
+    delimiter, header = _header(path)
+    frame = pl.read_csv(path, separator=delimiter, infer_schema=False)
+    named = [position for position, name in enumerate(header) if name]
+    frame = frame[:, named]
+    frame.columns = [header[position] for position in named]
+    frame = frame.filter(~pl.all_horizontal(pl.all().is_null()))
+    return _unescaped(frame) if tuple(frame.columns) == TAG_COLUMNS else frame
+
+
+def _unescaped(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return the table that `manylabel predict --out` wrote with its names and labels as they were."""
+    names, tags = frame["picture"].fill_null(""), frame["tags"].fill_null("")
+    return pl.DataFrame(
+        {
+            "picture": pl.Series(map(unprotect_cell, names), dtype=pl.String),
+            "tags": pl.Series(map(split_labels, tags), dtype=pl.List(pl.String)),
+        }
+    )
+
+
+def _header(path: Path) -> tuple[str, list[str]]:
+    """Return the delimiter that cuts the header line into the most columns, and the columns' names."""
+    with path.open("rb") as file:
+        sample = file.read(SAMPLE_BYTES)
+    text = sample.decode("utf-8-sig", errors="ignore" if len(sample) == SAMPLE_BYTES else "strict")
+    if not text.strip():
+        raise DataError(f"{path} is empty; it needs a header line such as image,labels and a row for each picture")
+    headers = {mark: next(csv.reader(StringIO(text, newline=""), delimiter=mark)) for mark in DELIMITERS}
+    delimiter = max(DELIMITERS, key=lambda mark: len(headers[mark]))
+    header = [name.strip() for name in headers[delimiter]]
+    pictures = [name for name in header if name.lower().endswith(tuple(IMAGE_ENDINGS))]
+    if pictures:
+        raise DataError(
+            f"the first line of {path} names a picture ({pictures[0]!r}), not columns; "
+            "put a header line above it, such as image,labels"
+        )
+    doubled = [name for name, count in Counter(header).items() if name and count > 1]
+    if doubled:
+        raise DataError(f"{path} has two columns called {doubled[0]!r}; rename or drop one")
+    return delimiter, header
+
+
+IMAGE_NAMES = {
+    *("image", "images", "img", "picture", "pictures", "photo", "path", "file", "filename", "filepath"),
+    *("image_path", "image_file", "image_name", "image_filename", "img_path", "img_name", "file_name", "file_path"),
+}
+LABEL_NAMES = {"label", "labels", "tag", "tags", "class", "classes", "category", "categories", "keywords"}
+LOOKS_LIKE_PICTURE = rf"(?i)\.({'|'.join(ending[1:] for ending in sorted(IMAGE_ENDINGS))})\s*$"
+
+
+def pick_column(frame: pl.DataFrame, given: str, option: str) -> str:
+    """Return the column that an option names.
+
+    Raises:
+        DataError: There is no such column; the message lists those there are.
+
+    Examples:
+        >>> pick_column(pl.DataFrame({"file": ["a.jpg"]}), "file", "image_column")
+        'file'
+    """
+    if given not in frame.columns:
+        raise DataError(f"{option}={given}: the table has no such column; {list_choices(given, frame.columns)}")
+    return given
+
+
+def find_image_column(frame: pl.DataFrame, given: str | None = None) -> str:
+    """Return the column of pictures: the one given, named so, or the only one whose values look like picture files.
+
+    Args:
+        frame: The table.
+        given: What the user said.
+
+    Raises:
+        DataError: It cannot be told; the message lists the columns and names the option to give.
+
+    Examples:
+        >>> find_image_column(pl.DataFrame({"what": ["cat"], "where": ["a.jpg"]}))
+        'where'
+    """
+    if given is not None:
+        return pick_column(frame, given, "image_column")
+    named = [column for column in frame.columns if _plain(column) in IMAGE_NAMES]
+    if len(named) == 1:
+        return named[0]
+    head = frame.select(pl.col(pl.String)).head(1000)
+    asked = [column for column in head.columns if not named or column in named]
+    alike = [column for column in asked if _look_like_pictures(head[column])]
+    if len(alike) == 1:
+        return alike[0]
+    found = f"{' and '.join(map(repr, alike))} look like it" if alike else "none looks like it"
+    choices = list_choices("", frame.columns)
+    raise DataError(f"cannot tell which column names the pictures: {found}; give image_column=NAME, {choices}")
+
+
+def find_split_column(frame: pl.DataFrame, given: str | None = None) -> str | None:
+    """Return the column of splits: the one given, else the one called split, else nothing.
+
+    Args:
+        frame: The table.
+        given: What the user said.
+
+    Examples:
+        >>> find_split_column(pl.DataFrame({"image": ["a.jpg"], "Split": ["train"]}))
+        'Split'
+    """
+    if given is not None:
+        return pick_column(frame, given, "split_column")
+    return next((column for column in frame.columns if column.lower() == "split"), None)
+
+
+def find_tag_column(frame: pl.DataFrame, given: str | None = None) -> str | None:
+    """Return the column of joined tags, or nothing where each label has its own column.
+
+    It is the one given, else the one called labels, tags or the like, else the only one of lists, else the only one.
+
+    Args:
+        frame: The table without its columns of pictures and splits.
+        given: What the user said.
+
+    Raises:
+        DataError: Several columns could be it; the message lists them.
+
+    Examples:
+        >>> find_tag_column(pl.DataFrame({"width": ["640"], "tags": ["cat|dog"]}))
+        'tags'
+        >>> find_tag_column(pl.DataFrame({"cat": ["1"], "dog": ["0"]})) is None
+        True
+    """
+    if given is not None:
+        return pick_column(frame, given, "label_column")
+    candidates = (
+        [column for column in frame.columns if _plain(column) in LABEL_NAMES],
+        [column for column, kind in frame.schema.items() if isinstance(kind, pl.List)],
+        [column for column in frame.columns if frame.width == 1 and not are_flags(frame[column])],
+    )
+    found = next((columns for columns in candidates if columns), [])
+    if len(found) > 1:
+        raise DataError(f"cannot tell which column holds the tags; give label_column=NAME, {list_choices('', found)}")
+    return found[0] if found else None
+
+
+def _plain(column: str) -> str:
+    return column.lower().replace(" ", "_").replace("-", "_")
+
+
+def _look_like_pictures(cells: pl.Series) -> bool:
+    cells = cells.drop_nulls()
+    return len(cells) > 0 and bool(cells.str.contains(LOOKS_LIKE_PICTURE).all())

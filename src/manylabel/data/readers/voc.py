@@ -1,0 +1,268 @@
+"""PASCAL VOC: one XML file of objects per picture, splits in text files.
+
+Everingham et al., "The PASCAL Visual Object Classes Challenge", IJCV 2010.
+Letters in shape comments: N pictures, L labels.
+"""
+
+import logging
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, NamedTuple
+from xml.etree import ElementTree
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from manylabel.data.dataset import ImageDataset, largest_shares
+from manylabel.data.readers.layout import existing, subfolders
+from manylabel.data.sources import Files
+from manylabel.errors import ConfigError, DataError, list_choices
+from manylabel.images import IMAGE_ENDINGS
+from manylabel.targets import Targets, boolean_matrix
+from manylabel.types import LabelSpace
+
+__all__ = [
+    "VOC_LABELS",
+    "ObjectBox",
+    "voc",
+    "voc_boxes",
+]
+
+logger = logging.getLogger(__name__)
+
+VOC_LABELS = (
+    "aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow",
+    "diningtable", "dog", "horse", "motorbike", "person", "pottedplant", "sheep", "sofa", "train", "tvmonitor",
+)  # fmt: skip
+TWO_WORDS = {"diningtable": "dining table", "pottedplant": "potted plant", "tvmonitor": "tv monitor"}
+
+
+def voc(
+    path: str | Path, *, split: str | None = None, difficult: Literal["unknown", "present"] = "unknown"
+) -> ImageDataset:
+    """Read PASCAL VOC 2007 or 2012, or own data in the same form.
+
+    The labels are the 20 official ones in their official order; if any annotation names another object, they are
+    the sorted names in all annotations, the same for every split. A ``test`` split that lacks annotations, as that of
+    VOC 2012 does, is read with every label unknown.
+
+    Args:
+        path: ``VOC2012`` or such, with ``Annotations``, ``ImageSets/Main`` and ``JPEGImages``; or the ``VOCdevkit``
+            above it.
+        split: A file of ``ImageSets/Main`` without its ``.txt``; all but ``trainval`` (which is their union) when
+            left out.
+        difficult: What to make of a label when all its objects in a picture are marked difficult: unknown, as the
+            challenge has it, or present.
+
+    Returns:
+        The data set; `areas` holds the share of the picture that a label's largest box covers.
+
+    Raises:
+        DataError: A folder, split or annotation is missing or cannot be understood.
+
+    Examples:
+        >>> voc("src")
+        Traceback (most recent call last):
+        manylabel.errors.DataError: src is not PASCAL VOC: no folders ImageSets/Main and Annotations; in it ...
+    """
+    if difficult not in ("unknown", "present"):
+        raise ConfigError(f"difficult cannot be {difficult!r}; {list_choices(difficult, ('unknown', 'present'))}")
+    root = _find_root(existing(path))
+    members = _read_splits(root, split)
+    ids = list(dict.fromkeys(name for names in members.values() for name in names))
+    positions = {name: position for position, name in enumerate(ids)}
+    splits = {name: np.array([positions[i] for i in names], dtype=np.int64) for name, names in members.items()}
+
+    objects = _Objects()
+    without_annotation = _without_annotation(root, members)
+    for name in ids:
+        if name not in without_annotation:
+            objects.read(root / "Annotations" / f"{name}.xml", picture=positions[name])
+    names = _label_names(root, set(objects.labels), read=set(ids) - without_annotation)
+    labels = LabelSpace(names, display_names={name: text for name, text in TWO_WORDS.items() if name in names})
+    columns = np.array([labels.index(name) for name in objects.labels], dtype=np.int64)
+    blank = np.array([positions[name] for name in without_annotation], dtype=np.int64)
+    targets = _judge(objects, columns, blank, shape=(len(ids), len(labels)), difficult=difficult)
+    return ImageDataset(
+        pictures=Files(root / "JPEGImages", _picture_names(root, ids)),
+        targets=targets,
+        labels=labels,
+        name=root.absolute().name,
+        splits=splits,
+        areas=largest_shares(objects.pictures, columns, objects.shares, present=targets.present),
+    )
+
+
+@dataclass
+class _Objects:
+    """The objects of all pictures, one entry each in four lists."""
+
+    pictures: list[int] = field(default_factory=list)
+    labels: list[str] = field(default_factory=list)
+    difficult: list[bool] = field(default_factory=list)
+    shares: list[float] = field(default_factory=list)
+
+    def read(self, file: Path, *, picture: int) -> None:
+        """Add the objects of one annotation file."""
+        try:
+            tree = ElementTree.parse(file).getroot()  # noqa: S314 - expat stops entity bombs since its version 2.4
+            size = float(tree.findtext("size/width") or 0) * float(tree.findtext("size/height") or 0)
+            for thing in tree.iterfind("object"):
+                label = (thing.findtext("name") or "").strip()
+                if not label:
+                    raise ValueError("an object has no name")
+                self.pictures.append(picture)
+                self.labels.append(label)
+                self.difficult.append((thing.findtext("difficult") or "").strip() == "1")
+                self.shares.append(_box_area(thing.find("bndbox")) / size if size else 0.0)
+        except (ElementTree.ParseError, ValueError) as error:
+            raise DataError(f"cannot understand the annotation {file}: {error}; mend or remove it") from error
+
+
+def _box_area(box: ElementTree.Element | None) -> float:
+    """Return the pixels of a box, whose corners count as inside."""
+    if box is None:
+        return 0.0
+    left, top, right, bottom = (float(box.findtext(name) or 0) for name in ("xmin", "ymin", "xmax", "ymax"))
+    return max(right - left + 1, 0) * max(bottom - top + 1, 0)
+
+
+def _judge(
+    objects: _Objects,
+    columns: NDArray[np.int64],
+    blank: NDArray[np.int64],
+    *,
+    shape: tuple[int, int],
+    difficult: Literal["unknown", "present"],
+) -> Targets:
+    """Return the targets: unknown are labels with difficult objects only, and every label of the `blank` pictures."""
+    rows = np.array(objects.pictures, dtype=np.int64)
+    hard = np.array(objects.difficult, dtype=bool) & (difficult == "unknown")
+    present = boolean_matrix(rows[~hard], columns[~hard], shape=shape)
+    doubtful = boolean_matrix(
+        np.concatenate([rows[hard], np.repeat(blank, shape[1])]),
+        np.concatenate([columns[hard], np.tile(np.arange(shape[1]), len(blank))]),
+        shape=shape,
+    )
+    return Targets(present, unknown=csr_array(doubtful > present))
+
+
+def _find_root(path: Path) -> Path:
+    """Return the folder of one year, which may be the path itself or the only one below it."""
+    here = [path, *(path / name for name in subfolders(path))] if path.is_dir() else []
+    years = [
+        folder for folder in here if (folder / "ImageSets" / "Main").is_dir() and (folder / "Annotations").is_dir()
+    ]
+    if path in years or len(years) == 1:
+        return years[0]
+    if years:
+        raise DataError(f"{path} holds several years; choose one: {', '.join(str(year) for year in years)}")
+    if (path / "VOCdevkit").is_dir():
+        return _find_root(path / "VOCdevkit")
+    inside = f"in it {list_choices('', subfolders(path))}" if path.is_dir() else "it is a file"
+    raise DataError(f"{path} is not PASCAL VOC: no folders ImageSets/Main and Annotations; {inside}")
+
+
+def _read_splits(root: Path, split: str | None) -> dict[str, list[str]]:
+    """Return the picture ids of one split, or of all that do not repeat others."""
+    stems = {file.stem for file in (root / "ImageSets" / "Main").glob("*.txt")}
+    names = {stem for stem in stems if stem.rpartition("_")[2] not in stems or "_" not in stem}  # no cat_train.txt
+    if split is not None and split not in names:
+        raise DataError(f"{root} has no split {split!r}; {list_choices(split, names)}")
+    wanted = {split} if split else names - {"trainval"} if names & {"train", "val"} else names
+    if not wanted:
+        raise DataError(f"{root / 'ImageSets' / 'Main'} holds no split such as train.txt; write one picture id a line")
+    order = {"train": 0, "val": 1, "trainval": 2, "test": 3}
+    texts = {
+        name: (root / "ImageSets" / "Main" / f"{name}.txt").read_text(encoding="utf-8-sig")
+        for name in sorted(wanted, key=lambda name: (order.get(name, 4), name))
+    }
+    return {name: [line.strip() for line in text.splitlines() if line.strip()] for name, text in texts.items()}
+
+
+def _without_annotation(root: Path, members: dict[str, list[str]]) -> set[str]:
+    """Return the pictures of a test split whose annotations were never published; any other must have its own."""
+    there = {file.stem for file in (root / "Annotations").glob("*.xml")}
+    unpublished: set[str] = set()
+    for split, names in members.items():
+        missing = [name for name in names if name not in there]
+        if missing and split == "test":
+            logger.warning(
+                "%s: %d of %d test pictures have no annotation; all are unknown", root, len(missing), len(names)
+            )
+            elsewhere = {name for other in members if other != split for name in members[other]}
+            unpublished.update(set(names) - elsewhere)
+        elif missing:
+            file = root / "Annotations" / f"{missing[0]}.xml"
+            raise DataError(
+                f"{len(missing)} of {len(names)} pictures of split {split!r} have no annotation, the first is {file}; "
+                f"add them or take the pictures out of ImageSets/Main/{split}.txt"
+            )
+    return unpublished
+
+
+def _label_names(root: Path, found: set[str], *, read: set[str]) -> list[str]:
+    """Return the labels; annotations that were not read for their objects are read too, so that all splits agree."""
+    rest = _Objects()
+    for file in (root / "Annotations").glob("*.xml"):
+        if file.stem not in read:
+            rest.read(file, picture=0)
+    names = found.union(rest.labels)
+    return list(VOC_LABELS) if names <= set(VOC_LABELS) else sorted(names)
+
+
+def _picture_names(root: Path, ids: list[str]) -> list[str]:
+    """Return the pictures' file names; one that is not there is taken to be a JPEG, and found missing when opened."""
+    folder = existing(root / "JPEGImages")
+    there = {file.stem: file.name for file in folder.iterdir() if file.suffix.lower() in IMAGE_ENDINGS}
+    return [there.get(name, f"{name}.jpg") for name in ids]
+
+
+class ObjectBox(NamedTuple):
+    """An object: its label, its box as shares of the picture's width and height, and whether it is hard to see."""
+
+    label: str
+    box: tuple[float, float, float, float]
+    difficult: bool
+
+
+def voc_boxes(annotation: str | Path) -> list[ObjectBox]:
+    """Read the boxes of one annotation file.
+
+    Args:
+        annotation: Such as ``VOC2012/Annotations/2008_000008.xml``.
+
+    Returns:
+        The objects in the file's order; left, top, right and bottom from 0 to 1.
+
+    Raises:
+        DataError: The file cannot be understood.
+
+    Examples:
+        >>> import tempfile
+        >>> box = "<bndbox><xmin>1</xmin><ymin>1</ymin><xmax>50</xmax><ymax>20</ymax></bndbox>"
+        >>> size = "<size><width>100</width><height>40</height></size>"
+        >>> file = Path(tempfile.mkdtemp()) / "a.xml"
+        >>> _ = file.write_text(f"<annotation>{size}<object><name>cat</name>{box}</object></annotation>")
+        >>> voc_boxes(file)
+        [ObjectBox(label='cat', box=(0.0, 0.0, 0.5, 0.5), difficult=False)]
+    """
+    try:
+        tree = ElementTree.parse(annotation).getroot()  # noqa: S314 - expat stops entity bombs since its version 2.4
+        width, height = (float(tree.findtext(f"size/{side}") or 0) for side in ("width", "height"))
+        if width <= 0 or height <= 0:
+            raise ValueError("it does not tell the picture's size")
+        return [_read(thing, width, height) for thing in tree.iterfind("object")]
+    except (OSError, ElementTree.ParseError, ValueError) as error:
+        raise DataError(f"cannot understand the annotation {annotation}: {error}; mend or remove it") from error
+
+
+def _read(thing: ElementTree.Element, width: float, height: float) -> ObjectBox:
+    left, top, right, bottom = (
+        float(thing.findtext(f"bndbox/{side}") or 0) for side in ("xmin", "ymin", "xmax", "ymax")
+    )
+    label = (thing.findtext("name") or "").strip()
+    # Corners count as inside, and pixels are counted from 1.
+    box = ((left - 1) / width, (top - 1) / height, right / width, bottom / height)
+    return ObjectBox(label, box, (thing.findtext("difficult") or "").strip() == "1")
