@@ -114,7 +114,7 @@ class LossSuite:
             loss(logits, targets[:, 0], known)
         with pytest.raises(ConfigError, match=r"known must have the shape of the logits, \[6, 9\], got \[1, 9\]"):
             loss(logits, targets, known[:1])
-        with pytest.raises(ConfigError, match=r"logits must be \[pictures, labels\], got \[9\]"):
+        with pytest.raises(ConfigError, match=r"logits must be \[images, labels\], got \[9\]"):
             loss(logits[0], targets[0], known[0])
 
     def test_its_repr_says_how_it_is_set(self, loss):

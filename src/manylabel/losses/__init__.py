@@ -1,13 +1,12 @@
-"""Logits and targets in, a scalar out: one loss per file."""
+"""Logits and targets in, a scalar out. A new loss is a file here and its lines below."""
+
+from torch import nn
 
 from manylabel.losses.asymmetric import AsymmetricLoss
-from manylabel.losses.binary_cross_entropy import BinaryCrossEntropy
+from manylabel.losses.binary_cross_entropy import BinaryCrossEntropy, MultiLabelSoftMargin
 from manylabel.losses.cross_entropy import CrossEntropy
 from manylabel.losses.focal import FocalLoss
-from manylabel.losses.multilabel import MultiLabelLoss
-from manylabel.losses.names import LOSSES
-from manylabel.losses.soft_margin import MultiLabelSoftMargin
-from manylabel.losses.weights import positive_weights
+from manylabel.losses.multilabel import MultiLabelLoss, positive_weights
 
 __all__ = [
     "LOSSES",
@@ -19,3 +18,12 @@ __all__ = [
     "MultiLabelSoftMargin",
     "positive_weights",
 ]
+
+LOSSES: dict[str, type[nn.Module]] = {
+    "asymmetric": AsymmetricLoss,
+    "binary_cross_entropy": BinaryCrossEntropy,
+    "cross_entropy": CrossEntropy,
+    "focal": FocalLoss,
+    "soft_margin": MultiLabelSoftMargin,
+}
+"""The losses by the name that the command line and run folders use."""

@@ -1,6 +1,6 @@
 """The asymmetric loss (ASL): focal weights and a margin that let easy absent labels fade out.
 
-Ridnik and others, "Asymmetric Loss For Multi-Label Classification" (ICCV 2021, arXiv:2009.14119). Values are the
+Ridnik et al., "Asymmetric Loss For Multi-Label Classification" (ICCV 2021, arXiv:2009.14119). Values are the
 paper's; what differs is how they are computed: from `logsigmoid` in float32, so that nothing overflows or vanishes and
 no epsilon is needed; and gradients stop at the focusing weight by a `detach`, which changes nothing inside `no_grad`.
 """
@@ -9,9 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from manylabel.errors import ConfigError
-from manylabel.losses.multilabel import MultiLabelLoss
-from manylabel.losses.reduction import Reduction
-from manylabel.losses.unknown import Unknown
+from manylabel.losses.multilabel import MultiLabelLoss, Reduction, Unknown
 
 __all__ = ["AsymmetricLoss"]
 
@@ -28,11 +26,9 @@ class AsymmetricLoss(MultiLabelLoss):
         gamma_negative: Focus on hard absent labels.
         gamma_positive: Focus on hard present labels; at most `gamma_negative` as a rule.
         clip: The margin, m in the paper.
-        detach_focus: Whether gradients stop at the focusing weights, as in the authors' training; values do not change.
-        reduction: ``"sum"`` over pictures and labels, as the authors do, or ``"mean"`` over those that count.
-        unknown: What to do with unknown labels: see `manylabel.losses.unknown`.
-        num_likely: How many unknown labels of a picture ``unknown="selective"`` leaves out.
-        positive_weights: ``[L]``, what the cost of a present label is multiplied by; see `positive_weights`.
+        detach_focus: Stop gradients at the focusing weights, as the authors do in training; values do not change.
+        reduction: ``"sum"`` over images and labels, as the authors do, or ``"mean"`` over those that count.
+        unknown, num_likely, positive_weights: As for `MultiLabelLoss`.
 
     Raises:
         ConfigError: A setting is wrong.
@@ -69,7 +65,7 @@ class AsymmetricLoss(MultiLabelLoss):
         self.detach_focus = detach_focus
 
     def costs(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """Return what each label costs if it is present, and if it is absent."""
+        """Return the cost of each label if it is present, and if it is absent."""
         log_present, log_absent = F.logsigmoid(logits), F.logsigmoid(-logits)  # log p, log(1 - p)
         focus_present = self._focus((self.gamma_positive * log_absent).exp())
         if not self.clip:

@@ -1,26 +1,20 @@
-"""Binary cross-entropy: every label a yes-or-no question of its own."""
+"""Binary cross-entropy, over all labels alike or averaged over each image first.
+
+Letters in shape comments: B images, L labels.
+"""
 
 import torch.nn.functional as F
 from torch import Tensor
 
-from manylabel.losses.multilabel import MultiLabelLoss
-from manylabel.losses.reduction import Reduction
-from manylabel.losses.unknown import Unknown
+from manylabel.losses.multilabel import MultiLabelLoss, reduce
 
-__all__ = ["BinaryCrossEntropy"]
+__all__ = ["BinaryCrossEntropy", "MultiLabelSoftMargin"]
 
 
 class BinaryCrossEntropy(MultiLabelLoss):
     """With p the score, a present label costs ``-log p`` and an absent one ``-log(1 - p)``.
 
-    Args:
-        reduction: ``"sum"`` over pictures and labels, or ``"mean"`` over those that count.
-        unknown: What to do with unknown labels: see `manylabel.losses.unknown`.
-        num_likely: How many unknown labels of a picture ``unknown="selective"`` leaves out.
-        positive_weights: ``[L]``, what the cost of a present label is multiplied by; see `positive_weights`.
-
-    Raises:
-        ConfigError: A setting is wrong.
+    Arguments are those of `MultiLabelLoss`.
 
     Examples:
         >>> import torch
@@ -30,16 +24,27 @@ class BinaryCrossEntropy(MultiLabelLoss):
         (tensor(1.4100), tensor(0.6931))
     """
 
-    def __init__(
-        self,
-        *,
-        reduction: Reduction = "mean",
-        unknown: Unknown = "ignore",
-        num_likely: int = 5,
-        positive_weights: Tensor | None = None,
-    ) -> None:
-        super().__init__(reduction=reduction, unknown=unknown, num_likely=num_likely, positive_weights=positive_weights)
-
     def costs(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """Return what each label costs if it is present, and if it is absent."""
+        """Return the cost of each label if it is present, and if it is absent."""
         return -F.logsigmoid(logits), -F.logsigmoid(-logits)
+
+
+class MultiLabelSoftMargin(BinaryCrossEntropy):
+    """Binary cross-entropy averaged over each image's labels first, as `torch.nn.MultiLabelSoftMarginLoss` does.
+
+    Every image weighs the same. When everything is known, ``"mean"`` is the same number as that of
+    `BinaryCrossEntropy`. When not, an image with one known label weighs here as much as one with all labels known.
+    Arguments are those of `MultiLabelLoss`.
+
+    Examples:
+        >>> import torch
+        >>> loss = MultiLabelSoftMargin(reduction="sum")
+        >>> logits, targets = torch.tensor([[0.0, 2.0]]), torch.tensor([[1.0, 0.0]])
+        >>> loss(logits, targets), torch.nn.MultiLabelSoftMarginLoss(reduction="sum")(logits, targets)
+        (tensor(1.4100), tensor(1.4100))
+    """
+
+    def reduce(self, values: Tensor, counted: Tensor) -> Tensor:
+        """Average over each image's labels, then reduce over the images."""
+        images = values.masked_fill(~counted, 0).sum(dim=1) / counted.sum(dim=1).clamp(min=1)  # [B]
+        return reduce(images, counted.any(dim=1), self.reduction)

@@ -1,26 +1,25 @@
-"""Cross-entropy for pictures that have exactly one label.
+"""Cross-entropy for images that have exactly one label.
 
-Letters in shape comments: B pictures, L labels.
+Letters in shape comments: B images, L labels.
 """
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from manylabel.losses.multilabel import check_shapes, full_precision
-from manylabel.losses.reduction import Reduction, check_reduction, reduce
+from manylabel.losses.multilabel import Reduction, check_reduction, check_shapes, full_precision, reduce
 
 __all__ = ["CrossEntropy"]
 
 
 class CrossEntropy(nn.Module):
-    """With p the softmax over the labels, a picture costs ``-log p`` of its label.
+    """With p the softmax over the labels, an image costs ``-log p`` of its label.
 
-    A picture whose label is not known does not count. There are no other ways to treat unknown labels: the one label
-    that is known rules out the rest. A picture with several labels costs the mean over them.
+    An image whose label is not known does not count. There are no other ways to treat unknown labels: the one label
+    that is known rules out the rest. An image with several labels costs the mean over them.
 
     Args:
-        reduction: ``"sum"`` or ``"mean"`` over the pictures that count.
-        positive_weights: ``[L]``, what the cost of a label is multiplied by; the mean is not divided by them.
+        reduction: ``"sum"`` or ``"mean"`` over the images that count.
+        positive_weights: ``[L]``, factor of the cost of a label; the mean is not divided by them.
 
     Raises:
         ConfigError: The reduction is wrong.
@@ -45,11 +44,11 @@ class CrossEntropy(nn.Module):
 
         Args:
             logits: ``[B, L]``, before any softmax.
-            targets: ``[B, L]``, 1 for the picture's label, else 0.
-            known: ``[B, L]``, true where the target is known; everything is when left out.
+            targets: ``[B, L]``, 1 for the image's label, else 0.
+            known: ``[B, L]``, true where the target is known (default: everywhere).
 
         Returns:
-            One number; 0, with a gradient of 0, if no picture counts.
+            One number; 0, with a gradient of 0, if no image counts.
 
         Raises:
             ConfigError: The shapes do not fit.
@@ -63,10 +62,10 @@ class CrossEntropy(nn.Module):
         if self.positive_weights is not None:
             costs = costs * self.positive_weights.to(logits.dtype)
         num_labels = targets.sum(dim=1)  # [B]
-        pictures = (targets * costs).sum(dim=1) / num_labels.clamp(min=1)
-        return reduce(pictures, num_labels > 0, self.reduction)
+        images = (targets * costs).sum(dim=1) / num_labels.clamp(min=1)
+        return reduce(images, num_labels > 0, self.reduction)
 
     def extra_repr(self) -> str:
-        """Say how the loss is set."""
+        """Return the settings."""
         weighted = "" if self.positive_weights is None else f", positive_weights=[{len(self.positive_weights)}]"
         return f"reduction={self.reduction!r}{weighted}"

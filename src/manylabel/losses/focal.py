@@ -1,6 +1,6 @@
 """Focal loss: binary cross-entropy in which what is already right counts little.
 
-Lin and others, "Focal Loss for Dense Object Detection" (ICCV 2017, arXiv:1708.02002). Its weight alpha is left out:
+Lin et al., "Focal Loss for Dense Object Detection" (ICCV 2017, arXiv:1708.02002). Its weight alpha is left out:
 `positive_weights` does that, for each label.
 """
 
@@ -8,9 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from manylabel.errors import ConfigError
-from manylabel.losses.multilabel import MultiLabelLoss
-from manylabel.losses.reduction import Reduction
-from manylabel.losses.unknown import Unknown
+from manylabel.losses.multilabel import MultiLabelLoss, Reduction, Unknown
 
 __all__ = ["FocalLoss"]
 
@@ -20,10 +18,8 @@ class FocalLoss(MultiLabelLoss):
 
     Args:
         gamma: Focus on hard labels; 0 is binary cross-entropy.
-        reduction: ``"sum"`` over pictures and labels, or ``"mean"`` over those that count.
-        unknown: What to do with unknown labels: see `manylabel.losses.unknown`.
-        num_likely: How many unknown labels of a picture ``unknown="selective"`` leaves out.
-        positive_weights: ``[L]``, what the cost of a present label is multiplied by; see `positive_weights`.
+        reduction: ``"sum"`` over images and labels, or ``"mean"`` over those that count.
+        unknown, num_likely, positive_weights: As for `MultiLabelLoss`.
 
     Raises:
         ConfigError: A setting is wrong.
@@ -51,7 +47,7 @@ class FocalLoss(MultiLabelLoss):
         self.gamma = gamma
 
     def costs(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """Return what each label costs if it is present, and if it is absent."""
+        """Return the cost of each label if it is present, and if it is absent."""
         log_present, log_absent = F.logsigmoid(logits), F.logsigmoid(-logits)  # log p, log(1 - p)
         if_present = -(self.gamma * log_absent).exp() * log_present
         if_absent = -(self.gamma * log_present).exp() * log_absent

@@ -1,45 +1,76 @@
-"""What the losses for many labels have in common: targets, unknown labels, weights, precision and the sum.
+"""The part that losses of many labels share: targets, unknown labels, weights, precision and the reduction.
 
-Such a loss says what each label costs if it is present and if it is absent; the rest is done here, once.
+Such a loss defines the cost of each label if it is present and if it is absent; the rest is done here, once.
 
-Letters in shape comments: B pictures, L labels.
+Unknown labels, which nobody looked for, are ignored, taken for absent (``"negative"``), or both (``"selective"``). The
+selective way follows Ben-Baruch et al., "Multi-label Classification with Partial Annotations using Class-aware
+Selective Loss" (CVPR 2022, arXiv:2110.10955): most unknown labels are absent, but the likeliest of them may well be
+present, so these are ignored and the rest is taken for absent. Likelihood is the model's own, at this step. Two
+deviations: the likeliest `num_likely` are chosen for each image, not over the batch, so that the loss of an image does
+not depend on its neighbours or on the number of processes; and the paper's second rule, to ignore labels that are
+frequent everywhere, is not used, as it needs frequencies that another model, trained before, has estimated.
+
+Letters in shape comments: B images, L labels.
 """
 
 from abc import ABC, abstractmethod
 from inspect import signature
+from typing import Literal, get_args
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from manylabel.errors import ConfigError
-from manylabel.losses.reduction import Reduction, check_reduction, reduce
-from manylabel.losses.unknown import Unknown, check_unknown, resolve_unknown
+from manylabel.errors import ConfigError, list_choices
+from manylabel.targets import Targets
 
-__all__ = ["MultiLabelLoss", "check_shapes", "full_precision"]
+__all__ = [
+    "MultiLabelLoss",
+    "Reduction",
+    "Unknown",
+    "check_reduction",
+    "check_shapes",
+    "full_precision",
+    "positive_weights",
+    "reduce",
+    "resolve_unknown",
+]
+
+Reduction = Literal["mean", "sum"]
+Unknown = Literal["ignore", "negative", "selective"]
 
 
 class MultiLabelLoss(nn.Module, ABC):
-    """A loss in which every label of every picture has a cost of its own.
+    """A loss in which every label of every image has a cost of its own.
 
     Costs are computed in float32 (in float64 for logits in float64), whatever the logits come in, and the result is in
     that precision too: a sum over a batch is soon more than float16 can hold. Targets between 0 and 1 mix both costs.
 
     Args:
-        reduction: ``"sum"`` over pictures and labels, or ``"mean"`` over those that count.
-        unknown: What to do with unknown labels: see `manylabel.losses.unknown`.
-        num_likely: How many unknown labels of a picture ``unknown="selective"`` leaves out.
-        positive_weights: ``[L]``, what the cost of a present label is multiplied by; see `positive_weights`.
+        reduction: ``"sum"`` over images and labels, or ``"mean"`` over those that count.
+        unknown: Treatment of unknown labels: ``"ignore"``, ``"negative"`` or ``"selective"``.
+        num_likely: Number of unknown labels of an image that ``unknown="selective"`` ignores.
+        positive_weights: ``[L]``, factor of the cost of a present label; see `positive_weights`.
 
     Raises:
         ConfigError: A setting is wrong.
     """
 
     def __init__(
-        self, *, reduction: Reduction, unknown: Unknown, num_likely: int, positive_weights: Tensor | None
+        self,
+        *,
+        reduction: Reduction = "mean",
+        unknown: Unknown = "ignore",
+        num_likely: int = 5,
+        positive_weights: Tensor | None = None,
     ) -> None:
         super().__init__()
         check_reduction(reduction)
-        check_unknown(unknown, num_likely)
+        if unknown not in get_args(Unknown):
+            choices = list_choices(unknown, get_args(Unknown))
+            raise ConfigError(f"unknown={unknown!r} is not a way to treat unknown labels; {choices}")
+        if num_likely < 1:
+            raise ConfigError(f"num_likely must be at least 1, got {num_likely}; unknown='negative' ignores none")
         self.reduction: Reduction = reduction
         self.unknown: Unknown = unknown
         self.num_likely = num_likely
@@ -48,7 +79,7 @@ class MultiLabelLoss(nn.Module, ABC):
 
     @abstractmethod
     def costs(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """Return what each label costs if it is present, and if it is absent, ``[B, L]`` each."""
+        """Return the cost of each label if it is present, and if it is absent, ``[B, L]`` each."""
 
     def forward(self, logits: Tensor, targets: Tensor, known: Tensor | None = None) -> Tensor:
         """Return the loss of a batch.
@@ -56,7 +87,7 @@ class MultiLabelLoss(nn.Module, ABC):
         Args:
             logits: ``[B, L]``, before any sigmoid.
             targets: ``[B, L]``, 1 where a label is present, else 0.
-            known: ``[B, L]``, true where the target is known; everything is when left out.
+            known: ``[B, L]``, true where the target is known (default: everywhere).
 
         Returns:
             One number; 0, with a gradient of 0, if nothing counts.
@@ -77,11 +108,59 @@ class MultiLabelLoss(nn.Module, ABC):
         return reduce(values, counted, self.reduction)
 
     def extra_repr(self) -> str:
-        """Say how the loss is set."""
+        """Return the settings."""
         names = [name for name in signature(type(self)).parameters if name != "positive_weights"]
         settings = [f"{name}={getattr(self, name)!r}" for name in names]
         weighted = [] if self.positive_weights is None else [f"positive_weights=[{len(self.positive_weights)}]"]
         return ", ".join(settings + weighted)
+
+
+def resolve_unknown(
+    logits: Tensor, targets: Tensor, known: Tensor | None, *, unknown: Unknown, num_likely: int
+) -> tuple[Tensor, Tensor]:
+    """Decide which labels of which images count.
+
+    Args:
+        logits: ``[B, L]``; only their order within an image matters, and no gradient comes of it.
+        targets: ``[B, L]``, 1 where a label is present, else 0; values where it is not known are not read.
+        known: ``[B, L]``, true where the target is known (default: everywhere).
+        unknown: Treatment of unknown labels.
+        num_likely: Number of unknown labels of each image that ``"selective"`` ignores, all if there are fewer.
+
+    Returns:
+        Targets with 0 where nothing is known, in the precision of the logits, and a mask of what counts.
+
+    Examples:
+        >>> logits, targets = torch.tensor([[3.0, 1.0, 2.0]]), torch.tensor([[1.0, 0.0, 0.0]])
+        >>> known = torch.tensor([[True, False, False]])
+        >>> resolve_unknown(logits, targets, known, unknown="selective", num_likely=1)[1]
+        tensor([[ True,  True, False]])
+    """
+    targets = targets.to(logits.dtype)
+    everything = torch.ones_like(logits, dtype=torch.bool)
+    if known is None:
+        return targets, everything
+    known = known.bool()
+    targets = targets.masked_fill(~known, 0)
+    if unknown == "ignore":
+        return targets, known
+    if unknown == "negative":
+        return targets, everything
+    candidates = logits.detach().masked_fill(known, -torch.inf)
+    likeliest = candidates.topk(min(num_likely, logits.shape[1]), dim=1).indices
+    return targets, known | everything.scatter(1, likeliest, False)
+
+
+def reduce(values: Tensor, counted: Tensor, reduction: Reduction) -> Tensor:
+    """Add up, or average, the values that count; 0, with a gradient of 0, if none does.
+
+    Examples:
+        >>> values, counted = torch.tensor([1.0, 3.0, 9.0]), torch.tensor([True, True, False])
+        >>> reduce(values, counted, "mean"), reduce(values, ~counted & counted, "mean")
+        (tensor(2.), tensor(0.))
+    """
+    total = values.masked_fill(~counted, 0).sum()
+    return total if reduction == "sum" else total / counted.sum().clamp(min=1)
 
 
 def full_precision(logits: Tensor) -> Tensor:
@@ -94,8 +173,20 @@ def full_precision(logits: Tensor) -> Tensor:
     return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
+def check_reduction(reduction: str) -> None:
+    """Raise unless a reduction is ``"mean"`` or ``"sum"``.
+
+    Examples:
+        >>> check_reduction("men")
+        Traceback (most recent call last):
+        manylabel.errors.ConfigError: reduction='men' is not one; did you mean 'mean'? There is: mean, sum
+    """
+    if reduction not in get_args(Reduction):
+        raise ConfigError(f"reduction={reduction!r} is not one; {list_choices(reduction, get_args(Reduction))}")
+
+
 def check_shapes(logits: Tensor, targets: Tensor, known: Tensor | None, weights: Tensor | None) -> None:
-    """Refuse tensors that would be broadcast to nonsense.
+    """Raise for tensors that would be broadcast to nonsense.
 
     Raises:
         ConfigError: The logits are not ``[B, L]``, or something else does not fit them.
@@ -106,7 +197,7 @@ def check_shapes(logits: Tensor, targets: Tensor, known: Tensor | None, weights:
         manylabel.errors.ConfigError: targets must have the shape of the logits, [2, 3], got [2]
     """
     if logits.ndim != 2:
-        raise ConfigError(f"logits must be [pictures, labels], got {list(logits.shape)}")
+        raise ConfigError(f"logits must be [images, labels], got {list(logits.shape)}")
     for what, tensor in (("targets", targets), ("known", known)):
         if tensor is not None and tensor.shape != logits.shape:
             raise ConfigError(
@@ -116,3 +207,31 @@ def check_shapes(logits: Tensor, targets: Tensor, known: Tensor | None, weights:
         raise ConfigError(
             f"positive_weights must hold one number for each of {logits.shape[1]} labels, got {list(weights.shape)}"
         )
+
+
+def positive_weights(targets: Targets, *, maximum: float = 100.0) -> Tensor:
+    """Return how many times more often each label is known to be absent than present.
+
+    With these as the `positive_weights` of a loss, a label's present and absent images weigh the same in total.
+
+    Args:
+        targets: The labels of the training images; unknown ones are not counted.
+        maximum: The largest weight: one image in a million must not outweigh all others.
+
+    Returns:
+        ``[L]``, float32; 1 for a label that is never present or never absent, as there is nothing to weigh.
+
+    Raises:
+        ConfigError: `maximum` is not positive.
+
+    Examples:
+        >>> positive_weights(Targets.from_lists([[0], [0], [0, 1], []], num_labels=3))
+        tensor([0.3333, 3.0000, 1.0000])
+    """
+    if not maximum > 0:
+        raise ConfigError(f"maximum must be above 0, got {maximum}")
+    present = targets.positives
+    absent = targets.known - present
+    ratios = absent / np.maximum(present, 1)
+    weights = np.where((present > 0) & (absent > 0), np.minimum(ratios, maximum), 1.0)
+    return torch.from_numpy(weights.astype(np.float32))

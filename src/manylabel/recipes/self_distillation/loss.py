@@ -25,7 +25,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from manylabel.losses.reduction import Reduction
+from manylabel.losses.multilabel import Reduction
 from manylabel.types import Batch, FeatureBatch
 
 __all__ = ["Distillation", "distance"]
