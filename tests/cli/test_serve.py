@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from colour_model import write_colour_model
 from manylabel.cli.main import app
 from manylabel.cli.serve import _is_loopback
-from manylabel.errors import ModelFormatError
+from manylabel.errors import ConfigError, ModelFormatError
 from picture_files import encode
 
 
@@ -68,6 +68,13 @@ def test_knows_what_only_this_machine_reaches(host, expected):
 def test_a_model_that_is_not_there_is_an_error_before_anything_listens(started):
     with pytest.raises(ModelFormatError):
         run("--model", "builtin:no_such")
+    assert started == []
+
+
+def test_a_device_that_is_not_there_is_one_sentence(started, tiny_model, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(ConfigError, match="has no cuda device"):
+        run("--model", tiny_model, "--device", "cuda")
     assert started == []
 
 

@@ -12,6 +12,7 @@ import httpx2 as httpx
 import pytest
 from PIL import Image
 
+from manylabel.server import api
 from manylabel.server.run import MOST_PER_ADDRESS
 from picture_files import encode
 from server_apps import listening, slow_app
@@ -173,6 +174,22 @@ def test_requests_that_come_together_go_through_the_model_together():
     assert sum(engine.batches) == 24 + 1  # one before the first request
     assert 1 < max(engine.batches) <= 8
     assert len(engine.batches) < 16
+
+
+@pytest.mark.slow
+def test_decoding_takes_turns_too(monkeypatch):
+    decoded, real = [], api.prepare
+    monkeypatch.setattr(api, "default_workers", lambda: 1)
+    monkeypatch.setattr(api, "prepare", lambda *given, name: (time.sleep(0.1), decoded.append(name), real(*given))[2])
+    _, app = slow_app()
+    with listening(app) as (address, _), ThreadPoolExecutor(2) as pool:
+        many = [("images", ("many.png", RED))] * 30
+        bulk = pool.submit(lambda: httpx.post(f"{address}/v1/predict", files=many, timeout=60))
+        while len(decoded) < 2:
+            time.sleep(0.02)
+        assert post(address).status_code == 200
+        assert len(decoded) < 20
+        assert bulk.result().status_code == 200
 
 
 def test_when_it_is_full_callers_are_told_when_to_come_again():

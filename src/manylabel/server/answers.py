@@ -29,6 +29,7 @@ __all__ = [
     "ProblemError",
     "StatusAnswer",
     "TagAnswer",
+    "join_mistakes",
     "problem_response",
 ]
 
@@ -186,6 +187,17 @@ class ProblemError(HTTPException):
     def __init__(self, status: int, code: str, message: str, *, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(status, message, headers)
         self.code = code
+
+
+def join_mistakes(mistakes: Sequence[str], *, most: int = 5) -> str:
+    """Return the first mistakes, and the number of the others.
+
+    Examples:
+        >>> join_mistakes(["a is wrong", "b is wrong", "c is wrong"], most=1)
+        'a is wrong; and 2 more'
+    """
+    more = [f"and {len(mistakes) - most} more"] if len(mistakes) > most else []
+    return "; ".join([*mistakes[:most], *more])
 
 
 def problem_response(error: ProblemError) -> JSONResponse:

@@ -27,10 +27,10 @@ from manylabel.server.answers import (
     LabelsAnswer,
     LimitsAnswer,
     PredictAnswer,
-    Problem,
     ProblemError,
     StatusAnswer,
     TagAnswer,
+    join_mistakes,
 )
 from manylabel.server.batcher import Batcher
 from manylabel.server.limits import MOST_EXPLAINED, MOST_IMAGES, MOST_LABELS, MOST_LETTERS, ServerSettings
@@ -40,19 +40,7 @@ from manylabel.system import default_workers
 
 __all__ = ["Api"]
 
-_MOST_EXPLAINED_AT_ONCE = 16  # requests that wait for the one thread that explains
 _MOST_NAME = 255  # letters of a file's name
-_MOST_NAMED = 5  # images that an error names
-_REASONS = {
-    400: "The form is broken.",
-    401: "The API key is missing or wrong.",
-    408: "The body took too long to arrive.",
-    413: "Too many bytes, images or pixels.",
-    415: "The body is neither a form nor an image.",
-    422: "An option, a label or every image is wrong.",
-    429: "The server is busy; try again after the seconds in Retry-After.",
-    503: "The server starts or stops.",
-}
 _bearer = HTTPBearer(auto_error=False, description="The API key, where the server has one; `Limits` checks it.")
 
 Label = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=MOST_LETTERS)]
@@ -102,10 +90,8 @@ class ImagesForm(BaseModel):
     images: list[UploadFile] = Field(default=[], min_length=1, max_length=MOST_IMAGES, description="Image files.")
 
 
-class ImageForm(BaseModel):
+class ImageForm(ImagesForm):
     """Form with one image."""
-
-    model_config = ConfigDict(extra="forbid")
 
     images: list[UploadFile] = Field(default=[], min_length=1, max_length=1, description="One image file.")
 
@@ -132,7 +118,6 @@ class Api:
         self.model = model
         self.settings = settings
         self.waiting = 0  # images that are accepted and not answered yet
-        self.explaining = 0
         self.metrics = ServerMetrics(waiting=lambda: self.waiting)
         self.decoding = Batcher[partial[Any], Any](_call_each, batch_size=1, workers=default_workers())
         self.scoring = Batcher[Pixels, NDArray[np.float32]](
@@ -159,18 +144,15 @@ class Api:
     def router(self) -> APIRouter:
         """Return the endpoints."""
         router = APIRouter()
-        asked = _problems(400, 401, 408, 413, 415, 422, 429)
+        keyed: dict[str, Any] = {"dependencies": [Depends(_bearer)]}
         raw = {"requestBody": {"content": {"image/*": {"schema": {"type": "string", "format": "binary"}}}}}
-        key = [Depends(_bearer)]
-        for path, answer in (("/v1/predict", self.predict), ("/v1/explain", self.explain)):
-            router.post(path, tags=["images"], responses=asked, openapi_extra=raw, dependencies=key)(answer)
-        router.get("/v1/labels", tags=["model"], responses=_problems(401), dependencies=key)(self.labels)
         text: dict[int | str, Any] = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
-        router.get("/metrics", tags=["server"], responses=text | _problems(401), dependencies=key, response_model=None)(
-            self.show_metrics
-        )
-        router.get("/healthz", tags=["server"])(self.health)
-        router.get("/readyz", tags=["server"], responses=_problems(503))(self.ready)
+        router.post("/v1/predict", openapi_extra=raw, **keyed)(self.predict)
+        router.post("/v1/explain", openapi_extra=raw, **keyed)(self.explain)
+        router.get("/v1/labels", **keyed)(self.labels)
+        router.get("/metrics", response_model=None, responses=text, **keyed)(self.show_metrics)
+        router.get("/healthz")(self.health)
+        router.get("/readyz")(self.ready)
         return router
 
     async def predict(
@@ -222,15 +204,10 @@ class Api:
         (image,) = images = await _read(request, form.images)
         if options.labels is not None:
             self.model.columns(options.labels)
-        if self.explaining >= _MOST_EXPLAINED_AT_ONCE:
-            raise _busy(f"{self.explaining} requests wait for their heat maps")
-        self.explaining += 1
-        try:
+        with self._accept(1):
             async with self._in_time():
                 await self._check_pixels(images, request)
                 found = await self._in_torch(request, self._explain, image, options.labels)
-        finally:
-            self.explaining -= 1
         return ExplainAnswer(model=self.model.name, name=image.name, explanations=found)
 
     async def labels(self) -> LabelsAnswer:
@@ -373,13 +350,8 @@ def _clean(name: str) -> str:
 
 def _unreadable(images: list[SentImage], reasons: list[Any]) -> ProblemError:
     named = [str(ImageError(image.name, reason)) for image, reason in zip(images, reasons, strict=True)]
-    more = [f"and {len(named) - _MOST_NAMED} more"] if len(named) > _MOST_NAMED else []
-    return ProblemError(422, "unreadable_image", "; ".join(named[:_MOST_NAMED] + more))
+    return ProblemError(422, "unreadable_image", join_mistakes(named))
 
 
 def _busy(message: str) -> ProblemError:
     return ProblemError(429, "busy", f"{message}; try again later", headers={"Retry-After": "2"})
-
-
-def _problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    return {status: {"model": Problem, "description": _REASONS[status]} for status in statuses}

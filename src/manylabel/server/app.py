@@ -16,7 +16,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
 
 from manylabel.errors import LabelError
-from manylabel.server.answers import ProblemError, problem_response
+from manylabel.server.answers import Problem, ProblemError, join_mistakes, problem_response
 from manylabel.server.api import Api
 from manylabel.server.limits import Limits, ServerSettings
 from manylabel.server.metrics import MeasureRequests
@@ -26,7 +26,7 @@ __all__ = ["create_app"]
 
 logger = logging.getLogger(__name__)
 
-_MOST_NAMED = 5  # mistakes that are spelled out
+_STATUSES = (400, 401, 408, 413, 415, 421, 422, 429, 503)  # of problems
 _WORDS = {
     404: ("not_found", "there is nothing here; /openapi.json lists what there is"),
     405: ("method_not_allowed", "this address takes other methods; the header Allow names them"),
@@ -78,6 +78,7 @@ def create_app(model: ServedModel, settings: ServerSettings | None = None) -> Fa
         version=version("manylabel"),
         docs_url=None,  # both of FastAPI's pages load scripts from elsewhere
         redoc_url=None,
+        responses={status: {"model": Problem} for status in _STATUSES},
         lifespan=lifespan,
     )
     app.include_router(api.router())
@@ -127,6 +128,5 @@ def _on_error(_: Request, error: Exception) -> JSONResponse:
 
 def _in_words(error: RequestValidationError) -> str:
     """Return the first mistakes; never what was sent, which may be large."""
-    found = error.errors()
-    lines = [f"{'.'.join(map(str, each['loc'][1:])) or 'the request'}: {each['msg']}" for each in found[:_MOST_NAMED]]
-    return "; ".join(lines + [f"and {len(found) - _MOST_NAMED} more"] * (len(found) > _MOST_NAMED))
+    found = [f"{'.'.join(map(str, each['loc'][1:])) or 'the request'}: {each['msg']}" for each in error.errors()]
+    return join_mistakes(found)
