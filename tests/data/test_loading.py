@@ -130,7 +130,7 @@ def test_stops_once_too_many_are_bad_and_lists_them(num_workers):
     with pytest.raises(BadImagesError) as caught:
         list(loader)
     message = str(caught.value)
-    assert message.startswith("30 of 100 pictures cannot be read so far, more than max_bad_share=0.25 allows")
+    assert message.startswith("30 of 100 images cannot be read so far, more than max_bad_share=0.25 allows")
     assert "'19.jpg': it is not an image" in message
     assert "'20.jpg'" not in message
     assert message.endswith("and 10 more")
@@ -154,7 +154,7 @@ def test_logs_each_bad_picture_once(caplog):
     with caplog.at_level(logging.WARNING):
         list(loader)
         list(loader)
-    assert [record.getMessage() for record in caplog.records] == ["bad picture 'new\\nline': it is empty (0 bytes)"]
+    assert [record.getMessage() for record in caplog.records] == ["bad image 'new\\nline': it is empty (0 bytes)"]
 
 
 def test_a_picture_that_cannot_be_fetched_is_bad():

@@ -266,12 +266,13 @@ def start():
         print("end", len(cached), file=output, flush=True)
     os._exit(0)
 
-process, output = start()
-while int(output.readline()) < {kill_at}:
-    pass
-os.kill(process, signal.SIGKILL)
-os.waitpid(process, 0)
-print(sum(store.num_images for store in list_stores(root)))
+for kill_at in {kills}:
+    process, output = start()
+    while int(output.readline()) < kill_at:
+        pass
+    os.kill(process, signal.SIGKILL)
+    os.waitpid(process, 0)
+    print(sum(store.num_images for store in list_stores(root)))
 for process, output in [start(), start()]:
     print(output.read().splitlines()[-1])
     os.waitpid(process, 0)
@@ -284,12 +285,13 @@ def test_a_killed_run_goes_on_and_two_at_once_share_the_work(tmp_path):
     folder.mkdir()
     write_images(folder, count)
     paths = [str(Path(__file__).parents[1]), *(path for path in sys.path if path.endswith("src"))]
-    code = SCENARIO.format(paths=paths, images=str(folder), root=str(root), kill_at=count + 8)  # in the second view
+    kills = (4, count - 20, count + 8)  # two in the first view, one in the second
+    code = SCENARIO.format(paths=paths, images=str(folder), root=str(root), kills=kills)
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     run = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=environment, check=True)
-    done, *ends = run.stdout.splitlines()
-    assert count + 8 <= int(done) < 2 * count
-    assert ends == [f"end {count}"] * 2
+    *done, one, other = run.stdout.splitlines()
+    assert all(kill_at <= int(found) < 2 * count for kill_at, found in zip(kills, done, strict=True))
+    assert (one, other) == (f"end {count}",) * 2
     assert [store.num_images for store in list_stores(root)] == [count, count]  # none twice
     last = count - 1
     again = cache(make_backbone(), make_dataset(folder), root, views=2)

@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 
 from manylabel.errors import CacheError
-from manylabel.features import FeatureStore, StoreWriter, list_stores
+from manylabel.features import FeatureStore, StoreWriter
 from manylabel.features.store import check_room
-from manylabel.types import BadImage
-from tiny_features import SHAPES, found_in, make_spec, open_store, rows_of, write
+from tiny_features import found_in, make_spec, open_store, rows_of, write
 
 
 def test_gives_back_what_was_written_in_any_order(tmp_path):
@@ -32,15 +31,9 @@ def test_a_reader_keeps_what_it_opened_while_a_writer_appends(tmp_path):
         assert found_in(tmp_path / "a", [6, 5]) == [6, 5]
 
 
-def test_bad_images_are_recorded_once(tmp_path):
-    with StoreWriter(tmp_path / "a", make_spec()) as writer:
-        for _ in range(2):
-            nothing = [np.empty((0, *shape), np.float16) for shape in SHAPES]
-            bad = [BadImage(7, "b.jpg", "it is empty")]
-            writer.append(nothing, ids=np.empty(0, np.uint64), bad=bad)
-    assert list_stores(tmp_path)[0].bad == {"b.jpg": "it is empty"}
-    assert (tmp_path / "a" / "journal.jsonl").read_text().count("b.jpg") == 1
-    assert len(open_store(tmp_path / "a")) == 0
+def test_a_batch_of_nothing_leaves_no_trace(tmp_path):
+    write(tmp_path / "a", [], [1], [])
+    assert len(open_store(tmp_path / "a").chunks) == 1
 
 
 def test_a_store_that_does_not_exist_is_empty(tmp_path):

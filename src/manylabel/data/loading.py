@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -23,6 +24,7 @@ from manylabel.images import decode
 from manylabel.types import BadImage, Batch
 
 __all__ = [
+    "BadImages",
     "DecodedImages",
     "ImageLoader",
     "OnBad",
@@ -31,10 +33,11 @@ __all__ = [
     "explained_worker_deaths",
     "fetch_images",
     "most_bad",
-    "too_many_bad",
 ]
 
 logger = logging.getLogger(__name__)
+
+MOST_LISTED = 20  # bad images in an error
 
 OnBad = Literal["skip", "raise", "stop_above_share"]
 """What happens to pictures that cannot be decoded."""
@@ -140,6 +143,70 @@ def collate(samples: Sequence[Sample | BadImage]) -> Batch:
     )
 
 
+class BadImages:
+    """The images of a pass that cannot be read: each is logged once, and too many of them end the pass.
+
+    Args:
+        num_images: Number of images in all.
+        on_bad: What to do about them: ``"skip"``, ``"raise"`` the first as `ImageError`, or ``"stop_above_share"``:
+            skip, until there are too many.
+        max_bad_share: Largest fraction that may be bad with ``"stop_above_share"``; see `most_bad`.
+
+    Raises:
+        ConfigError: A setting is wrong.
+
+    Examples:
+        >>> bad = BadImages(2, max_bad_share=0.1)
+        >>> bad.add([BadImage(0, "a.jpg", "it is empty")])
+        Traceback (most recent call last):
+        manylabel.errors.BadImagesError: 1 of 2 images cannot be read so far, more than max_bad_share=0.1 allows; ...
+    """
+
+    def __init__(self, num_images: int, *, on_bad: OnBad = "stop_above_share", max_bad_share: float = 0.01) -> None:
+        if on_bad not in get_args(OnBad):
+            raise ConfigError(f"on_bad cannot be {on_bad!r}; {list_choices(on_bad, get_args(OnBad))}")
+        if not 0 <= max_bad_share <= 1:
+            raise ConfigError(f"max_bad_share must be in 0..1, got {max_bad_share}")
+        self.num_images = num_images
+        self.on_bad = on_bad
+        self.max_bad_share = max_bad_share
+        self._by_index: dict[int, BadImage] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_index)
+
+    def __iter__(self) -> Iterator[BadImage]:
+        return iter(self._by_index.values())
+
+    def add(self, bad: Sequence[BadImage]) -> None:
+        """Add images that were just met.
+
+        Raises:
+            ImageError: Where the first bad image ends the pass.
+            BadImagesError: There are too many; the message lists the first of them.
+        """
+        for image in bad:
+            if image.index not in self._by_index:
+                logger.warning("bad image %r: %s", image.name, image.reason)
+            self._by_index.setdefault(image.index, image)
+        if bad and self.on_bad == "raise":
+            raise ImageError(bad[0].name, bad[0].reason)
+        too_many = len(self) > most_bad(self.num_images, self.max_bad_share)
+        if bad and self.on_bad == "stop_above_share" and too_many:
+            raise BadImagesError("\n".join(self._lines()))
+
+    def _lines(self) -> Iterator[str]:
+        yield (
+            f"{len(self)} of {self.num_images} images cannot be read so far, more than "
+            f"max_bad_share={self.max_bad_share} allows; fix or remove them ('manylabel data check' finds all), or in "
+            "Python raise max_bad_share:"
+        )
+        for image in islice(self, MOST_LISTED):
+            yield f"  {image.name!r}: {image.reason}"
+        if len(self) > MOST_LISTED:
+            yield f"  and {len(self) - MOST_LISTED} more"
+
+
 class ImageLoader(DataLoader[Any]):
     """Yields batches of pictures and keeps account of those that cannot be decoded.
 
@@ -194,10 +261,6 @@ class ImageLoader(DataLoader[Any]):
         seed: int = 0,
         pin_memory: bool = False,
     ) -> None:
-        if on_bad not in get_args(OnBad):
-            raise ConfigError(f"on_bad cannot be {on_bad!r}; {list_choices(on_bad, get_args(OnBad))}")
-        if not 0 <= max_bad_share <= 1:
-            raise ConfigError(f"max_bad_share must be in 0..1, got {max_bad_share}")
         if batch_size < 1 or num_workers < 0:
             raise ConfigError(f"batch_size must be at least 1 and num_workers 0, got {batch_size} and {num_workers}")
         if shuffle and sampler is not None:
@@ -205,8 +268,7 @@ class ImageLoader(DataLoader[Any]):
         self.on_bad = on_bad
         self.max_bad_share = max_bad_share
         self.seed = seed
-        self._num_pictures = len(dataset)
-        self._bad: dict[int, BadImage] = {}
+        self._bad = BadImages(len(dataset), on_bad=on_bad, max_bad_share=max_bad_share)
         self.num_empty = 0
         self.batches = SeededBatches(
             every_picture(len(dataset), shuffle=shuffle, seed=seed) if sampler is None else sampler,
@@ -231,7 +293,7 @@ class ImageLoader(DataLoader[Any]):
         self.num_empty = 0
         with explained_worker_deaths(self):
             for batch in super().__iter__():
-                self._account(batch.bad)
+                self._bad.add(batch.bad)
                 if len(batch):
                     yield batch
                 else:
@@ -239,20 +301,8 @@ class ImageLoader(DataLoader[Any]):
 
     @property
     def bad(self) -> list[BadImage]:
-        """The bad pictures so far, each once, in the order in which they were met."""
-        return list(self._bad.values())
-
-    def _account(self, bad: Sequence[BadImage]) -> None:
-        """Record bad pictures that were not met before, and stop where the policy says so."""
-        for picture in bad:
-            if picture.index not in self._bad:
-                logger.warning("bad picture %r: %s", picture.name, picture.reason)
-            self._bad.setdefault(picture.index, picture)
-        if bad and self.on_bad == "raise":
-            raise ImageError(bad[0].name, bad[0].reason)
-        most = most_bad(self._num_pictures, self.max_bad_share)
-        if bad and self.on_bad == "stop_above_share" and len(self._bad) > most:
-            raise too_many_bad(self.bad, num_pictures=self._num_pictures, max_bad_share=self.max_bad_share)
+        """The bad images so far, each once, in the order in which they were met."""
+        return list(self._bad)
 
 
 @contextmanager
@@ -286,33 +336,6 @@ def most_bad(num_pictures: int, max_bad_share: float) -> float:
     """
     share = max_bad_share * num_pictures
     return max(share, min(5, num_pictures // 10)) if max_bad_share else share
-
-
-def too_many_bad(
-    bad: Sequence[BadImage], *, num_pictures: int, max_bad_share: float, at_most: int = 20
-) -> BadImagesError:
-    """Return an error that names pictures that cannot be read.
-
-    Args:
-        bad: The pictures.
-        num_pictures: How many there are in all.
-        max_bad_share: The share that may be bad.
-        at_most: How many to name.
-
-    Examples:
-        >>> print(too_many_bad([BadImage(0, "a.jpg", "it is empty")], num_pictures=2, max_bad_share=0.1))
-        1 of 2 pictures cannot be read so far, more than max_bad_share=0.1 allows; mend or remove them ...:
-          'a.jpg': it is empty
-    """
-    lines = [
-        f"{len(bad)} of {num_pictures} pictures cannot be read so far, more than "
-        f"max_bad_share={max_bad_share} allows; mend or remove them ('manylabel data check' finds all), or in Python "
-        "raise max_bad_share:",
-        *(f"  {picture.name!r}: {picture.reason}" for picture in bad[:at_most]),
-    ]
-    if len(bad) > at_most:
-        lines.append(f"  and {len(bad) - at_most} more")
-    return BadImagesError("\n".join(lines))
 
 
 def _end_workers(loader: DataLoader[Any]) -> None:

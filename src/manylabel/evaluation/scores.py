@@ -18,7 +18,7 @@ from torch import Tensor
 
 from manylabel.classifier import Classifier, TorchEngine
 from manylabel.data import ImageDataset
-from manylabel.data.loading import fetch_images, most_bad, too_many_bad
+from manylabel.data.loading import BadImages, fetch_images
 from manylabel.errors import ConfigError, DataError, LabelError, list_choices
 from manylabel.inference.pipeline import prepare_batches
 from manylabel.metrics import top_labels
@@ -284,17 +284,13 @@ def score(
     workers = default_workers() if num_workers is None else num_workers
     images = fetch_images(dataset)
     parts = []
-    bad: list[BadImage] = []
+    bad = BadImages(len(dataset), max_bad_share=max_bad_share)
     done = 0
     for batch in prepare_batches(images, spec.input_spec, batch_size=batch_size, num_workers=workers):
         part = score_batch(engine, batch)
         parts.append(part.scores[:, match.columns])
-        bad += (BadImage(done + image.index, image.name, image.reason) for image in part.bad)
+        bad.add([BadImage(done + image.index, image.name, image.reason) for image in part.bad])
         done += len(part)
-        for image in part.bad:
-            logger.warning("bad image %r: %s", image.name, image.reason)
-        if part.bad and len(bad) > most_bad(len(dataset), max_bad_share):
-            raise too_many_bad(bad, num_pictures=len(dataset), max_bad_share=max_bad_share)
         if progress is not None:
             progress(done, len(dataset))
     readable = np.setdiff1d(np.arange(done), [image.index for image in bad])
@@ -308,7 +304,7 @@ def score(
         thresholds=None if limits is None else tuple(limits[column] for column in match.columns),
         single_label=spec.single_label,  # not the data's: the model decides how its scores were made
         model=name,
-        bad=bad,
+        bad=list(bad),
         notes=match.notes,
     )
 

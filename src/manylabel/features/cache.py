@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader
 
 from manylabel.backbone import Backbone, fingerprint_weights
 from manylabel.data.dataset import ImageDataset
-from manylabel.data.loading import DecodedImages, collate, explained_worker_deaths, most_bad, too_many_bad
+from manylabel.data.loading import BadImages, DecodedImages, collate, explained_worker_deaths
 from manylabel.data.sampling import Draw
 from manylabel.data.transforms import ImageTransform, eval_transform, train_transform
 from manylabel.errors import BusyError, CacheError, ConfigError, DataError, list_choices
@@ -33,7 +33,7 @@ from manylabel.features.store import FeatureStore, StoreWriter, check_room
 from manylabel.heads.traits import PooledInput
 from manylabel.inference.engine import EngineName
 from manylabel.system import default_workers
-from manylabel.types import BadImage, Batch, InputSpec
+from manylabel.types import Batch, InputSpec
 
 __all__ = ["FeatureCache", "FeaturePlan", "pool"]
 
@@ -121,8 +121,6 @@ class FeatureCache:
             raise ConfigError(f"batch_size must be at least 1 and num_workers 0, got {batch_size} and {num_workers}")
         if engine not in get_args(EngineName):
             raise ConfigError(f"engine cannot be {engine!r}; {list_choices(engine, get_args(EngineName))}")
-        if not 0 <= max_bad_share <= 1:
-            raise ConfigError(f"max_bad_share must be in 0..1, got {max_bad_share}")
         self.backbone = backbone
         self.input_spec = input_spec or backbone.input_spec
         self.root = default_root() if root is None else Path(root)
@@ -204,8 +202,8 @@ class FeatureCache:
         good = np.flatnonzero((rows >= 0).all(axis=0))  # an image that is bad in one view is left out of all
         if not len(good):
             raise DataError(f"none of the {len(plan.dataset)} images of {plan.dataset.name} can be read")
-        bad = tuple(work.bad[index] for index in sorted(work.bad))
-        return CachedFeatures(plan.dataset.subset(good), stores, rows[:, good], bad)
+        bad = sorted(work.bad, key=lambda image: image.index)
+        return CachedFeatures(plan.dataset.subset(good), stores, rows[:, good], tuple(bad))
 
     def maps(self, batch: Batch, spec: FeatureSpec, *, num_images: int) -> list[NDArray[np.float16]]:
         """Return float16 maps ``[B, C, H, W]`` per stage.
@@ -259,7 +257,7 @@ class _Pass:
         self.progress = progress
         self.total = len(plan.specs) * len(plan.ids)
         self.done = 0
-        self.bad: dict[int, BadImage] = {}
+        self.bad = BadImages(len(plan.dataset), max_bad_share=cache.max_bad_share)
 
     def complete(self, view: int) -> FeatureStore:
         """Open the store of a view after computing what it lacks; where another process is at it, wait for that."""
@@ -290,14 +288,14 @@ class _Pass:
     def _fill(self, writer: StoreWriter, view: int) -> None:
         """Compute the features that a store lacks; an image that was bad in another view is not tried again."""
         ids, missing = self.plan.ids, writer.store.find(self.plan.ids) < 0
-        missing[list(self.bad)] = False
+        missing[[image.index for image in self.bad]] = False
         self._count(len(ids) - int(missing.sum()))
         loader = self._loader(np.flatnonzero(missing), view)
         with explained_worker_deaths(loader):
             for batch in loader:
                 features = self.cache.maps(batch, writer.spec, num_images=self.total - self.done)
-                writer.append(features, ids=ids[batch.indices.numpy()], bad=batch.bad)
-                self._account(batch.bad)
+                writer.append(features, ids=ids[batch.indices.numpy()])
+                self.bad.add(batch.bad)
                 self._count(len(batch) + len(batch.bad))
 
     def _loader(self, positions: NDArray[np.int64], view: int) -> DataLoader[Any]:
@@ -315,18 +313,6 @@ class _Pass:
             persistent_workers=workers > 0,
             generator=torch.Generator(),  # its own: training continues the same whether features were cached or not
         )
-
-    def _account(self, bad: Sequence[BadImage]) -> None:
-        """Report bad images, and stop if there are too many."""
-        for image in bad:
-            logger.warning("bad image %r: %s", image.name, image.reason)
-            self.bad[image.index] = image
-        if bad and len(self.bad) > most_bad(len(self.plan.dataset), self.cache.max_bad_share):
-            raise too_many_bad(
-                list(self.bad.values()),
-                num_pictures=len(self.plan.dataset),
-                max_bad_share=self.cache.max_bad_share,
-            )
 
     def _count(self, num_images: int) -> None:
         self.done += num_images

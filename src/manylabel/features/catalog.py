@@ -30,7 +30,6 @@ class StoreInfo:
         folder: Where it is; its name is the store's key.
         spec: What the features are.
         num_images: Images in it.
-        bad: Names of images that could not be decoded, and why.
         num_bytes: Bytes on disk.
         used: When it was last opened or written to, in seconds since 1970.
         writer: The process that writes to it now; empty if there is none.
@@ -39,7 +38,6 @@ class StoreInfo:
     folder: Path
     spec: FeatureSpec
     num_images: int
-    bad: dict[str, str]
     num_bytes: int
     used: float
     writer: str
@@ -157,7 +155,6 @@ def _describe(folder: Path) -> StoreInfo | None:
         folder=folder,
         spec=spec,
         num_images=sum(chunk.end - chunk.start for chunk in chunks),
-        bad=dict(image for chunk in chunks for image in chunk.bad),
         num_bytes=sum(file.st_size for file in files),
         used=max(file.st_mtime for file in files),
         writer="" if holder is None else str(holder),

@@ -33,7 +33,6 @@ from manylabel.features.key import DTYPE, FeatureSpec
 from manylabel.lock import WriterLock
 from manylabel.storage import append, write_text
 from manylabel.system import available_cores
-from manylabel.types import BadImage
 
 __all__ = ["Chunk", "FeatureStore", "StoreWriter", "check_room", "parse_journal"]
 
@@ -50,13 +49,11 @@ class Chunk(msgspec.Struct, frozen=True):
         start: Its first row.
         end: The row behind its last.
         checksums: CRC-32 of its bytes, per file.
-        bad: Images that belong to it but could not be decoded: their names, and why.
     """
 
     start: int
     end: int
     checksums: tuple[int, ...]
-    bad: tuple[tuple[str, str], ...] = ()
 
     def to_line(self) -> bytes:
         """Return a line of the journal: a checksum, then JSON."""
@@ -272,7 +269,6 @@ class StoreWriter:
         self.store: FeatureStore
         self.num_images = 0
         self._given_up = set(damaged)
-        self._bad: set[str] = set()
 
     def __enter__(self) -> Self:
         with self._disk_errors():
@@ -288,34 +284,29 @@ class StoreWriter:
     def __exit__(self, *_: object) -> None:
         self.lock.release()
 
-    def append(
-        self, features: Sequence[NDArray[np.float16]], *, ids: NDArray[np.uint64], bad: Sequence[BadImage] = ()
-    ) -> None:
+    def append(self, features: Sequence[NDArray[np.float16]], *, ids: NDArray[np.uint64]) -> None:
         """Add the features of some images.
 
         Args:
             features: ``[B, C, H, W]`` per stage.
             ids: ``[B]``, see `image_ids`.
-            bad: Images that belong to the batch but could not be decoded; they are recorded by name.
 
         Raises:
             CacheError: The disk is full.
             BusyError: Another process took over.
         """
-        new = [(image.name, image.reason) for image in bad if image.name not in self._bad]
-        if not len(ids) and not new:
+        if not len(ids):
             return
         rows = [np.ascontiguousarray(stage, dtype=DTYPE).tobytes() for stage in features]
         contents = [*rows, ids.astype("<u8").tobytes()]
         self.lock.renew()
         with self._disk_errors():
             start = self._align()
-            chunk = Chunk(start, start + len(ids), tuple(map(zlib.crc32, contents)), tuple(new))
+            chunk = Chunk(start, start + len(ids), tuple(map(zlib.crc32, contents)))
             for path, content in zip(self.files.rows, contents, strict=True):
                 append(path, content)
             append(self.files.journal, chunk.to_line())
         self.num_images += len(ids)
-        self._bad.update(name for name, _ in new)
 
     def _open(self) -> None:
         """Remove what a killed writer left, and write the journal anew without what cannot be read."""
@@ -328,7 +319,6 @@ class StoreWriter:
         if not self.files.journal.exists() or self.files.journal.read_bytes() != text.encode():
             write_text(self.files.journal, text, overwrite=True)
         self.num_images = len(self.store)
-        self._bad = {name for chunk in self.store.chunks for name, _ in chunk.bad}
 
     def _align(self) -> int:
         """Make all files of rows equally long, behind the longest, and return their number of rows.
