@@ -1,12 +1,12 @@
-"""The exceptions that manylabel raises for mistakes a user can mend.
+"""Exceptions of manylabel, for mistakes that a user can fix.
 
     ManyLabelError
     ├── ConfigError           a setting is wrong                           (ValueError)
     ├── LabelError            a label is unknown, doubled or empty         (ValueError)
-    ├── DataError             a data set cannot be read as it is           (ValueError)
+    ├── DataError             a dataset cannot be read as it is            (ValueError)
     │   ├── SpecError         a data spec such as ``voc:PATH,split=train`` is wrong
-    │   ├── ImageError      one picture cannot be decoded
-    │   └── BadImagesError  too many pictures cannot be decoded
+    │   ├── ImageError        an image cannot be decoded
+    │   └── BadImagesError    too many images cannot be decoded
     ├── StorageError          a file cannot be written                     (OSError)
     │   ├── DiskFullError     the disk is full
     │   ├── BusyError         another process writes there
@@ -14,11 +14,11 @@
     ├── ModelFormatError      a saved model cannot be understood           (ValueError)
     ├── OutputExistsError     a file or folder would be overwritten        (FileExistsError)
     ├── MissingExtraError     an optional dependency is not installed      (ImportError)
-    ├── ClusterError          Ray cannot be had, or work on it failed      (RuntimeError)
-    └── TrainingError         a run cannot go on                           (RuntimeError)
+    ├── ClusterError          Ray is not available, or work on it failed   (RuntimeError)
+    └── TrainingError         a run cannot continue                        (RuntimeError)
         └── RunInterruptedError  a signal ended a run, which was saved first
 
-Every message says what was wrong, what was given and what to do.
+Every message states what was wrong, what was given and what to do.
 """
 
 from collections.abc import Iterable
@@ -47,7 +47,7 @@ __all__ = [
 
 
 class ManyLabelError(Exception):
-    """Any mistake that a user of manylabel can mend; catch this to catch them all."""
+    """Any mistake that a user of manylabel can fix; catch this to catch them all."""
 
 
 class ConfigError(ManyLabelError, ValueError):
@@ -59,7 +59,7 @@ class LabelError(ManyLabelError, ValueError):
 
 
 class DataError(ManyLabelError, ValueError):
-    """A data set cannot be read as it is."""
+    """A dataset cannot be read as it is."""
 
 
 class SpecError(DataError):
@@ -67,11 +67,11 @@ class SpecError(DataError):
 
 
 class ImageError(DataError):
-    """One picture cannot be decoded.
+    """An image cannot be decoded.
 
     Args:
-        name: The picture, as its data set names it.
-        reason: Why, in words.
+        name: Name of the image in its dataset.
+        reason: Reason, in words.
     """
 
     def __init__(self, name: str, reason: str) -> None:
@@ -84,7 +84,7 @@ class ImageError(DataError):
 
 
 class BadImagesError(DataError):
-    """Too many pictures cannot be decoded."""
+    """Too many images cannot be decoded."""
 
 
 class StorageError(ManyLabelError, OSError):
@@ -116,19 +116,19 @@ class MissingExtraError(ManyLabelError, ImportError):
 
 
 class ClusterError(ManyLabelError, RuntimeError):
-    """Ray cannot be had, or work on it failed."""
+    """Ray is not available, or work on it failed."""
 
 
 class TrainingError(ManyLabelError, RuntimeError):
-    """A run cannot go on."""
+    """A run cannot continue."""
 
 
 class RunInterruptedError(TrainingError):
     """A signal ended a run, which was saved first.
 
     Args:
-        message: What happened, and how to go on.
-        exit_code: What the process should end with: 128 and the number of the signal.
+        message: What happened, and how to resume.
+        exit_code: Exit code for the process: 128 plus the number of the signal.
     """
 
     def __init__(self, message: str, exit_code: int) -> None:
@@ -141,15 +141,12 @@ class RunInterruptedError(TrainingError):
 
 
 def list_choices(given: str, choices: Iterable[str], *, at_most: int = 12) -> str:
-    """Say what could have been meant: the nearest names first, then what there is.
+    """Return the nearest names and the choices, as half a sentence for the end of an error message.
 
     Args:
-        given: What the user wrote.
-        choices: What is there.
-        at_most: How many choices to spell out.
-
-    Returns:
-        Half a sentence for the end of an error message.
+        given: Name that the user gave.
+        choices: Names that exist.
+        at_most: Largest number of choices to spell out.
 
     Examples:
         >>> list_choices("trian", ["train", "val"])

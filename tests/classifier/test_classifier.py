@@ -1,4 +1,6 @@
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -66,6 +68,26 @@ def test_every_head_comes_back_from_disk_exactly(name, tmp_path, picture):
     assert again.input_spec == model.input_spec
     assert repr(again.head) == repr(model.head)
     assert {path.name for path in (tmp_path / "model").iterdir()} == {"model.safetensors", "config.json", "labels.json"}
+
+
+def test_a_head_inside_another_is_saved_and_restored(tmp_path, picture):
+    class Doubled(CornerHead):
+        """A head of a user's own around a ready one."""
+
+        def __init__(self, in_channels, num_labels, inner):
+            super().__init__(in_channels, num_labels)
+            self.inner = inner
+
+        def forward(self, features):
+            return 2 * self.inner(features)
+
+    model = make(heads.RepresentationMixup, top=heads.MLDecoder(512, 3, width=32, feedforward=64))
+    again = Classifier.load(model.save(tmp_path / "model"))
+    assert repr(again.head) == repr(model.head)
+    assert np.array_equal(again.predict(picture).scores, model.predict(picture).scores)
+    model = make(Doubled, inner=heads.CSRA(512, 3, temperatures=[1, 2]))
+    again = Classifier.load(model.save(tmp_path / "own"), head=Doubled)
+    assert np.array_equal(again.predict(picture).scores, model.predict(picture).scores)
 
 
 def test_text_vectors_are_saved_with_the_model(tmp_path, picture):
@@ -314,3 +336,11 @@ def test_settings_on_disk_are_changed_in_place(tmp_path):
     assert Classifier.load(tmp_path / "model").thresholds == (0.2, 0.3)
     with pytest.raises(ModelFormatError, match="not a manylabel model"):
         change_settings(tmp_path, {})
+
+
+@pytest.mark.slow  # starts a process
+def test_importing_the_classifier_loads_no_readers_of_data():
+    heavy = ("manylabel.data", "manylabel.evaluation", "polars", "scipy", "sklearn", "matplotlib")
+    code = f"import sys, manylabel.classifier; print([name for name in {heavy} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == "[]"

@@ -85,7 +85,7 @@ def test_thresholds_go_along_unless_the_head_scores_in_another_way(head, kept, e
     model = make(head)
     model.thresholds = [0.2] * len(model.labels)
     assert model.with_labels(["dog", "tram"]).thresholds == ((0.2, 0.5) if kept else None)
-    assert ("thresholds and calibration are left out" in caplog.text) is not kept
+    assert ("thresholds and calibration are dropped" in caplog.text) is not kept
 
 
 def test_trained_labels_alone_need_no_encoder(encoder):
@@ -105,7 +105,7 @@ def test_doubled_labels_are_asked_once_and_descriptions_are_encoded(encoder, cap
     assert make().with_labels(wanted).labels.descriptions == {"tram": "a train in a street"}
     assert encoder.calls == [["tram", "a train in a street"]]
     assert make().with_labels(["tram", " tram", "bus", "/m/bus"]).labels.names == ("tram", "/m/bus")
-    assert "2 of the labels stand twice" in caplog.text
+    assert "2 of the labels occur twice" in caplog.text
 
 
 @pytest.mark.parametrize("labels", [[], ["cat", " "], ["cat", None], "cat"])

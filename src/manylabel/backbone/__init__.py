@@ -1,6 +1,6 @@
 """Any timm model as a source of feature maps."""
 
 from manylabel.backbone.backbone import Backbone, fingerprint_weights
-from manylabel.backbone.weights import OFFLINE_MODELS, check_tensors, imagenet_classifier
+from manylabel.backbone.weights import OFFLINE_MODELS, check_tensors
 
-__all__ = ["OFFLINE_MODELS", "Backbone", "check_tensors", "fingerprint_weights", "imagenet_classifier"]
+__all__ = ["OFFLINE_MODELS", "Backbone", "check_tensors", "fingerprint_weights"]

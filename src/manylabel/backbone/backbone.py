@@ -1,6 +1,6 @@
 """Any timm model as a source of feature maps ``[B, C, H, W]``, finest first, the final one last.
 
-Letters in shape comments: B pictures, C channels, H and W pixels of a picture or cells of a map.
+Letters in shape comments: B images, C channels, H and W pixels of an image or positions of a map.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ FOLDABLE = (nn.Conv2d, Conv2dSame)
 
 
 class Backbone(nn.Module):
-    """Any timm model, reduced to what heads need: pictures in, feature maps out.
+    """Any timm model, reduced to what heads need: images in, feature maps out.
 
     Stages are numbered from the first block group (stride 4 in a hierarchical model; every block is a stage in a
     plain transformer) to the final one, and from the end with negative numbers, as in a list. A stem in front of the
@@ -45,16 +45,16 @@ class Backbone(nn.Module):
     Args:
         name: A name of timm's, with or without a tag of weights (``"resnet50.a1_in1k"``), or an offline model
             (``"offline:efficientnet_lite0"``), whose weights come with the extra ``offline`` and need no hub.
-        pretrained: Whether to load the weights that the name stands for.
-        frozen: Whether to stop gradients and stay in eval mode, so that batch-norm statistics stay, too.
-        stages: Which maps to give, rising; None gives all.
-        weights: A ``.safetensors`` file or a state dict saved by torch, instead of the name's own weights.
-        image_size: The size to build a model for that timm binds to one; for others it only changes `input_spec`.
+        pretrained: Load the pretrained weights of the name.
+        frozen: Stop gradients and stay in eval mode, so that batch-norm statistics stay, too.
+        stages: Stages whose maps to return, in rising order (default: all).
+        weights: A ``.safetensors`` file or a state dict saved by torch, instead of the pretrained weights.
+        image_size: Input size, for models that timm builds for one; for others it only changes `input_spec`.
 
     Attributes:
         channels: Channels per map.
-        strides: Pixels per cell, per map.
-        input_spec: How the model wants its pictures.
+        strides: Pixels per position, per map.
+        input_spec: Size and normalisation of images.
 
     Raises:
         ConfigError: There is no such model, stage or size, or the hub cannot be reached.
@@ -94,10 +94,10 @@ class Backbone(nn.Module):
         self.freeze(frozen)
 
     def freeze(self, frozen: bool = True) -> None:
-        """Stop the backbone from learning, or let it learn again.
+        """Freeze the backbone, or unfreeze it.
 
         Args:
-            frozen: Whether to stop gradients and stay in eval mode.
+            frozen: Stop gradients and stay in eval mode.
 
         Examples:
             >>> backbone = Backbone("resnet10t", pretrained=False, frozen=True)
@@ -107,15 +107,15 @@ class Backbone(nn.Module):
         """
         self.frozen = frozen
         for key, parameter in self.model.named_parameters():
-            # a parameter without gradient stops distributed training, unless it says so
+            # distributed training fails on a parameter that requires a gradient but gets none
             parameter.requires_grad_(not frozen and key not in self._blueprint.unused)
         self.train()
 
     def keep_statistics(self, keep: bool = True) -> None:
-        """Let batch-norms use the means and variances they have, also in training, or those of each batch again.
+        """Freeze the statistics of batch-norms, also in training, or unfreeze them.
 
         Args:
-            keep: Whether to keep them.
+            keep: Keep the running means and variances instead of those of each batch.
 
         Examples:
             >>> backbone = Backbone("resnet10t", pretrained=False)
@@ -127,10 +127,10 @@ class Backbone(nn.Module):
         self.train(self.training)
 
     def select(self, stages: Sequence[int] | None) -> None:
-        """Choose which maps to give from now on.
+        """Choose the stages whose maps are returned.
 
         Args:
-            stages: Numbers of stages, rising; None chooses all.
+            stages: Numbers of stages, in rising order (default: all).
 
         Raises:
             ConfigError: There is no such stage, or they do not rise.
@@ -147,32 +147,32 @@ class Backbone(nn.Module):
 
     @property
     def num_stages(self) -> int:
-        """How many stages there are to choose from."""
+        """Number of stages."""
         return len(self._blueprint.channels)
 
     @property
     def takes_any_size(self) -> bool:
-        """Whether pictures may have any height and width, not just multiples of some number or one size."""
+        """Images may have any height and width, not just multiples of some number or one size."""
         return self._blueprint.size_step == 1
 
     def forward(self, images: Tensor) -> list[Tensor]:
         """Return the maps of the chosen stages, finest first.
 
         Args:
-            images: ``[B, 3, H, W]``, normalised as `input_spec` says.
+            images: ``[B, 3, H, W]``, normalised as in `input_spec`.
 
         Returns:
             One map ``[B, C, H, W]`` per stage.
 
         Raises:
-            ConfigError: The model does not take pictures of this size.
+            ConfigError: The model does not take images of this size.
         """
         self._check_size(images.shape[-2], images.shape[-1])
         entries = [self._blueprint.entries[stage] for stage in self.stages]
         return stage_maps(self.model, images, entries, layout=self._blueprint.layout)
 
     def train(self, mode: bool = True) -> Self:
-        """Change between training and inference; what is frozen stays in inference."""
+        """Switch between training and eval mode; frozen parts stay in eval mode."""
         super().train(mode and not self.frozen)
         for module in self.modules():
             if self.keeps_statistics and isinstance(module, _BatchNorm):
@@ -183,7 +183,7 @@ class Backbone(nn.Module):
         """Return a frozen copy for inference, with every batch-norm folded into the convolution before it.
 
         Args:
-            channels_last: Whether to lay the weights out channels-last, which convolutions on CPUs and newer GPUs like.
+            channels_last: Use the memory format channels-last, which is faster on CPUs and newer GPUs.
 
         Returns:
             The copy; this backbone stays as it is.
@@ -211,7 +211,7 @@ class Backbone(nn.Module):
             own = " x ".join(map(str, blueprint.size))
             raise ConfigError(
                 f"{self.name} is built for {own} pixels, got {height} x {width}; "
-                f"resize the pictures or build it with image_size={height}"
+                f"resize the images or build it with image_size={height}"
             )
         if step > 1 and (height % step or width % step):
             raise ConfigError(f"{self.name} wants multiples of {step} pixels each way, got {height} x {width}")
@@ -268,14 +268,14 @@ def fingerprint_weights(backbone: Backbone) -> str:
 def fold_batch_norms(model: nn.Module, images: Tensor) -> int:
     """Fold every batch-norm that directly follows a convolution into it, in place.
 
-    What follows what is seen by running the model once, so this works for any model that can run.
+    The order of layers is found by running the model once, so that this works for any model that can run.
 
     Args:
         model: A model in eval mode.
-        images: Pictures to run it on, for instance one of zeros.
+        images: Images to run it on, for instance one of zeros.
 
     Returns:
-        How many norms were folded.
+        The number of folded norms.
 
     Examples:
         >>> model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU()).eval()
@@ -309,7 +309,7 @@ class _Reads(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leave
 
 
 def _find_pairs(model: nn.Module, images: Tensor) -> list[tuple[nn.Conv2d, nn.BatchNorm2d]]:
-    """Run the model and see which norm is the only reader of what which convolution wrote, each of them used once."""
+    """Run the model and find norms that are the only reader of a convolution's output, each of them used once."""
     reads = _Reads()
     calls: Counter[nn.Module] = Counter()
     written: dict[int, tuple[nn.Conv2d, Tensor]] = {}  # keeping the tensors keeps their identities apart

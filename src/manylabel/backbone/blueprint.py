@@ -25,25 +25,25 @@ Layout = Literal["NCHW", "NHWC", "tokens"]
 TimmModel: TypeAlias = Any
 
 
-# What frees a model that timm binds to one size; each family listens to one of them.
+# Options that let a model take other sizes than the one it was built for; each family knows one of them.
 FREEING_OPTIONS: tuple[dict[str, bool], ...] = ({"dynamic_img_size": True}, {"strict_img_size": False})
-# Whatever a meta run can raise when a model does not take a size: timm asserts, torch finds shapes that do not fit.
+# Errors of a meta run with a size that a model does not take: timm asserts, torch finds shapes that do not fit.
 SIZE_ERRORS = (AssertionError, RuntimeError, ValueError)
 
 
 @dataclass(frozen=True)
 class Blueprint:
-    """What a timm model is like.
+    """Architecture of a timm model.
 
     Args:
-        options: What to build it with.
-        entries: The stages' positions in timm's list of features; -1 for the final one.
+        options: Arguments to build it with.
+        entries: Positions of the stages in timm's list of features; -1 for the final one.
         channels: Channels per stage.
-        strides: Pixels per cell and stage.
-        layout: How the final features are laid out.
-        size: The height and width it was built for.
-        size_step: 1 takes pictures of any size, n multiples of n, 0 only the size it was built for.
-        unused: Parameters that no map depends on, such as a norm behind the pooling.
+        strides: Pixels per position and stage.
+        layout: Layout of the final features.
+        size: Height and width it was built for.
+        size_step: 1 takes images of any size, n multiples of n, 0 only the size it was built for.
+        unused: Parameters that no map depends on, such as a norm after the pooling.
     """
 
     options: Mapping[str, Any]
@@ -58,11 +58,11 @@ class Blueprint:
 
 @lru_cache(maxsize=64)
 def examine(name: str, image_size: int | None = None) -> Blueprint:
-    """Find out what a timm model is like, without computing anything.
+    """Examine a timm model on the meta device, where nothing is allocated or computed.
 
     Args:
-        name: timm's name, with or without the tag of its weights.
-        image_size: The size to build it for, where a model is bound to one.
+        name: Name in timm, with or without the tag of its weights.
+        image_size: Input size, where a model is built for one.
 
     Returns:
         The blueprint.
@@ -113,7 +113,7 @@ def _own_size(model: TimmModel, image_size: int | None) -> tuple[int, int]:
 
 
 def _size_step(model: TimmModel, size: tuple[int, int]) -> int:
-    """Try a picture one pixel larger, then one cell larger, from the finest stage to the coarsest."""
+    """Try images one pixel larger, then one position larger, from the finest stage to the coarsest."""
     for step in sorted({1, *(feature["reduction"] for feature in _features(model))}):
         try:
             model.forward_features(torch.empty(1, 3, size[0] + step, size[1] + step, device="meta"))
@@ -191,7 +191,7 @@ def stage_maps(model: TimmModel, images: Tensor, entries: Sequence[int], *, layo
         model: A timm model.
         images: ``[B, 3, H, W]``.
         entries: Positions in timm's list of features, rising; -1 at the end stands for the final map.
-        layout: How the model lays out its final features.
+        layout: Layout of the model's final features.
 
     Returns:
         One map per entry.
@@ -202,13 +202,13 @@ def stage_maps(model: TimmModel, images: Tensor, entries: Sequence[int], *, layo
     if not hasattr(model, "forward_intermediates"):
         maps, final = _hooked_maps(model, images, earlier)
         return [*maps, as_map(final, layout, like=None)]
-    # the last intermediate map tells the grid of the final tokens
+    # the last intermediate map has the grid of the final tokens
     final, maps = model.forward_intermediates(images, indices=[*earlier, -1])
     return [*maps[:-1], as_map(final, layout, like=maps[-1])]
 
 
 def layout_of(final: object, *, num_features: int, like: Tensor | None) -> Layout | None:
-    """Say how a model lays out its final features; None where they are no map at all."""
+    """Return the layout of a model's final features; None where they are no map at all."""
     if not isinstance(final, Tensor):
         return None
     if final.ndim == 3:
@@ -222,8 +222,8 @@ def as_map(final: Tensor, layout: Layout, *, like: Tensor | None) -> Tensor:
     """Turn a model's final features into a map ``[B, C, H, W]``; prefix tokens are dropped.
 
     Args:
-        final: What the model gives.
-        layout: How it is laid out.
+        final: Final features of the model.
+        layout: Their layout.
         like: A map of the same height and width; only tokens need it.
 
     Returns:
@@ -254,7 +254,7 @@ def _intermediate_maps(model: TimmModel, images: Tensor, entries: Sequence[int])
 
 
 def _hooked_maps(model: TimmModel, images: Tensor, entries: Sequence[int]) -> tuple[list[Tensor], Tensor]:
-    """Catch maps on their way through a model of timm's that does not hand them out."""
+    """Return maps of a timm model without ``forward_intermediates``, caught by hooks."""
     maps: list[Tensor] = []
 
     def keep(_module: nn.Module, _inputs: object, output: Tensor) -> None:

@@ -12,13 +12,13 @@ from typing import Any
 import timm
 import torch
 from safetensors.torch import load_file
-from torch import Tensor, nn
+from torch import Tensor
 
 from manylabel.backbone.blueprint import TimmModel
 from manylabel.errors import ConfigError, ModelFormatError, list_choices
 from manylabel.system import require
 
-__all__ = ["OFFLINE_MODELS", "build_model", "check_tensors", "imagenet_classifier", "load_weights", "timm_name"]
+__all__ = ["OFFLINE_MODELS", "build_model", "check_tensors", "load_weights", "timm_name"]
 
 logger = logging.getLogger(__name__)
 
@@ -50,9 +50,9 @@ def build_model(name: str, options: Mapping[str, Any], *, pretrained: bool, weig
 
     Args:
         name: timm's name, or an offline one.
-        options: More of timm's own settings.
-        pretrained: Whether it comes with the weights of its name; a file of `weights` goes before them.
-        weights: A file to take the weights from.
+        options: Further arguments of timm's.
+        pretrained: Load the pretrained weights of the name, unless `weights` are given.
+        weights: File to load the weights from.
 
     Returns:
         The model.
@@ -63,7 +63,7 @@ def build_model(name: str, options: Mapping[str, Any], *, pretrained: bool, weig
     """
     from_hub = pretrained and weights is None and name not in OFFLINE_MODELS
     if from_hub and not timm.is_model_pretrained(name):
-        raise ConfigError(f"timm has no pretrained weights for {name}; say pretrained=False or weights=FILE")
+        raise ConfigError(f"timm has no pretrained weights for {name}; use pretrained=False or weights=FILE")
     try:
         model: TimmModel = timm.create_model(timm_name(name), pretrained=from_hub, num_classes=0, **options)
     except OSError as error:  # every failure of the hub's downloads is one
@@ -146,32 +146,6 @@ def check_tensors(
     found = [f"{len(keys)} {what} ({_first(keys)})" for what, keys in problems.items() if keys]
     if found:
         raise ModelFormatError(f"{source} does not fit {model}: {'; '.join(found)}; is it of another model?")
-
-
-def imagenet_classifier(name: str) -> nn.Linear:
-    """Return the ImageNet-1k classifier of an offline model: it goes on the average of the final map.
-
-    Args:
-        name: One of `OFFLINE_MODELS`.
-
-    Returns:
-        A linear layer with 1000 outputs.
-
-    Raises:
-        ConfigError: There is no such offline model.
-        MissingExtraError: The package with the weights is not installed.
-
-    Examples:
-        >>> imagenet_classifier("offline:efficientnet_lite0")
-        Linear(in_features=1280, out_features=1000, bias=True)
-    """
-    if name not in OFFLINE_MODELS:
-        raise ConfigError(f"no offline model {name!r}; {list_choices(name, OFFLINE_MODELS)}")
-    tensors = _offline_tensors(name)
-    weight = tensors["classifier.weight"]
-    linear = nn.Linear(weight.shape[1], weight.shape[0])
-    linear.load_state_dict({"weight": weight, "bias": tensors["classifier.bias"]})
-    return linear
 
 
 def _offline_tensors(name: str) -> dict[str, Tensor]:

@@ -1,6 +1,6 @@
 """`Classifier`: a backbone, a head and the labels, in one module that predicts, saves and loads.
 
-Letters in shape comments: B pictures, L labels, H and W pixels.
+Letters in shape comments: B images, L labels, H and W pixels.
 """
 
 from __future__ import annotations
@@ -45,22 +45,22 @@ logger = logging.getLogger(__name__)
 
 HeadFactory: TypeAlias = Callable[..., nn.Module]
 
-MOST_ANSWERS = 32_000  # pictures x labels at once when labels are asked for by text: about a gigabyte
+MOST_ANSWERS = 32_000  # images x text labels scored at once: about a gigabyte
 
 
 class Classifier(nn.Module):
-    """A model that names what is in a picture.
+    """A multi-label image classifier: a backbone, a head, and the labels.
 
     Args:
         backbone: Images to feature maps.
         head: Feature maps to logits, one per label; any module with ``head(features) -> [B, L]``.
         labels: The labels, in the order of the logits.
-        single_label: Whether every picture has exactly one label, so that scores are a softmax.
-        thresholds: From which score on a label counts as present, one per label; 0.5 for all when left out.
-        calibration: What is done to logits before they become scores; nothing when left out.
-        input_spec: How pictures are prepared; the backbone's own when left out, but the whole picture instead of a
-            cut-out of its centre: a small thing at the edge counts as much as any other.
-        text: How the labels became text vectors, where the head has text queries; lets `with_labels` encode new ones.
+        single_label: Every image has exactly one label, so that scores are a softmax.
+        thresholds: Score from which a label counts as present, one per label (default: 0.5 for all).
+        calibration: Calibration of the scores (default: none).
+        input_spec: Size and normalisation of images (default: the backbone's, but the whole image instead of its
+            centre crop, since a small object at the edge counts as much as any other).
+        text: Text encoding of the labels, where the head has text queries; lets `with_labels` encode new ones.
 
     Raises:
         ConfigError: The settings do not fit each other.
@@ -128,10 +128,10 @@ class Classifier(nn.Module):
             head: The head's class; it is called with ``in_channels``, ``num_labels`` and `head_settings`.
             labels: The labels.
             head_settings: Further arguments of the head.
-            pretrained: Whether the backbone starts from its pretrained weights.
-            frozen: Whether the backbone never learns.
-            image_size: Height and width of the pictures in pixels; the backbone's own when left out.
-            single_label: Whether every picture has exactly one label.
+            pretrained: Initialise the backbone with its pretrained weights.
+            frozen: Do not train the backbone.
+            image_size: Height and width of images in pixels (default: the backbone's own).
+            single_label: Every image has exactly one label.
 
         Returns:
             The classifier, its head untrained.
@@ -154,7 +154,7 @@ class Classifier(nn.Module):
         return self.classify(self.backbone(images))
 
     def classify(self, features: Sequence[Tensor]) -> Tensor:
-        """Turn the backbone's maps into logits ``[B, L]``, with the bias of labels that training did not see."""
+        """Turn the backbone's maps into logits ``[B, L]``, with the bias of labels unseen in training."""
         logits: Tensor = self.head(features)
         return logits if self.label_bias is None else logits + self.label_bias
 
@@ -198,15 +198,15 @@ class Classifier(nn.Module):
         """Return a classifier of other labels, trained and new ones mixed, with the same weights.
 
         Labels that the model has keep their vectors; new ones are encoded with the model's text encoder, all at once.
-        A label that stands twice is taken once.
+        A label that occurs twice is taken once.
 
         Args:
             labels: Names; as a `LabelSpace`, with descriptions, which are encoded too.
-            encoder: What encodes new labels, instead of the encoder that the model names.
+            encoder: Text encoder of new labels (default: the one that the model names).
 
         Returns:
-            The classifier; it shares the backbone with this one. New labels have a threshold of 0.5, as have all where
-            the head scores in another way then, as that of ConSE does.
+            The classifier, which shares the backbone with this one. New labels have a threshold of 0.5, and so have all
+            of them with a head that scores new labels in another way, as ConSE does.
 
         Raises:
             ConfigError: The model was trained without text queries.
@@ -230,23 +230,20 @@ class Classifier(nn.Module):
         vectors = vectors_of(wanted, known=self.labels, vectors=known, text=text, encoder=encoder)
         asked, limits, calibration = head.with_text(vectors), self.thresholds, self.calibration
         if (limits or calibration) and getattr(asked, "num_trained", None) != getattr(head, "num_trained", None):
-            logger.warning("thresholds and calibration are left out: with other labels this head scores in another way")
+            logger.warning("thresholds and calibration are dropped: with other labels this head scores in another way")
             limits = calibration = None
         own = None if limits is None else dict(zip(self.labels, limits, strict=True))
-        other = Classifier(
+        other = self._like(
             self.backbone,
             asked,
-            wanted,
-            single_label=self.single_label,
+            labels=wanted,
             thresholds=None if own is None else [own.get(name, 0.5) for name in wanted],
             calibration=None if calibration is None else calibration.for_labels(self.labels, wanted),
-            input_spec=self.input_spec,
-            text=text,
         )
-        return other.to(next(self.parameters()).device).train(self.training)
+        return other.train(self.training)
 
     def fuse(self) -> Classifier:
-        """Return a copy for inference: batch-norm folded into the convolutions, what is constant computed once.
+        """Return a copy for inference: batch-norm folded into the convolutions, constants computed once.
 
         The copy is a snapshot: training the original further does not reach it.
 
@@ -260,29 +257,25 @@ class Classifier(nn.Module):
         """
         fold = getattr(self.head, "fold", None)
         head = fold() if callable(fold) else copy.deepcopy(self.head)
-        fused = Classifier(
-            self.backbone.fuse(channels_last=True),
-            head,
-            self.labels,
-            single_label=self.single_label,
-            thresholds=self.thresholds,
-            calibration=self.calibration,
-            input_spec=self.input_spec,
-            text=self.text,
-        )
-        return fused.to(next(self.parameters()).device).eval()
+        return self._like(self.backbone.fuse(channels_last=True), head).eval()
+
+    def _like(self, backbone: Backbone, head: nn.Module, **changes: Any) -> Classifier:  # noqa: ANN401 (any setting)
+        """Return a classifier with other modules and the settings of this one, but for `changes`, on its device."""
+        names = ("labels", "single_label", "thresholds", "calibration", "input_spec", "text")
+        settings = {name: getattr(self, name) for name in names} | changes
+        return Classifier(backbone, head, **settings).to(next(self.parameters()).device)
 
     def save(
         self, folder: str | Path, *, include_backbone: bool = True, half: bool = False, overwrite: bool = False
     ) -> Path:
-        """Write the classifier to a folder of tensors and JSON, all that `load` needs.
+        """Write the classifier to a folder of tensors and JSON, which is all that `load` needs.
 
         Args:
-            folder: Where.
-            include_backbone: Whether the backbone's weights go in too. Without them the folder is small, and `load`
-                takes them from where the backbone's name says and checks that they are the same.
-            half: Whether weights are rounded to float16, which halves the folder; `load` gives float32 again.
-            overwrite: Whether a folder that is there may be replaced.
+            folder: Destination.
+            include_backbone: Include the backbone's weights. Without them the folder is small, and `load` takes the
+                pretrained weights of the backbone's name, from the hub if need be, and checks that they are the same.
+            half: Round weights to float16, which halves the folder; `load` gives float32 again.
+            overwrite: Replace a folder that exists.
 
         Returns:
             The folder.
@@ -309,11 +302,13 @@ class Classifier(nn.Module):
 
     @classmethod
     def load(cls, folder: str | Path, *, head: type[nn.Module] | None = None) -> Classifier:
-        """Read a classifier that `save` wrote.
+        """Read a classifier that `save` wrote, checking everything in its folder.
+
+        Nothing is downloaded, unless the folder was saved with ``include_backbone=False``.
 
         Args:
             folder: The folder.
-            head: The head's class, when it is one of your own: code is never imported because a file says so.
+            head: Class of the head, if it is your own: code is never imported because a file names it.
 
         Returns:
             The classifier, in eval mode, on the CPU.
@@ -339,7 +334,7 @@ class Classifier(nn.Module):
         Args:
             name: A folder, ``"builtin:coco80"``, or a repository such as ``"someone/street-tagger"``.
             revision: A branch, tag or commit of the repository.
-            head: The head's class, when it is one of your own.
+            head: Class of the head, if it is your own.
 
         Returns:
             The classifier, in eval mode, on the CPU.
@@ -350,9 +345,9 @@ class Classifier(nn.Module):
         """Share the classifier on the Hugging Face hub.
 
         Args:
-            name: The repository, such as ``"someone/street-tagger"``; made when it is not there.
-            private: Whether only you can see it.
-            message: The commit message.
+            name: Repository, such as ``"someone/street-tagger"``; created if it does not exist.
+            private: Only you can see it.
+            message: Commit message.
 
         Returns:
             The address of the commit.

@@ -47,10 +47,10 @@ class TextVocabulary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def require_open(
     head: nn.Module, text: TextVocabulary | None, labels: LabelSpace
 ) -> tuple[OpenVocabularyHead, Tensor, TextVocabulary]:
-    """Return the head as one that answers for other labels, the vectors of its labels, and how they were made.
+    """Return the head as an open-vocabulary one, the vectors of its labels, and their encoding.
 
     Raises:
-        ConfigError: It cannot; the message says which recipe to use.
+        ConfigError: It cannot score other labels; the message names the recipe to use.
     """
     found = as_open_vocabulary(head)
     vectors = None if found is None else found.text_vectors
@@ -58,17 +58,17 @@ def require_open(
         why = "it was trained without text queries" if found is None else "it does not say how they were encoded"
         raise ConfigError(
             f"this model ({type(head).__name__}) knows only the {len(labels)} labels it was trained on: {why}; "
-            "to ask for any label, use the recipe zero_shot (manylabel train zero_shot --data ...)"
+            "for any label, use the recipe zero_shot (manylabel train zero_shot --data ...)"
         )
     return found, vectors, text
 
 
 def merge_labels(known: LabelSpace, wanted: LabelSpace | Sequence[str]) -> LabelSpace:
-    """Return the labels that were asked for, with what is known of them; each once.
+    """Return the wanted labels, each once, with the display names and descriptions that are known.
 
     Args:
         known: The model's labels.
-        wanted: Names, or display names, of these, and new ones.
+        wanted: Names or display names of these, and new ones.
 
     Raises:
         LabelError: There is none, or a name is blank or no text.
@@ -82,13 +82,13 @@ def merge_labels(known: LabelSpace, wanted: LabelSpace | Sequence[str]) -> Label
     names = list(wanted)
     bad = [name for name in names if not isinstance(name, str) or not name.strip()]
     if bad or not names:
-        what = f"every label needs a name, got {bad[0]!r}" if bad else "there is no label to ask for"
+        what = f"every label needs a name, got {bad[0]!r}" if bad else "there is no label"
         raise LabelError(f"{what}; give a list of names, such as ['fire truck', 'tram']")
     shown = {display: name for name, display in known.display_names.items()}
     stripped = [name.strip() for name in names]
     found = list(dict.fromkeys(name if name in known else shown.get(name, name) for name in stripped))
     if len(found) < len(names):
-        logger.warning("%d of the labels stand twice; each is asked for once", len(names) - len(found))
+        logger.warning("%d of the labels occur twice; each is taken once", len(names) - len(found))
     given = wanted if isinstance(wanted, LabelSpace) else LabelSpace([])
     display, descriptions = ({**getattr(known, what), **getattr(given, what)} for what in _KEPT)
     return LabelSpace(
@@ -107,11 +107,11 @@ def vectors_of(
     """Return a text vector per label: the model's own where it has one, else a new one.
 
     Args:
-        labels: The labels that are asked for.
+        labels: Wanted labels.
         known: The model's labels.
         vectors: ``[L, E]``, their vectors.
-        text: How they were made.
-        encoder: What encodes new ones, instead of the encoder that `text` names.
+        text: Their encoding.
+        encoder: Text encoder of new labels (default: the one that `text` names).
 
     Raises:
         ConfigError: The encoder gives vectors of another kind.
@@ -131,7 +131,7 @@ def vectors_of(
 
 
 def label_bias(labels: LabelSpace, text: TextVocabulary | None) -> Tensor | None:
-    """Return what is added to the logits, ``[L]``, or None where that is nothing."""
+    """Return the bias of the logits, ``[L]``, or None where there is none."""
     if text is None or not text.new_label_bias:
         return None
     trained = set(text.trained)
