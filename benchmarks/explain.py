@@ -44,7 +44,7 @@ def centre(explanation: Explanation) -> Explanation:
     height, width = explanation.heat.shape
     rows, columns = torch.linspace(-1, 1, height), torch.linspace(-1, 1, width)
     heat = torch.exp(-2 * (rows[:, None] ** 2 + columns**2))
-    return Explanation(explanation.picture, explanation.label, explanation.score, heat, "centre")
+    return Explanation(explanation.image, explanation.label, explanation.score, heat, "centre")
 
 
 def measure(model: Classifier, root: Path, options: argparse.Namespace) -> dict[str, dict[str, float]]:

@@ -1,8 +1,7 @@
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
+from msgspec.structs import replace
 from PIL import Image
 from torch import nn
 

@@ -1,12 +1,9 @@
-"""See why: heat maps of labels over a picture, experts, shares of earlier layers."""
+"""See why: heat maps of labels over an image, experts, weights of earlier layers."""
 
-from manylabel.explain.experts import ExpertLoad, draw_experts, expert_load
-from manylabel.explain.explain import METHODS, best_method, explain
-from manylabel.explain.explanation import Explanation
+from manylabel.explain.explanation import Explanation, draw_grid
 from manylabel.explain.faithfulness import Faithfulness, measure_faithfulness, points_at
-from manylabel.explain.grid import draw_grid
-from manylabel.explain.mixup import MixupScale, mixup_scale
-from manylabel.explain.models import explain_models
+from manylabel.explain.head_internals import ExpertLoad, MixupScale, draw_experts, expert_load, mixup_scale
+from manylabel.explain.heat_maps import METHODS, best_method, explain, explain_models
 
 __all__ = [
     "METHODS",

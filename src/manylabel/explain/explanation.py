@@ -1,27 +1,36 @@
-"""The one result of every way to explain: a heat map over a picture, for a label.
+"""The one result of every way to explain, a heat map over an image for a label; alone, or many side by side.
 
-Letters in shape comments: H and W cells of a map.
+Letters in shape comments: H and W positions of a map.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 import matplotlib as mpl
 import numpy as np
 import torch.nn.functional as F
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
+from manylabel.errors import ConfigError
 from manylabel.types import InputSpec
 
-__all__ = ["COLOURS", "Explanation", "scale_heat", "seen_part"]
+__all__ = ["COLOURS", "Explanation", "draw_grid", "scale_heat", "seen_part"]
 
 COLOURS = "inferno"
 """Matplotlib's name of the colours of heat: equal steps look equal, to colour-blind people and in print, too."""
 
-_FAINTEST, _STRONGEST = 0.12, 0.75  # how much of the picture the coldest and the hottest place hide
+_FAINTEST, _STRONGEST = 0.12, 0.75  # how much of the image the coldest and the hottest position hide
+_INK, _SOFT = "#22262b", "#5a6675"
+_TITLES = {"cam": "CAM", "grad_cam": "Grad-CAM", "grad_cam_plus_plus": "Grad-CAM++", "eigen_cam": "EigenCAM"}
+_LONGEST = 480  # pixels of an image in the grid
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,14 +38,14 @@ class Explanation:
     """Where a model looks for a label.
 
     Args:
-        picture: The picture, as far as the model sees it.
+        image: The image, as far as the model sees it.
         label: The label's name.
         score: How sure the model is that the label is there, a probability.
         heat: ``[H, W]``, 0 to 1, at the size of the map that it was read from.
         method: How it was found; one of `METHODS`.
         block: The stage of the backbone that it was read from, counted from 0.
         model: What to call the model where several are shown.
-        source: What to call the picture where several are shown.
+        source: What to call the image where several are shown.
 
     Examples:
         >>> import torch
@@ -45,7 +54,7 @@ class Explanation:
         ((60, 40), (0.25, 0.25))
     """
 
-    picture: Image.Image
+    image: Image.Image
     label: str
     score: float
     heat: Tensor
@@ -60,16 +69,16 @@ class Explanation:
         return np.asarray(enlarged[0, 0].clamp(0, 1).numpy(), dtype=np.float32)
 
     def overlay(self, *, longest: int | None = None) -> Image.Image:
-        """Return the picture with the heat over it; the colder a place, the more of the picture is seen.
+        """Return the image with the heat over it; the colder a place, the more of the image is seen.
 
         Args:
-            longest: Makes the longer side this many pixels at most; as large as the picture when left out.
+            longest: Makes the longer side this many pixels at most; as large as the image by default.
         """
-        picture = self.picture.convert("RGB")
+        image = self.image.convert("RGB")
         if longest is not None:
-            picture.thumbnail((longest, longest))
-        heat = self.enlarged(*picture.size)[..., None]
-        colour = np.asarray(picture, dtype=np.float32) / 255
+            image.thumbnail((longest, longest))
+        heat = self.enlarged(*image.size)[..., None]
+        colour = np.asarray(image, dtype=np.float32) / 255
         grey = colour.mean(axis=2, keepdims=True)
         quiet = 0.5 * colour + 0.5 * grey  # less colour, so that the colours of heat stand out
         share = _FAINTEST + (_STRONGEST - _FAINTEST) * heat
@@ -77,7 +86,7 @@ class Explanation:
         return Image.fromarray(np.round(255 * mixed).astype(np.uint8))
 
     def hottest(self) -> tuple[float, float]:
-        """Return the middle of the hottest cell as shares of the picture's width and height, (x, y)."""
+        """Return the middle of the hottest cell as shares of the image's width and height, (x, y)."""
         height, width = self.heat.shape
         row, column = divmod(int(self.heat.argmax()), width)
         return (column + 0.5) / width, (row + 0.5) / height
@@ -97,8 +106,8 @@ def scale_heat(maps: Tensor) -> Tensor:
     return ((maps - low) / span.clamp(min=1e-12)).where(span > 0, 0)
 
 
-def seen_part(picture: Image.Image, spec: InputSpec) -> Image.Image:
-    """Return the part of a picture that a model sees: all of it, or the centre where the model crops.
+def seen_part(image: Image.Image, spec: InputSpec) -> Image.Image:
+    """Return the part of an image that a model sees: all of it, or the centre where the model crops.
 
     Examples:
         >>> seen_part(Image.new("RGB", (200, 100)), InputSpec(size=(50, 50), resize="crop", crop_fraction=0.5)).size
@@ -107,9 +116,104 @@ def seen_part(picture: Image.Image, spec: InputSpec) -> Image.Image:
         (200, 100)
     """
     if spec.resize != "crop":
-        return picture
+        return image
     height, width = spec.size
-    scale = spec.crop_fraction * min(picture.width / width, picture.height / height)
+    scale = spec.crop_fraction * min(image.width / width, image.height / height)
     seen = round(scale * width), round(scale * height)
-    left, top = (picture.width - seen[0]) // 2, (picture.height - seen[1]) // 2
-    return picture.crop((left, top, left + seen[0], top + seen[1]))
+    left, top = (image.width - seen[0]) // 2, (image.height - seen[1]) // 2
+    return image.crop((left, top, left + seen[0], top + seen[1]))
+
+
+def draw_grid(explanations: Sequence[Explanation], *, title: str = "") -> Figure:
+    """Draw explanations as a grid: the image, then a column for each model, method and block.
+
+    Args:
+        explanations: What `explain` gave, of one image or more; a new row begins where source or label change.
+        title: What stands above the grid.
+
+    Returns:
+        A matplotlib figure; `page.write_drawing` saves it.
+
+    Raises:
+        ConfigError: There is nothing to draw.
+
+    Examples:
+        >>> import torch
+        >>> image = Image.new("RGB", (60, 40))
+        >>> heat = [Explanation(image, "cat", 0.9, torch.eye(2), method) for method in ("attention", "grad_cam")]
+        >>> len(draw_grid(heat).axes)  # the image, two heat maps, the scale
+        4
+    """
+    if not explanations:
+        raise ConfigError("there is nothing to draw: give at least one explanation")
+    rows = [list(group) for _, group in groupby(explanations, key=lambda each: (each.source, each.label))]
+    columns = list(dict.fromkeys(_column(each) for each in explanations))
+    height = 2.3
+    widths = [height * min(max(row[0].image.width / row[0].image.height, 0.6), 1.8) for row in rows]
+    figure = Figure(figsize=(0.3 + max(widths) * (1 + len(columns)), 0.9 + height * len(rows)), layout="constrained")
+    if title:
+        figure.suptitle(title, color=_INK, fontsize=12, parse_math=False)
+    grid = figure.subplots(len(rows), 1 + len(columns), squeeze=False)
+    for number, (axes, row) in enumerate(zip(grid, rows, strict=True)):
+        _draw_row(axes, row, columns)
+        if number == 0:
+            _name_columns(axes, columns, _namer(explanations))
+    scale = figure.colorbar(
+        ScalarMappable(cmap=COLOURS), ax=grid, location="bottom", shrink=0.35, aspect=40, pad=0.02, ticks=[0, 1]
+    )
+    scale.ax.set_xticklabels(["matters least", "matters most"], fontsize=8, color=_SOFT)
+    scale.outline.set_visible(False)
+    return figure
+
+
+_Column = tuple[str, str, int]
+
+
+def _column(explanation: Explanation) -> _Column:
+    return explanation.model, explanation.method, explanation.block
+
+
+def _namer(explanations: Sequence[Explanation]) -> Callable[[_Column], str]:
+    """Return what names a column: by what the columns differ in."""
+    has_blocks = len({each.block for each in explanations}) > 1
+    has_methods = len({each.method for each in explanations}) > 1
+    models = {each.model for each in explanations}
+
+    def name(column: _Column) -> str:
+        model, method, block = column
+        parts = [model] if len(models) > 1 else []
+        if has_methods or not (parts or has_blocks):
+            parts.append(_TITLES.get(method, method))
+        if has_blocks:
+            parts.append(f"block {block}")
+        return ", ".join(parts)
+
+    return name
+
+
+def _draw_row(axes: Sequence[Axes], row: Sequence[Explanation], columns: Sequence[_Column]) -> None:
+    found = {_column(each): each for each in row}
+    has_models = len({model for model, _, _ in columns}) > 1  # each with a score of its own
+    score = "" if has_models else f"\n{100 * row[0].score:.0f} %"
+    _show(axes[0], row[0].image)
+    axes[0].set_ylabel(f"{row[0].label}{score}", color=_INK, fontsize=11, parse_math=False)
+    for place, column in zip(axes[1:], columns, strict=True):
+        if column not in found:
+            place.axis("off")
+            continue
+        _show(place, found[column].overlay(longest=_LONGEST))
+        if has_models:
+            place.set_xlabel(f"{100 * found[column].score:.0f} %", color=_SOFT, fontsize=9)
+
+
+def _name_columns(axes: Sequence[Axes], columns: Sequence[_Column], name: Callable[[_Column], str]) -> None:
+    for place, column in zip(axes[1:], columns, strict=True):
+        place.set_title(name(column), color=_INK, fontsize=10, parse_math=False)
+
+
+def _show(axes: Axes, image: Image.Image) -> None:
+    small = image.convert("RGB")
+    small.thumbnail((_LONGEST, _LONGEST))
+    axes.imshow(np.asarray(small))
+    axes.set(xticks=[], yticks=[])
+    axes.spines[:].set_visible(False)

@@ -24,16 +24,16 @@ from manylabel.explain.explanation import Explanation
 __all__ = ["Faithfulness", "measure_faithfulness", "points_at"]
 
 Box = tuple[float, float, float, float]
-"""Left, top, right and bottom, as shares of the picture's width and height."""
+"""Left, top, right and bottom, as shares of the image's width and height."""
 
 
 @dataclass(frozen=True)
 class Faithfulness:
-    """What the score does as the hottest places vanish, and as they alone appear.
+    """What the score does as the hottest positions vanish, and as they alone appear.
 
     Args:
-        deletion: The score with 0 to 100 % of the picture blurred, the hottest first; the sooner it falls the better.
-        insertion: The score with 0 to 100 % of the picture clear, the hottest first; the sooner it rises the better.
+        deletion: The score with 0 to 100 % of the image blurred, the hottest first; the sooner it falls the better.
+        insertion: The score with 0 to 100 % of the image clear, the hottest first; the sooner it rises the better.
 
     Examples:
         >>> Faithfulness((1.0, 0.0, 0.0), (0.0, 1.0, 1.0)).deletion_area
@@ -56,7 +56,7 @@ class Faithfulness:
 
 @torch.no_grad()
 def measure_faithfulness(model: Classifier, explanation: Explanation, *, steps: int = 10) -> Faithfulness:
-    """Blur a picture bit by bit, and clear it bit by bit, in the order of a heat map, and watch the score.
+    """Blur an image bit by bit, and clear it bit by bit, in the order of a heat map, and watch the score.
 
     Args:
         model: The classifier, in eval mode.
@@ -81,8 +81,8 @@ def measure_faithfulness(model: Classifier, explanation: Explanation, *, steps: 
         raise ConfigError(f"a curve needs at least 2 steps, got {steps}")
     column = model.labels.index(explanation.label)
     device = next(model.parameters()).device
-    whole = replace(model.input_spec, resize="squash", crop_fraction=1.0)  # the picture is what the model sees of it
-    clear = eval_transform(whole)(explanation.picture).to(device)  # [3, H, W]
+    whole = replace(model.input_spec, resize="squash", crop_fraction=1.0)  # the image is what the model sees of it
+    clear = eval_transform(whole)(explanation.image).to(device)  # [3, H, W]
     height, width = clear.shape[1:]
     size = max(height, width) // 8 * 2 + 1
     blurred = functional.gaussian_blur(clear, [size, size], [size / 4, size / 4])
@@ -95,7 +95,7 @@ def measure_faithfulness(model: Classifier, explanation: Explanation, *, steps: 
 
 
 def points_at(explanation: Explanation, boxes: Sequence[Box]) -> bool:
-    """Say whether the hottest place lies in a box of the label: one round of the pointing game.
+    """Say whether the hottest position lies in a box of the label: one round of the pointing game.
 
     Args:
         explanation: What a model says of a label.

@@ -39,7 +39,7 @@ def head_parts(judged: JudgedRun) -> Iterator[Part]:
         yield Heading("Experts")
         yield Note(load.in_words(), kind="warning" if load.dead else "good")
         caption = (
-            f"How much each label listens to each expert: the mean over {plural(load.num_pictures, 'picture')}, in log "
+            f"How much each label listens to each expert: the mean over {plural(load.num_images, 'image')}, in log "
             "colours. The last row is the mean over labels, the last column each label's own."
         )
         yield Figure(follow_page(draw_experts(load)), caption)

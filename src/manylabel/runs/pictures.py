@@ -42,7 +42,7 @@ def heat_thumbnails(judged: JudgedRun) -> DrawImage:
 
 def _pair(judged: JudgedRun, index: int, label: str, caption: str) -> Picture:
     [found] = explain(judged.model, _open(judged.held_out, index), labels=label)
-    sides = [found.picture.convert("RGB"), found.overlay()]
+    sides = [found.image.convert("RGB"), found.overlay()]
     for side in sides:
         side.thumbnail((2 * _HEIGHT, _HEIGHT))
     both = Image.new("RGB", (2 * sides[0].width + _GAP, sides[0].height), "white")

@@ -5,8 +5,7 @@ from PIL import Image
 
 from manylabel.errors import ConfigError, ImageError, LabelError
 from manylabel.explain import METHODS, best_method, explain, explain_models
-from manylabel.explain.activation import head_gradients
-from manylabel.explain.blocks import block_gradients, tap_blocks
+from manylabel.explain.class_activation import block_gradients, head_gradients, tap_blocks
 from manylabel.heads import HEADS
 from tiny_runs import make_model
 
@@ -136,12 +135,12 @@ def test_labels_left_out_are_those_predicted(picture):
 
 
 def test_a_cropping_model_shows_what_it_sees():
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     model = tiny("linear")
     model.input_spec = replace(model.input_spec, resize="crop", crop_fraction=0.5)
     [found] = explain(model, Image.new("RGB", (200, 100)), labels="cat")
-    assert found.picture.size == (50, 50)
+    assert found.image.size == (50, 50)
 
 
 def test_the_heat_lies_where_the_map_says():
@@ -212,7 +211,7 @@ def test_an_open_image_is_explained_as_its_file(tmp_path, picture):
     picture.save(path, exif=turned)
     [of_file], [of_image] = (explain(tiny("linear"), form, labels="cat") for form in (path, Image.open(path)))
     assert of_image.score == of_file.score
-    assert of_image.picture.size == (48, 80)
+    assert of_image.image.size == (48, 80)
 
 
 def test_rejects_an_array_of_another_kind():

@@ -1,10 +1,13 @@
-"""Maps of any block of any backbone, still tied to the logits, so that gradients reach them.
+"""Class activation maps: CAM, Grad-CAM, Grad-CAM++ and EigenCAM, of the final block or any other.
 
-A backbone hands out its maps in one layout, made of whatever its family computes with: channels last, tokens. Gradients
-do not flow through such a copy. So the module whose output the map was made of is looked for, by its values: one way
-for every family, with no list of layer names.
+Zhou et al., "Learning Deep Features for Discriminative Localization", 2016 (CAM); Selvaraju et al., "Grad-CAM", 2017;
+Chattopadhay et al., "Grad-CAM++", 2018; Muhammad and Yeasin, "Eigen-CAM", 2020. All but CAM are the grad-cam library's.
 
-Letters in shape comments: B pictures, C channels, H and W cells of a map, L labels, N tokens.
+Blocks: a backbone hands out its maps in one layout, made of whatever its family computes with: channels last, tokens.
+Gradients do not flow through such a copy. So the module whose output the map was made of is looked for, by its values:
+one way for every family, with no list of layer names.
+
+Letters in shape comments: B images, L labels, C channels, H and W positions of a map.
 """
 
 from __future__ import annotations
@@ -12,16 +15,126 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from manylabel.backbone import Backbone
 from manylabel.backbone.blueprint import as_map
 from manylabel.classifier import Classifier
 from manylabel.errors import ConfigError
+from manylabel.heads.traits import label_weights
+from manylabel.system import require
 
-__all__ = ["Tapped", "absolute_blocks", "block_gradients", "tap_blocks"]
+__all__ = [
+    "LIBRARY",
+    "Tapped",
+    "absolute_blocks",
+    "block_gradients",
+    "class_activation",
+    "head_gradients",
+    "library_maps",
+    "tap_blocks",
+]
+
+
+class LibraryMethod(NamedTuple):
+    """A method of the grad-cam library: its class there, and whether it reads gradients."""
+
+    class_name: str
+    reads_gradients: bool = True
+
+
+LIBRARY: dict[str, LibraryMethod] = {
+    "grad_cam": LibraryMethod("GradCAM"),
+    "grad_cam_plus_plus": LibraryMethod("GradCAMPlusPlus"),
+    "eigen_cam": LibraryMethod("EigenCAM", reads_gradients=False),
+}
+"""The methods by name; another one of the library is a line here."""
+
+_LABELS_AT_ONCE = 32  # copies of a map that go through the head together
+
+
+def class_activation(head: nn.Module, final: Tensor, labels: Sequence[int]) -> Tensor:
+    """Return CAM: what each position of the final map ``[1, C, H, W]`` adds to each label's logit, ``[L, H, W]``.
+
+    Raises:
+        ConfigError: The head is not linear in the map.
+
+    Examples:
+        >>> from manylabel.heads import LinearClassifier
+        >>> class_activation(LinearClassifier(8, 3), torch.rand(1, 8, 7, 7), [0, 2]).shape
+        torch.Size([2, 7, 7])
+    """
+    weights = label_weights(head)
+    if weights is None:
+        raise ConfigError(
+            f"CAM needs a head that is linear in the final map, which {type(head).__name__} is not; "
+            "use attention or grad_cam"
+        )
+    return torch.einsum("lc,chw->lhw", weights[list(labels)], final[0]).clamp(min=0)
+
+
+def head_gradients(head: nn.Module, features: Sequence[Tensor], labels: Sequence[int]) -> Tensor:
+    """Return the gradient of each label's logit at the final map of one image, ``[L, C, H, W]``.
+
+    The backbone takes no part: copies of its map go through the head together, one for each label.
+
+    Args:
+        head: In eval mode.
+        features: One map ``[1, C, H, W]`` per stage.
+        labels: Columns of the logits.
+
+    Examples:
+        >>> from manylabel.heads import LinearClassifier
+        >>> head = LinearClassifier(8, 3)
+        >>> gradients = head_gradients(head, [torch.rand(1, 8, 2, 2)], [1, 2])
+        >>> torch.allclose(gradients[:, :, 0, 0], head.linear.weight[1:] / 4)
+        True
+    """
+    weights = {name: tensor.detach() for name, tensor in head.state_dict(keep_vars=True).items()}
+    gradients = []
+    for start in range(0, len(labels), _LABELS_AT_ONCE):
+        columns = torch.as_tensor(list(labels[start : start + _LABELS_AT_ONCE]), device=features[-1].device)
+        copies = [stage.detach().expand(len(columns), -1, -1, -1) for stage in features]
+        final = copies[-1].clone().requires_grad_()
+        with torch.enable_grad():
+            logits: Tensor = functional_call(head, weights, ([*copies[:-1], final],))
+            chosen = logits.gather(1, columns[:, None]).sum()
+        gradients.append(torch.autograd.grad(chosen, final)[0])
+    return torch.cat(gradients)
+
+
+def library_maps(method: str, head: nn.Module, activation: Tensor, gradients: Tensor | None) -> Tensor:
+    """Turn a map, and the gradients at it where the method reads them, into heat, as the grad-cam library does.
+
+    Args:
+        method: Name in `LIBRARY`.
+        head: The head, which tells the library a device.
+        activation: ``[1, C, H, W]``.
+        gradients: ``[L, C, H, W]``, or None.
+
+    Returns:
+        ``[L, H, W]``, nothing below 0; ``[1, H, W]`` without gradients: what stands out at all, whatever the label.
+
+    Raises:
+        MissingExtraError: The library is not installed.
+
+    Examples:
+        >>> from manylabel.heads import CSRA
+        >>> library_maps("grad_cam", CSRA(8, 3), torch.rand(1, 8, 2, 2), torch.rand(3, 8, 2, 2)).shape
+        torch.Size([3, 2, 2])
+    """
+    library: Any = require("pytorch_grad_cam", extra="explain")
+    if gradients is not None:
+        activation = activation.expand_as(gradients)
+    arrays = [None if each is None else each.float().cpu().numpy() for each in (activation, gradients)]
+    with getattr(library, LIBRARY[method].class_name)(head, []) as cam:
+        maps = cam.get_cam_image(None, None, None, *arrays, False)
+    return torch.from_numpy(np.maximum(np.asarray(maps, dtype=np.float32), 0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,7 +217,7 @@ def tap_blocks(
 
 
 def block_gradients(logits: Tensor, tapped: Mapping[int, Tapped], labels: Sequence[int]) -> dict[int, Tensor]:
-    """Return the gradient of each label's logit at each block, of one picture, ``[L, C, H, W]`` by block.
+    """Return the gradient of each label's logit at each block, of one image, ``[L, C, H, W]`` by block.
 
     The pass forward is shared by all labels; each has its own pass backward, and only as far as the first block.
 

@@ -27,7 +27,7 @@ def test_the_load_is_the_mean_of_the_gates_with_shared_experts_first(dataset):
     expected = torch.cat([gates[:, 1:], gates[:, :1]], dim=1)
     assert torch.allclose(load.loads, expected, atol=1e-5)
     assert torch.allclose(load.loads.sum(1), torch.ones(len(dataset.labels)), atol=1e-5)
-    assert (load.num_shared, load.num_pictures, load.dead) == (3, 12, ())
+    assert (load.num_shared, load.num_images, load.dead) == (3, 12, ())
     assert load.in_words() == "None of the 4 experts is dead: each has a label that listens to it."
 
 
@@ -63,7 +63,7 @@ def test_alpha_is_the_mean_over_the_pictures_of_a_label(dataset):
     assert dict(scale.by_label) == pytest.approx(expected, rel=1e-4)
     values = [value for _, value in scale.by_label]
     assert values == sorted(values, reverse=True)
-    assert dict(scale.by_picture) == pytest.approx(
+    assert dict(scale.by_image) == pytest.approx(
         {dataset.pictures.name(index): alphas[index].item() for index in range(12)}, rel=1e-4
     )
     assert scale.in_words().startswith("The earlier layers have a share of up to")

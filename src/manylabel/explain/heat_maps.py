@@ -1,14 +1,14 @@
-"""Explain what a model says of a picture: where it looks for each label.
+"""Heat maps of an image: where one or several models look for each label.
 
-Letters in shape comments: L labels, C channels, H and W pixels of a picture or cells of a map.
+Letters in shape comments: L labels, H and W positions of a map.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -16,21 +16,23 @@ from torch import Tensor
 from manylabel.classifier import Classifier
 from manylabel.data import eval_transform
 from manylabel.errors import ConfigError, list_choices
-from manylabel.explain.activation import (
+from manylabel.explain.class_activation import (
+    LIBRARY,
+    absolute_blocks,
+    block_gradients,
     class_activation,
-    eigen_maps,
-    gradient_maps,
     head_gradients,
+    library_maps,
+    tap_blocks,
 )
-from manylabel.explain.blocks import absolute_blocks, block_gradients, tap_blocks
 from manylabel.explain.explanation import Explanation, scale_heat, seen_part
 from manylabel.heads.traits import attention_of, label_weights
 from manylabel.images import ImageLike, decode
+from manylabel.types import LabelSpace
 
-__all__ = ["METHODS", "Method", "best_method", "explain"]
+__all__ = ["METHODS", "best_method", "explain", "explain_models"]
 
-Method = Literal["auto", "attention", "cam", "grad_cam", "grad_cam_plus_plus", "eigen_cam"]
-METHODS: tuple[str, ...] = get_args(Method)
+METHODS: tuple[str, ...] = ("auto", "attention", "cam", *LIBRARY)
 """The ways to explain; auto chooses what was measured to be most faithful for the model's head."""
 
 _FINAL_ONLY = ("attention", "cam")
@@ -39,22 +41,22 @@ _MOST_LABELS = 5
 
 def explain(
     model: Classifier,
-    picture: ImageLike,
+    image: ImageLike,
     *,
     labels: str | Sequence[str] | None = None,
     method: str | Sequence[str] = "auto",
     blocks: Sequence[int] | Literal["all"] = (-1,),
     name: str = "",
 ) -> list[Explanation]:
-    """Show where a model looks for labels in a picture.
+    """Show where a model looks for labels in an image.
 
     Attention comes out of the same pass as the scores, for all labels at once. Class activation maps share one pass of
     the backbone over all labels and methods; only blocks before the final one need a pass backward for each label.
 
     Args:
         model: The classifier; it is left in eval mode.
-        picture: A path, encoded bytes, a PIL image or an array ``[H, W, 3]`` of bytes.
-        labels: One label or several; those that are predicted, at most five, or else the likeliest, when left out.
+        image: A path, encoded bytes, a PIL image or an array ``[H, W, 3]`` of bytes.
+        labels: One label or several; those that are predicted, at most five, or else the likeliest, by default.
         method: One of `METHODS`, or several. EigenCAM shows what stands out at all, the same for every label.
         blocks: Which stages of the backbone to read maps from, as `Backbone` numbers them, or all. Attention and CAM
             know the final one only; where auto stands for them, it is Grad-CAM for those before.
@@ -66,7 +68,7 @@ def explain(
     Raises:
         ConfigError: There is no such method or block, the model does not offer it, or an array is of another kind.
         LabelError: There is no such label.
-        ImageError: The picture cannot be decoded.
+        ImageError: The image cannot be decoded.
 
     Examples:
         >>> from PIL import Image
@@ -80,19 +82,80 @@ def explain(
     """
     numbers = absolute_blocks(model.backbone, range(model.backbone.num_stages) if blocks == "all" else blocks)
     columns = _plan(model, [method] if isinstance(method, str) else list(method), numbers)
-    source = str(picture) if isinstance(picture, str | Path) else ""
-    image = decode(picture, name=source or "picture")
+    source = str(image) if isinstance(image, str | Path) else ""
+    decoded = decode(image, name=source or "image")
     device = next(model.parameters()).device
-    prepared = eval_transform(model.input_spec)(image)[None].to(device)
+    prepared = eval_transform(model.input_spec)(decoded)[None].to(device)
     model.eval()
     look = _Look(model, prepared, labels, blocks=sorted({block for kind, block in columns if kind not in _FINAL_ONLY}))
     heat = {(kind, block): scale_heat(look.maps(kind, block)).cpu() for kind, block in columns}
-    seen = seen_part(image, model.input_spec)
+    seen = seen_part(decoded, model.input_spec)
     return [
         Explanation(seen, model.labels[column], look.scores[column].item(), maps[row], kind, block, name, source)
         for row, column in enumerate(look.columns)
         for (kind, block), maps in heat.items()
     ]
+
+
+def explain_models(
+    models: Mapping[str, Classifier | Sequence[Classifier]],
+    image: ImageLike,
+    *,
+    labels: str | Sequence[str] | None = None,
+    method: str | Sequence[str] = "auto",
+    blocks: Sequence[int] | Literal["all"] = (-1,),
+) -> list[Explanation]:
+    """Explain an image with several models, label by label.
+
+    A teacher of CPSD knows only the labels of its subset; a model is left out of the rows of labels it lacks.
+
+    Args:
+        models: Classifiers by name, in the order of the columns. Where a name has several, as one side of CPSD has
+            teachers, each label is explained by those that know it.
+        image: What `explain` takes.
+        labels: As for `explain`; those that the last model predicts by default.
+        method: As for `explain`.
+        blocks: As for `explain`; all are those of each model.
+
+    Returns:
+        Explanations, all models of a label beside each other; `draw_grid` shows them.
+
+    Raises:
+        ConfigError: There is no model.
+        LabelError: No model knows a label.
+
+    Examples:
+        >>> from PIL import Image
+        >>> from manylabel import heads
+        >>> pets, all_animals = (
+        ...     Classifier.create("resnet10t", head=heads.CSRA, labels=labels, pretrained=False, image_size=64)
+        ...     for labels in (["cat", "dog"], ["cat", "dog", "cow"])
+        ... )
+        >>> models = {"co teachers": [pets], "student": all_animals}
+        >>> found = explain_models(models, Image.new("RGB", (64, 64)), labels=["cow", "cat"])
+        >>> [(each.label, each.model) for each in found]
+        [('cow', 'student'), ('cat', 'co teachers'), ('cat', 'student')]
+    """
+    if not any(isinstance(given, Classifier) or given for given in models.values()):
+        raise ConfigError("name at least one model to explain with")
+    columns = [
+        (name, model)
+        for name, given in models.items()
+        for model in ([given] if isinstance(given, Classifier) else given)
+    ]
+    named = [labels] if isinstance(labels, str) else labels
+    if named is None:
+        named = list(dict.fromkeys(each.label for each in explain(columns[-1][1], image)))
+    known_by_any = LabelSpace(list(dict.fromkeys(label for _, model in columns for label in model.labels)))
+    for label in named:
+        known_by_any.index(label)  # raises where no model knows it, with the nearest names
+    found: dict[str, list[Explanation]] = {label: [] for label in named}
+    for name, model in columns:
+        known = [label for label in named if label in model.labels]
+        if known:
+            for each in explain(model, image, labels=known, method=method, blocks=blocks, name=name):
+                found[each.label].append(each)
+    return [each for rows in found.values() for each in rows]
 
 
 def best_method(model: Classifier) -> str:
@@ -134,7 +197,7 @@ def _check(model: Classifier, methods: Sequence[str]) -> None:
 
 
 class _Look:
-    """One pass of a picture through a model, and the maps that can be read from it."""
+    """One pass of an image through a model, and the maps that can be read from it."""
 
     def __init__(
         self, model: Classifier, prepared: Tensor, labels: str | Sequence[str] | None, *, blocks: Sequence[int]
@@ -160,9 +223,8 @@ class _Look:
         if method == "cam":
             return class_activation(self.head, self.features[-1].detach(), self.columns)
         activation = self.tapped[block].map if block in self.tapped else self.features[-1].detach()
-        if method == "eigen_cam":
-            return eigen_maps(self.head, activation).expand(len(self.columns), -1, -1)
-        return gradient_maps(method, self.head, activation, self._gradients[block])
+        gradients = self._gradients[block] if LIBRARY[method].reads_gradients else None
+        return library_maps(method, self.head, activation, gradients).expand(len(self.columns), -1, -1)
 
     @cached_property
     def _gradients(self) -> dict[int, Tensor]:

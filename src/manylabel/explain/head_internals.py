@@ -1,0 +1,262 @@
+"""The inside of heads on a dataset: loads of experts (HSQ), weights of earlier layers (RM).
+
+Yin et al., "Hybrid Sharing for Multi-Label Image Classification", Figure 5. Eom et al., "Layover Intermediate Layer for
+Multi-Label Classification in Efficient Transfer Learning", Table 3: the paper's own alphas are about 1e-10; at
+inference its mixture is the final representation, whatever helped in training.
+
+Letters in shape comments: B images of a batch, N images in all, L labels, E experts, S earlier stages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from matplotlib.colors import LogNorm
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from manylabel.classifier import Classifier
+from manylabel.data import ImageDataset, ImageLoader, eval_transform
+from manylabel.errors import ConfigError
+from manylabel.explain.explanation import COLOURS
+from manylabel.heads.traits import as_expert_head, as_mixup_head
+from manylabel.types import LabelSpace
+
+__all__ = ["PRACTICALLY_ZERO", "ExpertLoad", "MixupScale", "draw_experts", "expert_load", "mixup_scale"]
+
+PRACTICALLY_ZERO = 1e-4
+"""Below this, an earlier layer moves no score that anyone would print."""
+
+_INK = "#22262b"
+_DEAD_SHARE = 0.01
+
+
+@dataclass(frozen=True, eq=False)
+class ExpertLoad:
+    """How much each label listens to each expert, on average over some images.
+
+    Args:
+        labels: The labels.
+        loads: ``[L, E]``, each row sums to 1: the experts that all labels share first, then the label's own.
+        num_shared: How many of the experts are shared.
+        num_images: How many images this is the mean of.
+
+    Examples:
+        >>> load = ExpertLoad(LabelSpace(["cat", "dog"]), torch.tensor([[0.9, 0.0, 0.1], [0.5, 0.0, 0.5]]), 2, 8)
+        >>> load.dead, load.average.tolist()[0], load.in_words()
+        ((1,), 0.699999988079071, '1 of 3 experts is dead: no label listens to expert 2.')
+    """
+
+    labels: LabelSpace
+    loads: Tensor
+    num_shared: int
+    num_images: int
+
+    @property
+    def average(self) -> Tensor:
+        """The mean load of each expert over the labels, ``[E]``."""
+        return self.loads.mean(dim=0)
+
+    @property
+    def dead(self) -> tuple[int, ...]:
+        """The experts to which no label gives even a hundredth of an even share; counted from 0."""
+        limit = _DEAD_SHARE / self.loads.shape[1]
+        return tuple((self.loads.amax(dim=0) < limit).nonzero().flatten().tolist())
+
+    def in_words(self) -> str:
+        """Say whether experts are dead."""
+        count = self.loads.shape[1]
+        if not self.dead:
+            return f"None of the {count} experts is dead: each has a label that listens to it."
+        names = ", ".join(str(expert + 1) for expert in self.dead)
+        verb, noun = ("is", "expert") if len(self.dead) == 1 else ("are", "experts")
+        return f"{len(self.dead)} of {count} experts {verb} dead: no label listens to {noun} {names}."
+
+
+@torch.no_grad()
+def expert_load(model: Classifier, dataset: ImageDataset, *, layer: int = -1, limit: int = 256) -> ExpertLoad:
+    """Measure to which experts the labels listen.
+
+    Args:
+        model: A classifier whose head mixes experts, such as `HybridSharingQuery`.
+        dataset: The images to look at.
+        layer: Which hybrid sharing layer.
+        limit: How many images at most.
+
+    Raises:
+        ConfigError: The head has no experts, or no such layer.
+
+    Examples:
+        >>> from manylabel.data import scenes
+        >>> from manylabel.heads import HybridSharingQuery
+        >>> model = Classifier.create(
+        ...     "resnet10t", head=HybridSharingQuery, labels=["cat", "dog"], pretrained=False, image_size=64,
+        ...     head_settings={"width": 16, "num_shared_experts": 3},
+        ... )
+        >>> expert_load(model, scenes(4)).loads.shape
+        torch.Size([2, 4])
+    """
+    head = as_expert_head(model.head)
+    if head is None:
+        raise ConfigError(f"{type(model.head).__name__} has no experts; train with --head hsq")
+    total, count = torch.zeros(()), 0
+    for batch in _feature_batches(model, dataset, limit=limit):
+        total = total + head.gates(batch.features, layer=layer).sum(dim=0).cpu()
+        count += len(batch.names)
+    own = head.num_label_experts
+    return ExpertLoad(model.labels, (total / count).roll(-own, dims=1), head.num_shared_experts, count)
+
+
+def draw_experts(load: ExpertLoad, *, at_most: int = 80) -> Figure:
+    """Draw the load as a heat map in log colours, labels by experts, with the average as the last row.
+
+    Args:
+        load: What `expert_load` gave.
+        at_most: How many labels to draw.
+
+    Returns:
+        A matplotlib figure; `page.write_drawing` saves it.
+
+    Examples:
+        >>> load = ExpertLoad(LabelSpace(["cat", "dog"]), torch.tensor([[0.9, 0.1], [0.5, 0.5]]), 1, 8)
+        >>> len(draw_experts(load).axes)  # the map and its scale
+        2
+    """
+    names = [load.labels.display(name)[:28] for name in load.labels][:at_most]
+    shown = torch.cat([load.loads[:at_most], load.average[None]]).clamp(min=1e-6).numpy()
+    rows, experts = shown.shape
+    figure = Figure(figsize=(3.2 + 0.3 * experts, 1.6 + 0.26 * rows), layout="constrained")
+    axes = figure.subplots()
+    low = float(np.clip(shown.min(), 1e-6, 0.1))
+    image = axes.imshow(shown, cmap=COLOURS, norm=LogNorm(low, 1), aspect="auto")
+    axes.axhline(rows - 1.5, color="white", linewidth=3)
+    if load.num_shared < experts:
+        axes.axvline(load.num_shared - 0.5, color="white", linewidth=3)
+    axes.set_yticks(range(rows), [*names, "average"], color=_INK, fontsize=9, parse_math=False)
+    ticks = [str(number + 1) if number < load.num_shared else "own" for number in range(experts)]
+    axes.set_xticks(range(experts), ticks, color=_INK, fontsize=8)
+    axes.set_xlabel("expert", color=_INK)
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+    scale = figure.colorbar(image, ax=axes, location="right", shrink=0.8, format="%g")
+    scale.set_label("mean weight, log scale", color=_INK, fontsize=9)
+    scale.outline.set_visible(False)
+    return figure
+
+
+@dataclass(frozen=True)
+class MixupScale:
+    """Alpha, the share that earlier layers have in what is classified.
+
+    Args:
+        by_label: For each label the mean over the images that show it, largest first; labels of no image are left
+            out.
+        by_image: For each image its alpha, largest first.
+
+    Examples:
+        >>> MixupScale((("banana", 9.1e-10),), (("a.jpg", 9.1e-10),)).in_words()
+        'Alpha is practically zero (at most 9.1e-10): the earlier layers add nothing to what this model says.'
+    """
+
+    by_label: tuple[tuple[str, float], ...]
+    by_image: tuple[tuple[str, float], ...]
+
+    @property
+    def largest(self) -> float:
+        """The largest alpha of any image."""
+        return self.by_image[0][1] if self.by_image else 0.0
+
+    def in_words(self) -> str:
+        """Say what alpha means for the model."""
+        if self.largest < PRACTICALLY_ZERO:
+            return (
+                f"Alpha is practically zero (at most {self.largest:.2g}): the earlier layers add nothing to what this "
+                "model says."
+            )
+        label, share = self.by_label[0] if self.by_label else ("no label", 0.0)
+        return (
+            f"The earlier layers have a share of up to {100 * self.largest:.2g} % in an image, most of all for "
+            f"{label}, {100 * share:.2g} % on average."
+        )
+
+
+@torch.no_grad()
+def mixup_scale(model: Classifier, dataset: ImageDataset, *, limit: int = 256) -> MixupScale:
+    """Measure alpha; of several earlier stages, their sum.
+
+    Args:
+        model: A classifier whose head mixes stages, such as `RepresentationMixup`.
+        dataset: The images to look at, with the model's labels.
+        limit: How many images at most.
+
+    Raises:
+        ConfigError: The head mixes nothing.
+
+    Examples:
+        >>> from manylabel.data import scenes
+        >>> from manylabel.heads import RepresentationMixup
+        >>> dataset = scenes(4)
+        >>> model = Classifier.create(
+        ...     "resnet10t", head=RepresentationMixup, labels=dataset.labels, pretrained=False, image_size=64
+        ... )
+        >>> len(mixup_scale(model, dataset).by_image)
+        4
+    """
+    head = as_mixup_head(model.head)
+    if head is None:
+        raise ConfigError(
+            f"{type(model.head).__name__} mixes no earlier layer; train with the recipe representation_mixup"
+        )
+    names: list[str] = []
+    alphas, targets = [], []
+    for batch in _feature_batches(model, dataset, limit=limit):
+        names += batch.names
+        alphas.append(head.alpha(batch.features).sum(dim=1).double().cpu())  # [B]
+        targets.append(batch.targets.double())
+    alpha, present = torch.cat(alphas), torch.cat(targets)  # [N], [N, L]
+    counts = present.sum(dim=0)
+    means = (alpha @ present / counts.clamp(min=1)).tolist()
+    by_label = [(name, mean) for name, mean, count in zip(dataset.labels, means, counts, strict=True) if count]
+    by_image = list(zip(names, alpha.tolist(), strict=True))
+    return MixupScale(
+        *(tuple(sorted(rows, key=lambda row: -row[1])) for rows in (by_label, by_image)),
+    )
+
+
+class _FeatureBatch(NamedTuple):
+    """A batch: its feature maps, its targets ``[B, L]``, and its images' names."""
+
+    features: list[Tensor]
+    targets: Tensor
+    names: list[str]
+
+
+@torch.no_grad()
+def _feature_batches(
+    model: Classifier, dataset: ImageDataset, *, limit: int = 256, batch_size: int = 32
+) -> Iterator[_FeatureBatch]:
+    """Give the feature maps of some images of a dataset, evenly from all over it.
+
+    Args:
+        model: The classifier; it is left in eval mode.
+        dataset: The images.
+        limit: How many at most.
+        batch_size: How many go through the backbone at once.
+
+    Examples:
+        >>> from manylabel import heads
+        >>> from manylabel.data import scenes
+        >>> model = Classifier.create("resnet10t", head=heads.LinearClassifier, labels=["cat"], pretrained=False)
+        >>> [len(each.names) for each in _feature_batches(model, scenes(10), limit=3, batch_size=2)]
+        [2, 1]
+    """
+    chosen = dataset.subset(np.unique(np.linspace(0, len(dataset) - 1, min(limit, len(dataset))).astype(np.int64)))
+    device = next(model.parameters()).device
+    model.eval()
+    for batch in ImageLoader(chosen, transform=eval_transform(model.input_spec), batch_size=batch_size, on_bad="skip"):
+        names = [chosen.pictures.name(index) for index in batch.indices.tolist()]
+        yield _FeatureBatch(model.backbone(batch.images.to(device)), batch.targets, names)
