@@ -10,6 +10,7 @@ from manylabel.errors import BadImagesError, CacheError, ConfigError, DataError
 from manylabel.features import FeatureCache, FeatureLoader
 from manylabel.features import cache as cache_module
 from manylabel.heads import LinearClassifier
+from manylabel.lock import WriterLock
 from manylabel.types import InputSpec
 from tiny_features import NUM_IMAGES, SPEC, assert_close, cache, make_backbone, slow_maps, write_images
 
@@ -106,7 +107,7 @@ def test_other_settings_or_weights_never_meet_these_features(images, tmp_path, c
     assert len(computed) == 2 * NUM_IMAGES
 
 
-def test_views_follow_from_the_picture_and_the_seed_alone(backbone, images, tmp_path, computed):
+def test_views_follow_from_the_image_and_the_seed_alone(backbone, images, tmp_path, computed):
     cached = cache(backbone, images, tmp_path / "a", views=3)
     assert cached.num_views == 3
     other = cache(backbone, images.subset([6, 1]), tmp_path / "b", views=2, batch_size=1)
@@ -128,7 +129,7 @@ def test_views_can_be_made_by_another_transform(backbone, images, tmp_path):
     assert torch.equal(*(cached.read(range(NUM_IMAGES), view)[0] for view in (0, 1)))
 
 
-def test_reads_another_view_of_each_picture(backbone, images, tmp_path):
+def test_reads_another_view_of_each_image(backbone, images, tmp_path):
     cached = cache(backbone, images, tmp_path, views=3)
     views = [2, 0, 1, 1]
     expected = torch.cat([cached.read([index], view)[0] for index, view in zip([5, 6, 7, 5], views, strict=True)])
@@ -291,3 +292,22 @@ def test_the_store_tells_what_it_is_of(backbone, images, tmp_path):
     said = json.loads((next(tmp_path.glob("*/spec.json"))).read_text())
     assert (said["dataset"], said["backbone"], said["pooling"], said["stages"]) == ("noise", "resnet10t", "max", [3])
     assert "Resize(size=(64, 64)" in said["transform"]
+
+
+def test_who_waits_for_another_process_reads_nothing_meanwhile(backbone, images, tmp_path, monkeypatch, caplog):
+    cache(backbone, images.subset(range(6)), tmp_path)
+    (folder,) = tmp_path.iterdir()
+    lock = WriterLock(folder / "lock")
+    lock.acquire()
+    looks, opened, real = [], [], cache_module.FeatureStore
+
+    def sleep(seconds):
+        looks.append(len(opened))
+        if len(looks) == 3:
+            lock.release()
+
+    monkeypatch.setattr(cache_module.time, "sleep", sleep)
+    monkeypatch.setattr(cache_module, "FeatureStore", lambda *given: opened.append(given) or real(*given))
+    assert len(cache(backbone, images, tmp_path)) == NUM_IMAGES
+    assert looks[0] == looks[-1]
+    assert caplog.text.count("are being computed already, waiting") == 1

@@ -33,7 +33,7 @@ def test_order_and_views_follow_from_seed_and_epoch_alone(backbone, images, tmp_
     assert set(drawn.tolist()) == {0, 1, 2}
 
 
-def test_the_order_is_that_of_pictures(backbone, images, tmp_path):
+def test_the_order_is_that_of_images(backbone, images, tmp_path):
     cached = cache(backbone, images, tmp_path)
     settings = {"batch_size": 5, "shuffle": True, "seed": 9}
     loaders = FeatureLoader(cached, **settings), ImageLoader(images, transform=eval_transform(SPEC), **settings)

@@ -31,11 +31,6 @@ def test_a_reader_keeps_what_it_opened_while_a_writer_appends(tmp_path):
         assert found_in(tmp_path / "a", [6, 5]) == [6, 5]
 
 
-def test_a_batch_of_nothing_leaves_no_trace(tmp_path):
-    write(tmp_path / "a", [], [1], [])
-    assert len(open_store(tmp_path / "a").chunks) == 1
-
-
 def test_a_store_that_does_not_exist_is_empty(tmp_path):
     store = open_store(tmp_path / "nothing")
     assert len(store) == 0

@@ -32,6 +32,7 @@ from manylabel.features.runtime import Run, export_path, prepare_backbone
 from manylabel.features.store import FeatureStore, StoreWriter, check_room
 from manylabel.heads.traits import PooledInput
 from manylabel.inference.engine import EngineName
+from manylabel.lock import WriterLock
 from manylabel.system import default_workers
 from manylabel.types import Batch, InputSpec
 
@@ -213,8 +214,6 @@ class FeatureCache:
             spec: What the features are.
             num_images: Number of images still to come, by which the engine is chosen.
         """
-        if not len(batch):
-            return [np.empty((0, *shape), dtype=np.float16) for shape in spec.shapes]
         if self._run is None:
             export = export_path(self.backbone, weights=self._weights, size=self.input_spec.size)
             self._run = prepare_backbone(
@@ -262,7 +261,7 @@ class _Pass:
     def complete(self, view: int) -> FeatureStore:
         """Open the store of a view after computing what it lacks; where another process is at it, wait for that."""
         spec, ids = self.plan.specs[view], self.plan.ids
-        folder, waiting = self.cache.root / spec.key, False
+        folder = self.cache.root / spec.key
         while True:
             store = FeatureStore(folder, spec)
             store.check(store.find(ids))
@@ -276,10 +275,9 @@ class _Pass:
                     self._fill(writer, view)
                 break
             except BusyError as busy:
-                if not waiting:
-                    logger.warning("these features are being computed already, waiting: %s", busy)
-                waiting = True
-                time.sleep(POLL_SECONDS)
+                logger.warning("these features are being computed already, waiting: %s", busy)
+                while WriterLock(folder / "lock").holder() is not None:
+                    time.sleep(POLL_SECONDS)
         store = FeatureStore(folder, spec)
         if store.check(store.find(ids)):
             raise CacheError(f"{folder} does not give back what was written; its disk may be broken")
@@ -293,8 +291,9 @@ class _Pass:
         loader = self._loader(np.flatnonzero(missing), view)
         with explained_worker_deaths(loader):
             for batch in loader:
-                features = self.cache.maps(batch, writer.spec, num_images=self.total - self.done)
-                writer.append(features, ids=ids[batch.indices.numpy()])
+                if len(batch):
+                    features = self.cache.maps(batch, writer.spec, num_images=self.total - self.done)
+                    writer.append(features, ids=ids[batch.indices.numpy()])
                 self.bad.add(batch.bad)
                 self._count(len(batch) + len(batch.bad))
 

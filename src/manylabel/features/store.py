@@ -295,8 +295,6 @@ class StoreWriter:
             CacheError: The disk is full.
             BusyError: Another process took over.
         """
-        if not len(ids):
-            return
         rows = [np.ascontiguousarray(stage, dtype=DTYPE).tobytes() for stage in features]
         contents = [*rows, ids.astype("<u8").tobytes()]
         self.lock.renew()
