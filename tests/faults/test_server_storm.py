@@ -14,8 +14,9 @@ import psutil
 import pytest
 from PIL import Image
 
+from manylabel.server import ServedModel, create_app
 from picture_files import bad_files, encode, photo, png
-from server_apps import listening, slow_app
+from server_apps import SlowEngine, listening, slow_app
 
 # Starlette leaves the file of a form that ends too early to its reference count, which closes it with a warning.
 pytestmark = pytest.mark.filterwarnings("ignore:[Uu]nclosed file:ResourceWarning")
@@ -75,6 +76,18 @@ def test_refused_requests_leave_nothing_in_memory(kind, no_collector):
         before = memory().rss
         statuses = Counter(client.post("/v1/predict", **REFUSED[kind]).status_code for _ in range(100))
         assert set(statuses) <= {400, 415, 422}
+        assert memory().rss - before < FLAT
+
+
+@pytest.mark.slow
+def test_images_that_cannot_be_explained_leave_nothing_in_memory(no_collector, tmp_path):
+    app = create_app(ServedModel(SlowEngine(), name="colours", folder=tmp_path))
+    memory, question = psutil.Process().memory_info, raw(LARGE[:-1000])
+    with listening(app) as (address, _), httpx.Client(base_url=address, timeout=60) as client:
+        for _ in range(5):
+            client.post("/v1/explain", **question)
+        before = memory().rss
+        assert {client.post("/v1/explain", **question).status_code for _ in range(100)} == {422}
         assert memory().rss - before < FLAT
 
 

@@ -14,6 +14,7 @@ from selenium.webdriver.support.wait import WebDriverWait
 from colour_model import SPEC, write_colour_model
 from manylabel import Classifier, heads
 from manylabel.classifier import TextVocabulary
+from manylabel.label_text import TAG_COLUMNS, join_labels
 from manylabel.server import ServedModel, create_app
 from manylabel.text import StoredVectors
 from picture_files import encode, photo
@@ -157,14 +158,18 @@ def test_results_can_be_downloaded(page, pictures):
     assert {tag["label"] for tag in good["tags"]} == {"cat", "dog"}
     assert "not an image" in bad["error"]
     lines = page.execute_script("return csv()").split("\r\n")
-    assert lines[0] == "image,tags,scores,error"
+    assert lines[0] == ",".join(TAG_COLUMNS)
+    odd = ["=1+1", "a|b", "50 %41", "bell\x07"]
+    assert [page.execute_script("return joinLabels(arguments[0])", odd[n:]) for n in range(4)] == [
+        join_labels(odd[n:]) for n in range(4)
+    ]
     assert lines[1].startswith('"photo 0.jpg","')
     page.execute_script("window.saved = []; download = (...given) => saved.push(given)")
     for name in ("json", "csv"):
         page.find_element(By.ID, name).click()
     saved = page.execute_script("return saved")
     assert [name for name, _, _ in saved] == ["tags.json", "tags.csv"]
-    assert json.loads(saved[0][2])[0]["image"] == "photo 0.jpg"
+    assert json.loads(saved[0][2])[0][TAG_COLUMNS[0]] == "photo 0.jpg"
 
 
 def test_tags_can_be_copied(page, pictures):

@@ -122,7 +122,7 @@ function shownTags(card) {
 
 function results() {
   return state.cards.map((card) => ({
-    image: card.file.name,
+    picture: card.file.name,
     ...(card.problem ? { error: card.problem } : { tags: shownTags(card).map(({ label, score }) => ({ label, score })) }),
   }));
 }
@@ -307,8 +307,8 @@ function showChips() {
 // --- results
 
 async function copy() {
-  const lines = results().map(({ image, tags, error }) =>
-    `${image}\t${error ?? tags.map(({ label, score }) => `${label} ${score.toFixed(2)}`).join(", ")}`);
+  const lines = results().map(({ picture, tags, error }) =>
+    `${picture}\t${error ?? tags.map(({ label, score }) => `${label} ${score.toFixed(2)}`).join(", ")}`);
   const text = lines.join("\n");
   try {
     await navigator.clipboard.writeText(text);
@@ -328,11 +328,17 @@ function download(name, kind, text) {
   setTimeout(() => URL.revokeObjectURL(address), 1000);
 }
 
+// As manylabel/label_text.py: no spreadsheet takes a cell for a formula, and `csv:FILE` reads every label back.
+const protect = (text) => (/^'*[=+\-@\t\r]/.test(text) ? `'${text}` : text);
+const joinLabels = (labels) =>
+  protect(labels.map((label) => label.replace(/[\x00-\x1f\x7f-\x9f|]|%(?=[0-9a-f]{2})/gi, encodeURIComponent)).join("|"));
+
 function csv() {
   const quote = (value) => `"${String(value).replaceAll('"', '""')}"`;
-  const rows = results().map(({ image, tags = [], error = "" }) =>
-    [image, tags.map((tag) => tag.label).join("|"), tags.map((tag) => tag.score).join("|"), error].map(quote).join(","));
-  return ["image,tags,scores,error", ...rows].join("\r\n") + "\r\n";
+  const rows = results().map(({ picture, tags = [], error = "" }) =>
+    [protect(picture), joinLabels(tags.map((tag) => tag.label)), tags.map((tag) => tag.score).join("|"), protect(error)]
+      .map(quote).join(","));
+  return ["picture,tags,scores,error", ...rows].join("\r\n") + "\r\n";
 }
 
 // --- start
