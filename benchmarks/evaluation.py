@@ -16,8 +16,7 @@ import torch
 from numpy.typing import NDArray
 from sklearn.metrics import average_precision_score
 
-from manylabel.evaluation import ScoredImages, bootstrap, compare, evaluate
-from manylabel.evaluation.bootstrap import draw_counts
+from manylabel.evaluation import ScoredImages, bootstrap, compare, draw_counts, evaluate
 from manylabel.storage import write_text
 
 RESULTS = Path(__file__).parent / "results" / "evaluation.json"
@@ -33,13 +32,13 @@ def random_scores(num_pictures: int, num_labels: int, *, seed: int) -> ScoredIma
 
 def loop(scored: ScoredImages, *, draws: int) -> NDArray[np.float64]:
     """Return mAP of each draw, one label of one draw at a time."""
-    weights = draw_counts(len(scored), draws=draws, seed=(0, 0)).numpy()
+    weights = draw_counts(len(scored), draws=draws).numpy()
     targets, scores = scored.targets.numpy(), scored.scores.numpy()
     return np.array(
         [
             np.mean(
                 [
-                    average_precision_score(targets[:, label], scores[:, label], sample_weight=weights[:, draw])
+                    average_precision_score(targets[:, label], scores[:, label], sample_weight=weights[draw])
                     for label in range(len(scored.labels))
                 ]
             )

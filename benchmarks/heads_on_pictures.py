@@ -27,13 +27,11 @@ from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
 from manylabel.classifier import Classifier
-from manylabel.evaluation.bootstrap import mean_over_labels, resample
-from manylabel.evaluation.estimate import estimate
-from manylabel.evaluation.statistics.average_precision import WeightedAveragePrecision
+from manylabel.evaluation import draw_counts
+from manylabel.evaluation.bootstrap import estimate
 from manylabel.features import CachedFeatures, FeatureLoader
 from manylabel.heads import HEADS
-from manylabel.metrics import average_precision
-from manylabel.metrics.inputs import check
+from manylabel.metrics import mean_average_precision
 from manylabel.recipes import LinearProbe
 from manylabel.recipes.building import build_classifier
 from manylabel.recipes.loading import CachedSets, cache_sets
@@ -71,18 +69,17 @@ def logistic_regression(cached: CachedSets) -> tuple[Tensor, float]:
             for label in range(targets.shape[1])
         ]
         scores = torch.from_numpy(np.stack(columns, axis=1)).float()
-        mean = float(average_precision(scores, truth, told).mean())
+        mean = float(mean_average_precision(scores, truth, told))
         best = max(best, (mean, scores, strength), key=lambda one: one[0])
     return best[1], best[2]
 
 
 def draws_of(scores: Tensor, targets: Tensor, known: Tensor) -> NDArray[np.float64]:
     """Return the mAP of each bootstrap draw, after that of the pictures themselves."""
-    judged = check(scores, targets, known)
-    statistic = {"precision": WeightedAveragePrecision(judged)}
-    found = resample(statistic, num_pictures=len(scores), draws=DRAWS, seed=0)["precision"]
-    exact = statistic["precision"](torch.ones(len(scores), 1)).double().numpy()
-    return mean_over_labels(np.concatenate([exact, found], axis=-1).reshape(scores.shape[1], -1))
+    weights = draw_counts(len(scores), draws=DRAWS)
+    exact = mean_average_precision(scores, targets, known)
+    drawn = mean_average_precision(scores, targets, known, weights=weights)
+    return torch.cat([exact[None], drawn]).double().numpy()
 
 
 def train(arguments: argparse.Namespace, head: str, seed: int) -> None:

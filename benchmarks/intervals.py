@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from manylabel import metrics
 from manylabel.evaluation import ScoredImages, bootstrap
-from manylabel.evaluation.estimate import Estimate, estimate
-from manylabel.metrics import average_precision
+from manylabel.evaluation.bootstrap import Estimate, estimate
 from manylabel.storage import write_text
 
 RESULTS = Path(__file__).parent / "results" / "intervals.json"
@@ -29,7 +29,7 @@ def made_up(targets: torch.Tensor, strength: float) -> ScoredImages:
 
 def mean_average_precision(scored: ScoredImages) -> float:
     """Return mAP."""
-    return average_precision(*scored.judged).mean().item()
+    return metrics.mean_average_precision(*scored.inputs).item()
 
 
 def holds(found: Estimate, truth: float) -> bool:
@@ -49,7 +49,7 @@ def measure(num_pictures: int, share: float, strength: float, *, repeats: int, d
         there = targets()
         models = [made_up(there, strength) for _ in range(2)]
         values = [mean_average_precision(model) for model in models]
-        drawn = [bootstrap(model, draws=draws).measures["mAP"] for model in models]
+        drawn = [bootstrap(model, ["mAP"], draws=draws).measures["mAP"] for model in models]
         centred.append(holds(estimate(values[0], drawn[0]), truth))
         plain.append(holds(estimate(values[0], drawn[0], centred=False), truth))
         change = estimate(values[1] - values[0], drawn[1] - drawn[0], bounds=(-1, 1), centred=False)

@@ -118,7 +118,7 @@ def scored(run: RunFolder, cached: CachedFeatures) -> ScoredImages:
 
 def drawn_means(runs: list[RunFolder], cached: CachedFeatures, draws: int) -> NDArray[np.float64]:
     """Return the mean mAP over seeds in each draw of pictures, the same draws for every variant."""
-    return np.mean([bootstrap(scored(run, cached), draws=draws).measures["mAP"] for run in runs], axis=0)
+    return np.mean([bootstrap(scored(run, cached), ["mAP"], draws=draws).measures["mAP"] for run in runs], axis=0)
 
 
 def main() -> None:

@@ -60,8 +60,8 @@ def named(name: str, *, sign: int = 1) -> Statistic:
     """Return a measure of the evaluation as a statistic."""
 
     def compute(scored: ScoredImages) -> NDArray[np.float64]:
-        drawn = bootstrap(scored, draws=DRAWS).measures[name]
-        return 100 * sign * np.concatenate([[measure(scored)[name]], drawn])
+        drawn = bootstrap(scored, [name], draws=DRAWS).measures[name]
+        return 100 * sign * np.concatenate([[measure(scored, [name])[name]], drawn])
 
     return compute
 
@@ -75,8 +75,8 @@ def small_objects(scored: ScoredImages) -> NDArray[np.float64]:
 
 def gaps(scored: ScoredImages) -> NDArray[np.float64]:
     """Return the mean gap in average precision between labels that are alike; less is better, so negative."""
-    exact = average_precision(scored.scores, scored.targets, scored.known).values.double().numpy()
-    all_of = np.concatenate([exact[:, None], bootstrap(scored, draws=DRAWS).average_precision], axis=1)
+    exact = average_precision(scored.scores, scored.targets, scored.known).double().numpy()
+    all_of = np.concatenate([exact[:, None], bootstrap(scored, ["mAP"], draws=DRAWS).average_precision], axis=1)
     pairs = [[scored.labels.index(name) for name in pair] for pair in LIKE if set(pair) <= set(scored.labels.names)]
     found: NDArray[np.float64] = -100 * np.mean([abs(all_of[one] - all_of[other]) for one, other in pairs], axis=0)
     return found

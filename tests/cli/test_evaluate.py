@@ -29,7 +29,7 @@ def folder(tmp_path_factory):
     names = np.array([dataset.pictures.name(index) for index in range(12)])
     for name, weight in (("weak", 0.1), ("strong", 0.6)):
         scores = weight * targets + (1 - weight) * noise
-        np.savez(folder / f"{name}.npz", scores=scores, pictures=names, labels=np.array(dataset.labels.names))
+        np.savez(folder / f"{name}.npz", scores=scores, images=names, labels=np.array(dataset.labels.names))
     return folder
 
 
@@ -44,7 +44,7 @@ def test_a_model_is_judged_and_its_scores_give_the_same_again(folder, tmp_path):
         *("--html", outputs["html"], "--scores", outputs["csv"]),
     )
     assert result.exit_code == 0
-    assert result.stdout.startswith("tagger  12 pictures of scenes")
+    assert result.stdout.startswith("tagger  12 images of scenes")
     assert "Worst labels by average precision: " in result.output
     assert all(f"Wrote {path}" in result.output for path in outputs.values())
     assert "<title>Evaluation of tagger</title>" in outputs["html"].read_text(encoding="utf-8")
@@ -62,7 +62,7 @@ def test_two_files_of_scores_are_compared(folder, tmp_path):
     assert result.exit_code == 0
     first = next(line for line in result.output.splitlines() if line.startswith("mAP "))
     assert first.split()[-1] == "better"
-    assert "clearly better: " in result.output
+    assert "significantly better: " in result.output
     assert "Pairs of labels that improved together: " in result.output
     assert "<title>strong.npz against weak.npz</title>" in page.read_text(encoding="utf-8")
 
@@ -91,7 +91,7 @@ def test_nothing_is_overwritten_unless_asked(folder, tmp_path):
 
 
 def test_scores_of_other_pictures_are_one_sentence(folder):
-    with pytest.raises(DataError, match="no scores for 28 of the 40 pictures of scenes"):
+    with pytest.raises(DataError, match="no scores for 28 of the 40 images of scenes"):
         run("evaluate", folder / "weak.npz", "--data", "scenes:40")
 
 

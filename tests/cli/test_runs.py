@@ -22,18 +22,18 @@ def run(*arguments):
 
 
 def test_ls_lists_every_run_with_what_it_reached(root):
-    lines = run("ls", root).splitlines()
+    lines = run("list", root).splitlines()
     assert lines[0].split()[:3] == ["run", "recipe", "head"]
     assert {line.split()[2] for line in lines[1:]} == {"linear", "ml_decoder"}
     assert any("3/3" in line and "30.00" in line and "not finished" in line for line in lines)
 
 
 def test_ls_says_how_to_make_a_run_where_there_is_none(tmp_path):
-    assert "No runs in" in run("ls", tmp_path)
+    assert "No runs in" in run("list", tmp_path)
 
 
 def test_ls_prints_json_for_programs(root):
-    found = {entry["name"]: entry for entry in json.loads(run("ls", root, "--json"))}
+    found = {entry["name"]: entry for entry in json.loads(run("list", root, "--json"))}
     assert found["b"]["mAP"] == 0.3
     assert found["b"]["num_epochs"] == 3
     assert not found["b"]["is_finished"]

@@ -1,4 +1,4 @@
-"""The bootstrap against the obvious: measuring the drawn pictures themselves, one draw at a time."""
+"""The bootstrap against the obvious: measuring the drawn images themselves, one draw at a time."""
 
 from dataclasses import replace
 
@@ -8,29 +8,34 @@ import torch
 from sklearn.metrics import average_precision_score
 
 from manylabel.errors import ConfigError
-from manylabel.evaluation import ScoredImages, bootstrap, measure
-from manylabel.evaluation.bootstrap import draw_counts, mean_over_labels, resample
-from manylabel.evaluation.statistics import WeightedAveragePrecision
-from manylabel.metrics import average_precision
+from manylabel.evaluation import (
+    ScoredImages,
+    bootstrap,
+    compare,
+    compare_map,
+    draw_counts,
+    estimate_map,
+    evaluate,
+    measure,
+)
+from manylabel.evaluation.bootstrap import Estimate, estimate, estimates
 
 
-def made_set(num_pictures=60, num_labels=7, *, unknown=True, ties=True, single_label=False):
+def made_set(num_images=60, num_labels=7, *, unknown=True, ties=True, single_label=False):
     generator = torch.Generator().manual_seed(0)
-    scores = torch.rand(num_pictures, num_labels, generator=generator)
+    scores = torch.rand(num_images, num_labels, generator=generator)
     scores = (scores * 8).round() / 8 if ties else scores
     if single_label:
-        targets = torch.nn.functional.one_hot(
-            torch.randint(num_labels, (num_pictures,), generator=generator), num_labels
-        )
+        targets = torch.nn.functional.one_hot(torch.randint(num_labels, (num_images,), generator=generator), num_labels)
     else:
-        targets = torch.rand(num_pictures, num_labels, generator=generator) < 0.25
-    known = torch.rand(num_pictures, num_labels, generator=generator) < 0.8 if unknown else None
+        targets = torch.rand(num_images, num_labels, generator=generator) < 0.25
+    known = torch.rand(num_images, num_labels, generator=generator) < 0.8 if unknown else None
     scored = ScoredImages.from_arrays(scores, targets, labels=list("abcdefghij"[:num_labels]), known=known)
     return replace(scored, single_label=single_label)
 
 
 def repeat(scored, counts):
-    """Return the drawn pictures themselves, each as often as it was drawn."""
+    """Return the drawn images themselves, each as often as it was drawn."""
     rows = torch.repeat_interleave(torch.arange(len(scored)), counts.long())
     return replace(
         scored,
@@ -41,8 +46,8 @@ def repeat(scored, counts):
     )
 
 
-def first_draws(num_pictures, draws, seed=0):
-    return draw_counts(num_pictures, draws=draws, seed=(seed, 0)).unbind(dim=1)
+def first_draws(num_images, draws, seed=0):
+    return draw_counts(num_images, draws=draws, seed=seed).unbind(dim=0)
 
 
 @pytest.mark.parametrize(
@@ -50,13 +55,12 @@ def first_draws(num_pictures, draws, seed=0):
     [{}, {"unknown": False}, {"ties": False}, {"unknown": False, "single_label": True}],
     ids=["unknown and ties", "all known", "no ties", "single label"],
 )
-def test_every_measure_of_every_draw_is_that_of_the_drawn_pictures(settings):
+def test_every_measure_of_every_draw_is_that_of_the_drawn_images(settings):
     scored = replace(made_set(**settings), thresholds=(0.3, 0.4, 0.5, 0.6, 0.7, 0.2, 0.9))
-    drawn = bootstrap(scored, draws=6)
+    drawn = bootstrap(scored, ["all"], draws=6)
     for position, counts in enumerate(first_draws(len(scored), 6)):
-        expected = measure(repeat(scored, counts))
-        assert set(expected) == set(drawn.measures)
-        found = {name: values[position] for name, values in drawn.measures.items()}
+        expected = measure(repeat(scored, counts), ["all"])
+        found = {name: values[position] for name, values in drawn.measures.items() if not np.isnan(values[position])}
         assert found == pytest.approx(expected, abs=2e-6)
 
 
@@ -72,14 +76,7 @@ def test_average_precision_is_that_of_scikit_learn_with_weights():
             assert found[label, position] == pytest.approx(expected, abs=2e-6)
 
 
-def test_weights_of_one_give_the_metric_itself():
-    judged = made_set().judged
-    found = WeightedAveragePrecision(judged, interpolated=True)(torch.ones(len(judged.scores), 1))
-    for kind, values in zip(("none", "all_points", "eleven_points"), found[..., 0], strict=True):
-        torch.testing.assert_close(values, average_precision(*judged, interpolation=kind).values)
-
-
-def test_a_label_has_no_value_in_draws_that_miss_all_its_pictures():
+def test_a_label_has_no_value_in_draws_that_miss_all_its_images():
     scored = ScoredImages.from_arrays(torch.rand(5, 2), [[1, 0]] + [[0, 0]] * 4, labels=["rare", "never"])
     found = bootstrap(scored, draws=40)
     drawn_at_all = torch.cat([counts[:1] for counts in first_draws(5, 32)]).bool().numpy()
@@ -89,17 +86,11 @@ def test_a_label_has_no_value_in_draws_that_miss_all_its_pictures():
     assert (np.isnan(found.measures["mAP"]) == np.isnan(found.average_precision[0])).all()
 
 
-def test_mean_over_labels_leaves_out_those_without_a_value():
-    values = np.array([[0.5, np.nan, np.nan], [1.0, 0.25, np.nan]])
-    np.testing.assert_equal(mean_over_labels(values), [0.75, 0.25, np.nan])
-
-
-def test_each_draw_has_as_many_pictures_as_there_are():
+def test_each_draw_has_as_many_images_as_there_are():
     counts = draw_counts(50, draws=40, seed=1)
-    assert counts.shape == (50, 40)
-    assert (counts.sum(dim=0) == 50).all()
-    assert (counts.round() == counts).all()
-    assert abs(counts.var(dim=0).mean() - 1) < 0.1  # about Poisson
+    assert counts.shape == (40, 50)
+    assert (counts.sum(dim=1) == 50).all()
+    assert abs(counts.float().var(dim=1).mean() - 1) < 0.1  # about Poisson
 
 
 def test_the_seed_and_nothing_else_fixes_the_draws():
@@ -124,7 +115,68 @@ def test_no_draws_leave_no_values():
 
 
 def test_rejects_what_cannot_be_drawn():
-    with pytest.raises(ConfigError, match=r"draws must be at least 0.*got -1 of 3 pictures"):
-        resample({}, num_pictures=3, draws=-1, seed=0)
-    with pytest.raises(ConfigError, match="at least 1 picture, got 5 of 0"):
-        resample({}, num_pictures=0, draws=5, seed=0)
+    with pytest.raises(ConfigError, match=r"draws must be at least 0.*got -1 of 3 images"):
+        draw_counts(3, draws=-1)
+    with pytest.raises(ConfigError, match="at least 1 image, got 5 of 0"):
+        draw_counts(0, draws=5)
+
+
+def test_the_interval_holds_95_per_cent_of_the_draws():
+    draws = np.random.default_rng(0).normal(0.5, 0.1, 1000)
+    found = estimate(draws.mean(), draws)
+    assert (found.low, found.high) == pytest.approx(tuple(np.quantile(draws, [0.025, 0.975])), abs=1e-6)
+
+
+def test_draws_are_moved_to_the_value():
+    draws = np.linspace(0.6, 0.8, 101)
+    assert estimate(0.5, draws) == pytest.approx((0.5, 0.405, 0.595))
+    assert estimate(0.5, draws, centred=False) == pytest.approx((0.5, 0.605, 0.795))
+
+
+def test_the_interval_stays_within_its_bounds():
+    draws = np.linspace(0, 1, 101)
+    assert estimate(0.0, draws).low == 0
+    assert estimate(1.0, draws).high == 1
+    assert estimate(3.0, 10 * draws, bounds=(0, 80)).high == pytest.approx(7.75)
+
+
+def test_draws_without_a_value_are_left_out():
+    draws = np.linspace(0, 1, 101)
+    with_gaps = np.append(draws, [np.nan] * 50)
+    assert estimate(0.5, with_gaps) == estimate(0.5, draws)
+
+
+def test_too_few_draws_give_no_interval():
+    few = np.append(np.linspace(0, 1, 19), [np.nan] * 50)
+    assert estimate(0.5, few) == Estimate(0.5, None, None)
+    assert estimates([0.1, 0.2], np.zeros((2, 0))) == [Estimate(0.1), Estimate(0.2)]
+
+
+def test_several_at_once_are_as_one_by_one():
+    draws = np.random.default_rng(0).random((4, 50))
+    values = [0.2, 0.4, 0.6, 0.8]
+    assert estimates(values, draws) == [estimate(value, row) for value, row in zip(values, draws, strict=True)]
+
+
+def test_map_of_tensors_has_the_interval_of_an_evaluation():
+    generator = torch.Generator().manual_seed(0)
+    targets = torch.rand(120, 4, generator=generator) < 0.3
+    scores = 0.4 * targets + 0.6 * torch.rand(120, 4, generator=generator)
+    known = torch.rand(120, 4, generator=generator) < 0.9
+    scored = ScoredImages.from_arrays(scores, targets, labels=list("abcd"), known=known)
+    expected = evaluate(scored, draws=200).measures["mAP"]
+    assert estimate_map(scores, targets, known) == pytest.approx(expected)
+    assert estimate_map(scores.logit(), targets, known).low == pytest.approx(expected.low)
+
+
+def test_two_epochs_are_told_apart_only_where_chance_is_left_out():
+    generator = torch.Generator().manual_seed(0)
+    targets = torch.rand(120, 4, generator=generator) < 0.3
+    noise = torch.rand(3, 120, 4, generator=generator)
+    good, same, bad = 0.4 * targets + 0.6 * noise[0], 0.4 * targets + 0.6 * noise[1], noise[2]
+    scored = [ScoredImages.from_arrays(scores, targets, labels=list("abcd")) for scores in (bad, good)]
+    expected = compare(*scored, draws=200).measures["mAP"].difference
+    assert compare_map(bad, good, targets) == pytest.approx(expected)
+    assert compare_map(bad, good, targets).is_positive
+    assert not compare_map(good, bad, targets).is_positive
+    assert not compare_map(same, good, targets).is_positive

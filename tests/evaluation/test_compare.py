@@ -38,7 +38,7 @@ def test_differences_are_those_of_the_measures_on_the_same_draws(models):
 def test_labels_that_got_better_or_worse_are_told(models):
     found = compare(*models, draws=200)
     assert [label.verdict for label in found.labels] == ["better"] * 3 + ["unclear"] * 2 + ["worse"]
-    before, after = (average_precision(*scored.judged).values for scored in models)
+    before, after = (average_precision(*scored.inputs) for scored in models)
     assert [label.difference.value for label in found.labels] == pytest.approx((after - before).tolist())
     assert found.pairs.pairs == 15
     assert found.pairs.clearly_improved == 3
@@ -54,7 +54,7 @@ def test_pairs_improve_if_both_labels_do():
     first, second = (ScoredImages.from_arrays(scores, targets, labels=labels) for scores in (before, mixed))
     pairs = compare(first, second, draws=0).pairs
     assert (pairs.pairs, pairs.improved, pairs.worsened, pairs.clearly_improved) == (190, 105, 10, 0)
-    assert pairs.share == 105 / 190
+    assert pairs.fraction == 105 / 190
 
 
 def test_the_verdict_knows_which_way_is_better():
@@ -110,8 +110,8 @@ def test_pictures_that_only_one_model_has_are_left_out(models):
         indices=strong.indices[10:],
     )
     found = compare(weak, part, draws=0)
-    assert found.num_pictures == 140
-    assert found.notes == ("10 pictures with scores of one model only were left out.",)
+    assert found.num_images == 140
+    assert found.notes == ("10 images with scores of one model only left out.",)
     assert found.measures["mAP"].second == measure(part)["mAP"]
 
 
@@ -120,9 +120,9 @@ def test_rejects_models_that_cannot_be_compared(models):
     other = ScoredImages.from_arrays(strong.scores, strong.targets, labels=list("abcdeg"))
     with pytest.raises(LabelError, match=r"differ \(f, g\)"):
         compare(weak, other)
-    with pytest.raises(ConfigError, match="no picture in common"):
+    with pytest.raises(ConfigError, match="no image in common"):
         compare(weak, replace(strong, indices=strong.indices + 1000))
-    with pytest.raises(ConfigError, match="what is true differs"):
+    with pytest.raises(ConfigError, match="the targets of the two differ"):
         compare(weak, replace(strong, targets=~strong.targets))
 
 
@@ -133,4 +133,16 @@ def test_everything_becomes_json(models):
     assert found["measures"]["mAP"]["difference"]["value"] > 0
     assert found["labels"][0]["verdict"] == "better"
     assert found["pairs"]["pairs"] == 15
-    assert found["better"][0]["name"].startswith("picture")
+    assert found["better"][0]["name"].startswith("image")
+
+
+def test_a_model_with_thresholds_against_one_without_is_noted(models):
+    weak, strong = models
+    [note] = compare(weak, replace(strong, thresholds=(0.3,) * 6), draws=0).notes
+    assert note.startswith("strong has thresholds of its own, weak predicts from 50 % on")
+
+
+def test_rejects_images_without_a_known_label(models):
+    nothing = [replace(scored, known=torch.zeros_like(scored.known)) for scored in models]
+    with pytest.raises(ConfigError, match="none of 150 images is known to have a label"):
+        compare(*nothing)

@@ -7,6 +7,7 @@ c        dog            0.2  0.3  0.8  0.1              cow          (dog missed
 d        dog, cow       0.3  0.8  0.6  0.4              dog, cow     (hen is not known)
 """
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -15,7 +16,7 @@ import torch
 from scipy.sparse import csr_array
 
 from manylabel.errors import ConfigError
-from manylabel.evaluation import ScoredImages, evaluate, find_confusions
+from manylabel.evaluation import DEFAULT_MEASURES, ScoredImages, evaluate, find_confusions
 from manylabel.evaluation.groups import by_label_count, by_object_size
 from manylabel.types import Tag
 
@@ -35,7 +36,7 @@ def scored():
 
 
 def test_every_measure_is_right(scored):
-    found = {name: estimate.value for name, estimate in evaluate(scored, draws=0).measures.items()}
+    found = {name: each.value for name, each in evaluate(scored, measures=["all"], draws=0).measures.items()}
     # cat: positives at ranks 1, 2. dog: ranking d, b, a, c, so 1/1, 2/3, 3/4. cow: ranking c, d, so 1/2.
     precisions = {"cat": 1.0, "dog": (1 + 2 / 3 + 3 / 4) / 3, "cow": 1 / 2}
     interpolated = {"cat": 1.0, "dog": (1 + 3 / 4 + 3 / 4) / 3, "cow": 1 / 2}
@@ -61,8 +62,7 @@ def test_every_measure_is_right(scored):
         "OP@3": 6 / 11,
         "OR@3": 1.0,
         "OF1@3": 12 / 17,
-        "F1@3": 12 / 17,
-        "F1@5": 2 * 6 / (15 + 6),
+        "OF1@5": 2 * 6 / (15 + 6),
         # b: 1 of 3 pairs, dog above cat. c: 1 of 3, cow above dog. a, d: none.
         "ranking_loss": (0 + 1 / 3 + 1 / 3 + 0) / 4,
         "coverage": (2 + 2 + 2 + 2) / 4,
@@ -77,10 +77,10 @@ def test_every_measure_is_right(scored):
 def test_calibration_counts_every_known_answer(scored):
     found = evaluate(scored, draws=0)
     assert sum(entry.count for entry in found.calibration) == 15
-    by_hand = sum(abs(entry.score - entry.share) * entry.count for entry in found.calibration) / 15
+    by_hand = sum(abs(entry.score - entry.fraction) * entry.count for entry in found.calibration) / 15
     assert found.measures["calibration_error"].value == pytest.approx(by_hand, abs=1e-6)
     low = found.calibration[0]  # 0.1 three times and, with 15 bins, nothing else
-    assert (low.score, low.share, low.count) == pytest.approx((0.1, 0, 3))
+    assert (low.score, low.fraction, low.count) == pytest.approx((0.1, 0, 3))
 
 
 def test_every_label_is_right(scored):
@@ -120,7 +120,7 @@ def test_confusions_need_two_pictures_and_more_than_chance():
     targets = [[1, 0, 0]] * 4 + [[1, 1, 0], [1, 0, 0]]
     (found,) = find_confusions(ScoredImages.from_arrays(scores, targets, labels=labels))
     assert (found.missed, found.invented, found.count) == ("dog", "wolf", 2)
-    assert (found.share, found.usual_share) == pytest.approx((2 / 3, 0))
+    assert (found.fraction, found.usual_fraction) == pytest.approx((2 / 3, 0))
 
 
 def test_confusions_are_counted_pair_by_pair():
@@ -137,10 +137,10 @@ def test_confusions_are_counted_pair_by_pair():
             if first != second and both > 1 and both > usual * missed.sum():
                 pairs["abcde"[first], "abcde"[second]] = (both, both / int(missed.sum()), usual)
     found = find_confusions(scored)
-    assert {(pair.missed, pair.invented): (pair.count, pair.share, pair.usual_share) for pair in found} == {
+    assert {(pair.missed, pair.invented): (pair.count, pair.fraction, pair.usual_fraction) for pair in found} == {
         key: pytest.approx(value) for key, value in pairs.items()
     }
-    excess = [pair.count - pair.usual_share * pair.count / pair.share for pair in found]
+    excess = [pair.count - pair.usual_fraction * pair.count / pair.fraction for pair in found]
     assert excess == sorted(excess, reverse=True)
     assert len(find_confusions(scored, at_most=2)) == 2
 
@@ -148,14 +148,14 @@ def test_confusions_are_counted_pair_by_pair():
 def test_sizes_are_told_apart(scored):
     groups = {group.name: group for group in by_object_size(scored, draws=0)}
     assert {name: group.positives for name, group in groups.items()} == {
-        "small": 1, "medium": 2, "large": 2, "small beside large": 1
+        "small": 1, "medium": 2, "large": 2, "small next to large": 1
     }  # fmt: skip
     # Small: the dog in a, missed; of the pictures in which a dog is that small or absent, b comes first.
     assert (groups["small"].recall.value, groups["small"].mean_average_precision.value) == (0, 0.5)
     # Medium: the cat in b, above all pictures without a cat, and the cow in d, below c.
     assert (groups["medium"].recall.value, groups["medium"].mean_average_precision.value) == (1, 0.75)
     assert groups["large"].recall.value == 1
-    assert groups["small beside large"].recall.value == 0
+    assert groups["small next to large"].recall.value == 0
 
 
 def test_without_sizes_there_are_no_groups_of_them(scored):
@@ -164,7 +164,7 @@ def test_without_sizes_there_are_no_groups_of_them(scored):
 
 def test_pictures_are_told_apart_by_their_number_of_labels(scored):
     one, two = by_label_count(scored, draws=0)
-    assert (one.name, one.pictures, two.name, two.pictures) == ("1 label", 2, "2 labels", 2)
+    assert (one.name, one.images, two.name, two.images) == ("1 label", 2, "2 labels", 2)
     # b: cat found, dog invented; c: dog missed, cow invented.
     assert (one.precision.value, one.recall.value, one.ranking_loss.value) == pytest.approx((1 / 3, 1 / 2, 1 / 3))
     assert (two.precision.value, two.recall.value, two.f1.value) == pytest.approx((1, 3 / 4, 6 / 7))
@@ -207,18 +207,16 @@ def test_top_one_accuracy_is_there_where_every_picture_has_one_label(single_labe
 def test_a_single_label_model_is_judged_by_its_surest_label():
     scores = [[0.4, 0.35, 0.25], [0.1, 0.45, 0.45], [0.2, 0.2, 0.6]]
     made = ScoredImages.from_arrays(scores, [[1, 0, 0], [0, 0, 1], [0, 0, 1]], labels=["a", "b", "c"])
-    found = evaluate(replace(made, single_label=True), draws=30)
+    found = evaluate(replace(made, single_label=True), measures=["all"], draws=30)
     assert {name: found.measures[name].value for name in ("OP", "OR", "subset_accuracy", "top_1")} == {
         name: pytest.approx(2 / 3) for name in ("OP", "OR", "subset_accuracy", "top_1")
     }
     assert found.measures["hamming_loss"].value == pytest.approx(2 / 9)
     assert [label.predicted for label in found.labels] == [1, 1, 1]
-    assert [label.recall for label in found.labels] == [1, 0, 0.5]
+    assert [label.recall for label in found.labels] == [1, None, 0.5]  # b has no positives
 
 
 def test_everything_becomes_json(scored):
-    import json
-
     found = json.loads(json.dumps(evaluate(scored, draws=30).to_dict()))
     assert found["measures"]["OP"]["value"] == pytest.approx(4 / 6)
     assert found["labels"][1]["curve"]["recall"][-1] == 1
@@ -230,10 +228,27 @@ def test_everything_becomes_json(scored):
 def test_a_model_that_never_predicts_anything_is_judged_too():
     scored = ScoredImages.from_arrays(np.zeros((30, 2)), np.eye(2)[np.arange(30) % 2], labels=["a", "b"])
     found = evaluate(scored, draws=50)
-    assert found.measures["OP"] == (0, None, None)
+    assert found.measures["OP"] == (0, 0, 0)
     assert found.measures["OR"].value == 0
 
 
 def test_rejects_what_cannot_be_judged(scored):
-    with pytest.raises(ConfigError, match="0 pictures with 1 labels"):
+    with pytest.raises(ConfigError, match="none of 0 images is known to have one of 1 labels"):
         evaluate(ScoredImages.from_arrays(np.zeros((0, 1)), np.zeros((0, 1)), labels=["a"]))
+    with pytest.raises(ConfigError, match="none of 4 images is known to have one of 4 labels"):
+        evaluate(replace(scored, known=torch.zeros_like(scored.known)))
+    with pytest.raises(ConfigError, match="no measure 'F1'; did you mean 'OF1'"):
+        evaluate(scored, measures=["F1"])
+
+
+def test_about_a_dozen_measures_are_computed_unless_others_are_asked_for(scored):
+    assert list(evaluate(scored, draws=0).measures) == [name for name in DEFAULT_MEASURES if name != "top_1"]
+    assert list(evaluate(scored, measures=["coverage", "OF1"], draws=0).measures) == ["mAP", "OF1", "coverage"]
+
+
+def test_a_measure_that_is_undefined_is_left_out():
+    both = ScoredImages.from_arrays([[0.9, 0.8], [0.7, 0.6]], [[1, 1], [1, 1]], labels=["a", "b"])
+    found = evaluate(both, draws=30)
+    assert "ranking_loss" not in found.measures
+    assert found.by_count[0].ranking_loss is None
+    assert "NaN" not in json.dumps(found.to_dict())

@@ -7,7 +7,7 @@ import pytest
 from selenium.webdriver.common.by import By
 
 from manylabel.data import scenes
-from manylabel.evaluation import ScoredImages, compare, compare_page, evaluate, evaluation_page
+from manylabel.evaluation import ScoredImages, compare, comparison_page, evaluate, evaluation_page
 from manylabel.types import BadImage
 
 
@@ -45,19 +45,19 @@ def table(page, head):
 
 
 def test_the_page_of_an_evaluation_opens_from_disk_and_reads_right(browser, tmp_path, dataset, models):
-    found = evaluate(models[1], draws=50)
+    found = evaluate(models[1], measures=["all"], draws=50)
     browser.get_log("browser")
     browser.get(evaluation_page(found, dataset).write(tmp_path / "page.html").as_uri())
     assert browser.find_element(By.TAG_NAME, "h1").text == "Evaluation of strong"
     assert browser.find_element(By.CSS_SELECTOR, ".tiles b").text == f"{100 * found.measures['mAP'].value:.1f}"
-    measures = {row[0]: row[1] for row in table(browser, "what it says")}
+    measures = {row[0]: row[1] for row in table(browser, "meaning")}
     assert measures["one-error"] == f"{100 * found.measures['one_error'].value:.1f} %"
     assert measures["coverage"] == f"{round(found.measures['coverage'].value, 2):g}"
     labels = table(browser, "average precision")
     assert len(labels) == len(dataset.labels)
     rated = [float(row[2].split()[0]) for row in labels if row[2]]
     assert rated == sorted(rated)
-    images = browser.find_elements(By.CSS_SELECTOR, ".pictures img")
+    images = browser.find_elements(By.CSS_SELECTOR, ".images img")
     assert len(images) == 24
     assert all(image.get_property("naturalWidth") > 0 for image in images)
     assert len(browser.find_elements(By.CSS_SELECTOR, "svg")) == 5
@@ -66,7 +66,10 @@ def test_the_page_of_an_evaluation_opens_from_disk_and_reads_right(browser, tmp_
 
 def test_no_page_is_wider_than_a_phone(browser, tmp_path, dataset, models):
     browser.set_window_size(500, 900)  # the narrowest that Chromium makes
-    pages = evaluation_page(evaluate(models[1], draws=30), dataset), compare_page(compare(*models, draws=30), dataset)
+    pages = (
+        evaluation_page(evaluate(models[1], draws=30), dataset),
+        comparison_page(compare(*models, draws=30), dataset),
+    )
     for number, page in enumerate(pages):
         browser.get(page.write(tmp_path / f"{number}.html").as_uri())
         size = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
@@ -76,9 +79,9 @@ def test_no_page_is_wider_than_a_phone(browser, tmp_path, dataset, models):
 def test_the_page_of_a_comparison_opens_from_disk_and_reads_right(browser, tmp_path, dataset, models):
     found = compare(*models, draws=100)
     browser.get_log("browser")
-    browser.get(compare_page(found, dataset).write(tmp_path / "page.html").as_uri())
+    browser.get(comparison_page(found, dataset).write(tmp_path / "page.html").as_uri())
     assert browser.find_element(By.TAG_NAME, "h1").text == "strong against weak <b>"
-    assert "clearly the higher mAP" in browser.find_element(By.CSS_SELECTOR, ".note.good").text
+    assert "significantly higher mAP" in browser.find_element(By.CSS_SELECTOR, ".note.good").text
     first = table(browser, "verdict")[0]
     assert first[:2] == ["mAP", f"{100 * found.measures['mAP'].first:.1f} %"]
     assert first[-1] == "better"
@@ -87,12 +90,14 @@ def test_the_page_of_a_comparison_opens_from_disk_and_reads_right(browser, tmp_p
 
 def test_the_page_warns_of_what_was_left_out(dataset, models):
     bad = BadImage(3, "scene<3>.jpg", "it is empty")
-    nothing = replace(models[0], targets=models[0].targets.clone().fill_(value=False), bad=(bad,), notes=("Beware.",))
-    html = evaluation_page(evaluate(nothing, draws=0), dataset).html()
-    assert "1 picture could not be judged: scene&lt;3&gt;.jpg (it is empty)" in html
-    assert f"{len(dataset.labels)} labels cannot be judged" in html
+    targets = models[0].targets.clone()
+    targets[:, 1:] = False
+    one_left = replace(models[0], targets=targets, bad=(bad,), notes=("Beware.",))
+    html = evaluation_page(evaluate(one_left, draws=0), dataset).html()
+    assert "1 image could not be evaluated: scene&lt;3&gt;.jpg (it is empty)" in html
+    assert f"{len(dataset.labels) - 1} labels without results" in html
     assert "Beware." in html
-    assert "There are none: the bootstrap was switched off." in html
+    assert "There are none: the bootstrap was turned off." in html
 
 
 def test_a_picture_that_is_gone_leaves_its_caption(dataset, models):
@@ -100,7 +105,7 @@ def test_a_picture_that_is_gone_leaves_its_caption(dataset, models):
 
     gone = replace(dataset, pictures=Files("nowhere", models[0].names))
     html = evaluation_page(evaluate(models[0], draws=0), gone).html()
-    assert html.count("no picture</span>") == 24
+    assert html.count("no image</span>") == 24
 
 
 def test_a_thousand_labels_still_make_a_page_that_can_be_read(dataset):

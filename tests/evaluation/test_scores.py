@@ -110,7 +110,7 @@ def test_a_model_on_another_device_type_of_head_is_scored(dataset):
     ("settings", "message"),
     [
         ({"scores": [[1.5, 0.2]]}, "in 0..1, got 0.2 to 1.5; if these are logits"),
-        ({"scores": [[0.5]]}, r"\[pictures, labels\] = \[1, 2\], got \[1, 1\]"),
+        ({"scores": [[0.5]]}, r"\[images, labels\] = \[1, 2\], got \[1, 1\]"),
         ({"scores": [[float("nan"), 0.5]]}, "NaN"),
         ({"targets": [[1]]}, "targets must have the shape"),
     ],

@@ -9,7 +9,7 @@ from sklearn.metrics import average_precision_score
 from torchmetrics.functional.classification import multilabel_average_precision
 
 from manylabel.errors import ConfigError
-from manylabel.metrics import MeanAveragePrecision, average_precision, inputs
+from manylabel.metrics import MeanAveragePrecision, average_precision, inputs, mean_average_precision
 
 
 def curve(scores, targets):
@@ -61,11 +61,11 @@ def slow(scores, targets, known, interpolation):
 
 @st.composite
 def cases(draw):
-    pictures, labels = draw(st.integers(1, 25)), draw(st.integers(1, 4))
+    images, labels = draw(st.integers(1, 25)), draw(st.integers(1, 4))
     seed, levels = draw(st.integers(0, 2**31)), draw(st.integers(1, 12))
     random = np.random.default_rng(seed)
-    scores = random.integers(0, levels, size=(pictures, labels)) / levels - 0.4
-    present, known = random.random((2, pictures, labels))
+    scores = random.integers(0, levels, size=(images, labels)) / levels - 0.4
+    present, known = random.random((2, images, labels))
     return torch.from_numpy(scores), torch.from_numpy(present < draw(st.floats(0, 1))), torch.from_numpy(known < 0.8)
 
 
@@ -76,9 +76,8 @@ def test_equals_the_slow_reference_with_ties_and_unknown_labels(interpolation, c
     scores, targets, known = case
     result = average_precision(scores, targets, known, interpolation=interpolation)
     expected = slow(scores, targets, known, interpolation)
-    assert result.defined.tolist() == [value is not None for value in expected]
-    assert result.values.tolist() == pytest.approx([value or 0 for value in expected], abs=1e-6)
-    assert not result.values[~result.defined].any()
+    expected = [np.nan if value is None else value for value in expected]
+    assert result.tolist() == pytest.approx(expected, abs=1e-6, nan_ok=True)
 
 
 def test_equals_torchmetrics(random_case):
@@ -87,46 +86,44 @@ def test_equals_torchmetrics(random_case):
     with pytest.warns(UserWarning, match="No positive samples"):
         expected = multilabel_average_precision(scores, marked, 9, average=None, ignore_index=-1).numpy()
     result = average_precision(scores, targets, known)
-    assert result.values[result.defined].tolist() == pytest.approx(expected[result.defined.numpy()].tolist(), abs=1e-6)
+    has = ~result.isnan()
+    assert result[has].tolist() == pytest.approx(expected[has.numpy()].tolist(), abs=1e-6)
 
 
 def test_blocks_change_nothing(random_case, monkeypatch):
     whole = average_precision(*random_case)
     monkeypatch.setattr(inputs, "BLOCK", 130)  # two labels at a time
     parts = average_precision(*random_case)
-    assert parts.values.tolist() == pytest.approx(whole.values.tolist())
-    assert torch.equal(whole.defined, parts.defined)
+    assert parts.tolist() == pytest.approx(whole.tolist(), nan_ok=True)
 
 
-def test_more_pictures_than_a_tile_and_any_float():
+def test_more_images_than_a_tile_and_any_float():
     random = np.random.default_rng(1)
     scores = torch.from_numpy(random.random((1300, 3)))
     targets = torch.from_numpy(random.random((1300, 3)) < 0.1)
     for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
         rounded = scores.to(dtype)
         expected = average_precision_score(targets.numpy(), rounded.double().numpy(), average=None)
-        assert average_precision(rounded, targets).values.tolist() == pytest.approx(expected.tolist(), abs=1e-6)
+        assert average_precision(rounded, targets).tolist() == pytest.approx(expected.tolist(), abs=1e-6)
 
 
-def test_leaves_out_and_names_labels_without_positives(random_case):
+def test_the_mean_leaves_out_labels_without_positives(random_case):
     result = average_precision(*random_case)
-    assert result.left_out("abcdefghi") == ["d"]
-    assert result.mean().item() == pytest.approx(result.values[result.defined].mean().item())
+    assert result.isnan().nonzero().flatten().tolist() == [3]
+    assert mean_average_precision(*random_case).item() == pytest.approx(result[~result.isnan()].mean().item())
 
 
-def test_is_never_nan_even_without_any_positive():
-    result = average_precision(torch.rand(4, 2), torch.zeros(4, 2))
-    assert (result.mean().item(), result.values.tolist()) == (0, [0, 0])
-    assert average_precision(torch.rand(0, 2), torch.zeros(0, 2)).mean().item() == 0
-    assert average_precision(torch.rand(3, 0), torch.zeros(3, 0)).mean().item() == 0
+def test_nothing_has_no_average_precision():
+    assert average_precision(torch.rand(4, 2), torch.zeros(4, 2)).isnan().all()
+    assert mean_average_precision(torch.rand(3, 0), torch.zeros(3, 0)).isnan()
 
 
 def test_infinite_scores_rank_like_others():
     scores = torch.tensor([[torch.inf], [torch.inf], [0.0], [-torch.inf], [-torch.inf]])
     targets = torch.tensor([[1], [0], [0], [1], [0]])
-    assert average_precision(scores, targets).values.item() == pytest.approx((1 / 2 + 2 / 5) / 2)
+    assert average_precision(scores, targets).item() == pytest.approx((1 / 2 + 2 / 5) / 2)
     known = torch.tensor([[True], [True], [True], [True], [False]])
-    assert average_precision(scores, targets, known).values.item() == pytest.approx((1 / 2 + 2 / 4) / 2)
+    assert average_precision(scores, targets, known).item() == pytest.approx((1 / 2 + 2 / 4) / 2)
 
 
 def test_does_not_change_what_it_is_given(random_case):

@@ -20,7 +20,7 @@ def test_equals_torchmetrics_over_all_known_entries(random_case, num_bins):
 def test_a_score_of_one_belongs_to_the_last_bin():
     bins = calibration(torch.tensor([[1.0, 0.95, 0.0]]), torch.tensor([[1, 0, 0]]), num_bins=10)
     assert bins.counts.tolist() == [1, 0, 0, 0, 0, 0, 0, 0, 0, 2]
-    assert bins.shares[-1].item() == 0.5
+    assert bins.fractions[-1].item() == 0.5
     assert bins.scores[-1].item() == pytest.approx(0.975)
 
 
@@ -30,8 +30,9 @@ def test_blocks_change_nothing(random_case, monkeypatch):
     assert calibration(*random_case).error.item() == pytest.approx(whole.error.item())
 
 
-def test_is_zero_and_not_nan_of_nothing():
-    assert calibration(torch.rand(0, 3), torch.zeros(0, 3)).error.item() == 0
+def test_an_empty_bin_has_neither_score_nor_fraction():
+    bins = calibration(torch.tensor([[0.9]]), torch.tensor([[1]]), num_bins=2)
+    assert bins.scores.isnan().tolist() == bins.fractions.isnan().tolist() == [True, False]
 
 
 def test_rejects_logits_and_no_bins():

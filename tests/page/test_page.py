@@ -4,12 +4,16 @@ import base64
 import io
 import json
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from PIL import Image
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
+import manylabel
 from manylabel.errors import ConfigError, OutputExistsError
 from manylabel.page import (
     ACCENT,
@@ -18,15 +22,16 @@ from manylabel.page import (
     Heading,
     Note,
     Page,
-    Picture,
-    Pictures,
     Section,
     Share,
     Table,
     Text,
+    Thumbnail,
+    Thumbnails,
     Tile,
     Tiles,
     new_figure,
+    plural,
 )
 
 NASTY = "<script>alert('x')</script> & \"quotes\""
@@ -46,7 +51,7 @@ def full_page(text="plain"):
         Note(text, kind="warning"),
         Table([f"label {text}", "pictures", "share"], [[text, 10, Share(0.1)], ["b", 9, None], ["a", 100, Share(1.0)]]),
         Columns([Figure(drawing(text), f"First {text}"), Figure(drawing(text), f"Second {text}")]),
-        Pictures([Picture.of(image, text), Picture(b"", text)], title=text),
+        Thumbnails([Thumbnail.of(image, text), Thumbnail(b"", text)], title=text),
         Section(text, [Text(text)]),
     )
 
@@ -92,7 +97,7 @@ def test_labels_with_dollars_and_rare_letters_are_drawn_as_they_are():
 
 
 def test_a_thumbnail_is_a_small_jpeg():
-    html = Picture.of(Image.new("RGBA", (3000, 1000), (255, 0, 0, 255)), "red", height=50).html()
+    html = Thumbnail.of(Image.new("RGBA", (3000, 1000), (255, 0, 0, 255)), "red", height=50).html()
     encoded = re.search(r"base64,([^\"]+)", html).group(1)
     thumbnail = Image.open(io.BytesIO(base64.b64decode(encoded)))
     assert (thumbnail.format, thumbnail.size) == ("JPEG", (100, 33))
@@ -162,3 +167,31 @@ def test_nothing_is_wider_than_a_phone(opened):
     opened.set_window_size(500, 900)  # the narrowest that Chromium makes
     width = opened.execute_script("return document.documentElement.scrollWidth - document.documentElement.clientWidth")
     assert width == 0
+
+
+def test_counts_and_numbers_are_written_right():
+    assert [plural(count, "image") for count in (0, 1, 2, 1000)] == ["0 images", "1 image", "2 images", "1,000 images"]
+    html = Table(["a", "b"], [[-0.0, Share(-0.0)], [-0.0001, Share(0.0001)]]).html()
+    assert "-0 " not in html
+    assert ">-0<" not in html
+    assert "-0.0 %" not in html
+
+
+@pytest.mark.parametrize("ticks", ["a", "a name that is much longer than the others"])
+def test_the_title_of_an_axis_is_never_cut_off(ticks):
+    figure, axes = new_figure(width=4.0)
+    axes.barh([ticks], [1])
+    axes.set_xlabel("a title that is far too long for a drawing of four inches, and yet has to be read whole")
+    Figure(figure, "").html()
+    figure.draw_without_rendering()
+    title = axes.xaxis.label.get_window_extent()
+    assert title.x0 >= 0
+    assert title.x1 <= figure.bbox.x1
+    assert title.y0 >= 0
+    assert "\n" in axes.get_xlabel()
+
+
+def test_drawing_is_what_imports_matplotlib():
+    code = "import sys, manylabel.page, manylabel.metrics; sys.exit(bool({'matplotlib', 'scipy'} & set(sys.modules)))"
+    source = str(Path(manylabel.__file__).parents[1])
+    assert subprocess.run([sys.executable, "-c", code], check=False, env={"PYTHONPATH": source}).returncode == 0

@@ -62,7 +62,7 @@ def test_unseen_labels_that_no_picture_to_judge_by_has_do_not_cost_the_model(tex
     )
     assert rare not in Classifier.load(run.model).labels
     assert not (run.path / "zero_shot.json").exists()
-    assert f"no picture to judge by has one of the 1 labels, such as {rare}" in "".join(said)
+    assert f"no image has one of the 1 labels to evaluate, such as {rare}" in "".join(said)
 
 
 def test_all_labels_can_be_seen_and_the_bias_comes_from_everyday_things(text, sets):

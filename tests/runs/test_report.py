@@ -2,7 +2,6 @@
 
 import io
 import json
-from dataclasses import replace
 
 import pytest
 from PIL import Image
@@ -10,15 +9,13 @@ from selenium.webdriver.common.by import By
 from typer.testing import CliRunner
 
 from manylabel.cli.main import app
-from manylabel.cli.report import _pair, _unused
 from manylabel.data import load
-from manylabel.errors import ConfigError, LabelError, OutputExistsError
+from manylabel.errors import OutputExistsError
 from manylabel.evaluation import evaluate, score
-from manylabel.page import Columns, Heading, Note
+from manylabel.page import Heading, Note, Section
 from manylabel.recipes import ZeroShot
-from manylabel.runs import Run, heat_thumbnails, judge_run, report_page
-from manylabel.runs.insides import head_parts
-from manylabel.runs.side_by_side import side_by_side
+from manylabel.runs import Run, evaluate_run, heat_thumbnails, report_page
+from manylabel.runs.report import _comparisons, _head_parts
 from manylabel.training import RunFolder
 from tiny_runs import make_model, make_run
 
@@ -34,7 +31,7 @@ def report(*arguments):
 
 
 def test_the_numbers_are_those_of_an_evaluation(folders):
-    judged = judge_run(Run.read(folders[0]), draws=0)
+    judged = evaluate_run(Run.read(folders[0]), draws=0)
     expected = evaluate(score(judged.model, load("scenes:30").split("val")), draws=0)
     assert judged.evaluation.measures["mAP"].value == pytest.approx(expected.measures["mAP"].value)
     assert judged.evaluation.model == "linear"
@@ -48,23 +45,23 @@ def test_a_run_with_unseen_labels_is_judged_by_the_seen_ones(tmp_path):
     labels = load("scenes:30").labels
     seen = [name for name in labels if name not in settings.unseen_labels(labels)]
     run.save(make_model("linear", labels=seen))
-    assert judge_run(Run.read(run.path), draws=0).scored.labels.names == tuple(seen)
+    assert evaluate_run(Run.read(run.path), draws=0).scored.labels.names == tuple(seen)
 
 
 @pytest.mark.parametrize("changed", ["model.safetensors", "config.json"])  # training changes one, tuning the other
 def test_scores_are_kept_until_the_model_changes(changed, tmp_path, monkeypatch):
     import os
 
-    from manylabel.runs import judging
+    from manylabel.runs import evaluation
 
     folder = make_run(tmp_path / "run")
     calls = []
-    monkeypatch.setattr(judging, "score", lambda *given, **named: (calls.append(given), score(*given, **named))[1])
-    first, second = (judge_run(Run.read(folder.path), draws=0) for _ in range(2))
+    monkeypatch.setattr(evaluation, "score", lambda *given, **named: (calls.append(given), score(*given, **named))[1])
+    first, second = (evaluate_run(Run.read(folder.path), draws=0) for _ in range(2))
     assert len(calls) == 1
     assert (first.scored.scores - second.scored.scores).abs().max() < 1e-6
     os.utime(folder.model / changed, (2**31, 2**31))
-    judge_run(Run.read(folder.path), draws=0)
+    evaluate_run(Run.read(folder.path), draws=0)
     assert len(calls) == 2
 
 
@@ -73,7 +70,7 @@ def test_kept_scores_are_judged_as_the_models_own(tmp_path):
 
     folder = make_run(tmp_path / "run")
     change_config(folder.model, {"single_label": True})  # the data do not say so
-    first, second = (judge_run(Run.read(folder.path), draws=0).evaluation for _ in range(2))
+    first, second = (evaluate_run(Run.read(folder.path), draws=0).evaluation for _ in range(2))
     assert first.single_label
     assert second.single_label
     assert second.measures["OF1"] == first.measures["OF1"]
@@ -81,7 +78,7 @@ def test_kept_scores_are_judged_as_the_models_own(tmp_path):
 
 def test_a_run_with_kept_scores_can_be_overwritten(tmp_path):
     folder = make_run(tmp_path / "run")
-    judge_run(Run.read(folder.path), draws=0)
+    evaluate_run(Run.read(folder.path), draws=0)
     assert (folder.path / "scores.npz").is_file()
     assert not RunFolder.open(folder.path, overwrite=True).is_finished
 
@@ -94,16 +91,15 @@ def test_the_page_of_two_runs_opens_from_disk_sorts_and_fits_a_phone(browser, tm
     browser.get_log("browser")
     browser.get_log("performance")
     browser.get(page.as_uri())
-    assert browser.find_element(By.TAG_NAME, "h1").text == "2 runs side by side"
+    assert browser.find_element(By.TAG_NAME, "h1").text == "2 runs"
     heads = [head.text for head in browser.find_elements(By.TAG_NAME, "h2")]
-    assert [head for head in heads if head != "Labels against labels"][:4] == [
-        "Measures side by side",
-        "Labels side by side",
-        "Cost against accuracy",
-        "What was trained on what",
-    ]
+    assert heads[:4] == ["All measures", "Labels", "Images", "Training"]  # of the comparison, then its own
     assert heads[-1] == "Settings and environment"
-    table = next(each for each in browser.find_elements(By.TAG_NAME, "table") if "best - worst" in each.text)
+    table = next(
+        each
+        for each in browser.find_elements(By.TAG_NAME, "table")
+        if each.text.startswith("Average precision of every label")
+    )
     buttons = table.find_elements(By.CSS_SELECTOR, "th button")
     buttons[1].click()
     counts = [int(cell.text) for cell in table.find_elements(By.CSS_SELECTOR, "tbody td:nth-child(2)")]
@@ -119,12 +115,12 @@ def test_the_page_of_two_runs_opens_from_disk_sorts_and_fits_a_phone(browser, tm
 
 
 def test_a_report_of_one_run_shows_its_pictures_and_settings(folders):
-    html = report_page([judge_run(Run.read(folders[0]), draws=30)]).html()
+    html = report_page([evaluate_run(Run.read(folders[0]), draws=30)]).html()
     assert "<h1>Run linear</h1>" in html
-    assert "Understood worst" in html
-    assert "resnet10t (frozen, untrained at first)" in html
+    assert "Highest loss" in html
+    assert "resnet10t (frozen, randomly initialised)" in html
     assert "<td>backbone</td><td>resnet10t</td>" in html
-    assert "Which labels come together" in html
+    assert "Co-occurrence of labels" in html
     assert "manylabel train linear_probe --head linear" in html
 
 
@@ -132,9 +128,9 @@ def test_a_run_that_cannot_be_judged_still_shows_its_curves(tmp_path, folders):
     unfinished = make_run(tmp_path / "unfinished", finished=False, epochs=2)
     result = report(folders[0], unfinished.path, "--out", tmp_path / "report.html")
     assert result.exit_code == 0
-    assert "unfinished could not be judged: the run unfinished is not finished" in result.stderr
+    assert "unfinished could not be evaluated: the run unfinished is not finished" in result.stderr
     html = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert "unfinished could not be judged" in html
+    assert "unfinished could not be evaluated" in html
     assert "Command and environment of unfinished" in html
 
 
@@ -147,9 +143,20 @@ def test_runs_of_the_same_name_are_told_apart(tmp_path):
 
 def test_runs_on_other_pictures_are_shown_with_a_warning(tmp_path, folders):
     other = make_run(tmp_path / "other", data="scenes:20")
-    parts = side_by_side([judge_run(Run.read(folder), draws=0) for folder in (folders[0], other.path)])
-    assert any(isinstance(part, Note) and "judged on different pictures" in part.text for part in parts)
-    assert [part.text for part in parts if isinstance(part, Heading)] == ["Measures side by side"]
+    parts = list(_comparisons([evaluate_run(Run.read(folder), draws=0) for folder in (folders[0], other.path)]))
+    assert any(isinstance(part, Note) and "different validation images" in part.text for part in parts)
+    assert not any(isinstance(part, Section) for part in parts)
+
+
+def test_the_best_run_is_compared_with_each_of_the_others(tmp_path, folders):
+    third = make_run(tmp_path / "third")
+    runs = [evaluate_run(Run.read(folder), draws=30) for folder in (*folders, third.path)]
+    parts = list(_comparisons(runs))
+    assert [part.title for part in parts if isinstance(part, Section)] == [
+        "linear against csra",
+        "linear against third",
+    ]
+    assert any("significantly higher mAP" in part.text for part in parts if isinstance(part, Note))
 
 
 def test_a_report_that_is_there_is_not_replaced(tmp_path, folders):
@@ -162,49 +169,18 @@ def test_the_inside_of_a_head_is_shown(tmp_path):
     mixup = make_run(tmp_path / "mixup", head="rm")
     experts = make_run(tmp_path / "experts", head="hsq", head_settings={"width": 16})
     plain = make_run(tmp_path / "plain")
-    shown = [list(head_parts(judge_run(Run.read(run.path), draws=0))) for run in (mixup, experts, plain)]
-    assert shown[0][0] == Heading("What earlier layers add")
+    shown = [list(_head_parts(evaluate_run(Run.read(run.path), draws=0))) for run in (mixup, experts, plain)]
+    assert shown[0][0] == Heading("Weight of earlier layers")
     assert shown[0][2].columns == ["label", "alpha"]
     assert shown[1][1] == Note("None of the 17 experts is dead: each has a label that listens to it.", kind="good")
     assert shown[2] == []
 
 
-def test_labels_are_put_against_each_other(tmp_path, folders):
-    judged = [judge_run(Run.read(folder), draws=0) for folder in folders]
-    first, second = [label.name for label in judged[0].evaluation.labels if label.positives][:2]
-    columns = [part for part in side_by_side(judged, pairs=[(first, second)]) if isinstance(part, Columns)]
-    assert columns[0].parts[1].caption == f"How far {first} and {second} are apart, in each run; less is better."
-    with pytest.raises(ConfigError, match="such as cow,horse, got 'cow'"):
-        report(*folders, "--out", tmp_path / "other.html", "--pair", "cow")
-
-
-def test_a_pair_that_is_not_used_is_told(tmp_path, folders):
-    labels = load("scenes:30").labels
-    alone = report(folders[0], "--out", tmp_path / "alone.html", "--no-heat-maps", "--pair", f"{labels[0]}|{labels[1]}")
-    assert "--pair was not used: it puts labels of several runs against each other" in alone.stderr
-    with pytest.raises(LabelError, match="no label 'nothing such'"):
-        report(folders[0], "--out", tmp_path / "typo.html", "--pair", f"{labels[0]},nothing such")
-
-
-def test_a_pair_of_runs_on_other_pictures_is_not_used(tmp_path, folders):
-    judged = [judge_run(Run.read(folder), draws=0) for folder in folders]
-    pair = (judged[0].scored.labels[0], judged[0].scored.labels[1])
-    assert _unused(judged, [pair]) == ""
-    other = replace(judged[1], scored=replace(judged[1].scored, names=judged[1].scored.names[::-1]))
-    assert "on different pictures" in _unused([judged[0], other], [pair])
-
-
-def test_a_pair_may_have_commas_in_its_labels():
-    assert _pair("cat, big | dog") == ("cat, big", "dog")
-    with pytest.raises(ConfigError, match="a bar where a label has a comma"):
-        _pair("cat, big,dog")
-
-
 def test_heat_maps_stand_beside_the_pictures(folders):
-    judged = judge_run(Run.read(folders[1]), draws=0)
+    judged = evaluate_run(Run.read(folders[1]), draws=0)
     worst = judged.evaluation.worst[0]
     drawn = heat_thumbnails(judged)(worst, "a scene")
     label = [*worst.missed, *worst.invented, *worst.found][0].label
-    assert drawn.caption == f"a scene. Right: where it looks for {label}"
+    assert drawn.caption == f"a scene. Right: heat map of {label}"
     with Image.open(io.BytesIO(drawn.jpeg)) as both:
         assert both.width > 1.9 * both.height  # two square scenes

@@ -36,7 +36,7 @@ def test_pictures_that_came_since_are_told_instead_of_judging_by_what_was_traine
     first = sets_of_run(settings, None, folder)
     assert len(Run.read(settings.out).sets.val) == len(first.val) == 4
     table.write_text("\n".join(["picture,labels", *rows]))
-    with pytest.raises(DataError, match=r"\(16 to train on and 4 to judge by, now 24 and 6\).*manylabel evaluate"):
+    with pytest.raises(DataError, match=r"\(16 for training and 4 for validation, now 24 and 6\).*manylabel evaluate"):
         _ = Run.read(settings.out).sets
 
 

@@ -20,20 +20,24 @@ if TYPE_CHECKING:  # these need torch, for which --help must not wait
     from manylabel.data import ImageDataset
     from manylabel.evaluation import Comparison, Evaluation, ScoredImages
 
-__all__ = ["BatchSize", "Data", "Device", "Overwrite", "Workers", "compare", "evaluate"]
+__all__ = ["BatchSize", "Data", "Device", "Draws", "Overwrite", "Seed", "Workers", "compare", "evaluate"]
 
 _MOST_LABELS = 10
 
-Data = Annotated[str, typer.Option("--data", metavar="SPEC", help="The data set, such as voc:VOC2012,split=val.")]
+Data = Annotated[str, typer.Option("--data", metavar="SPEC", help="The dataset, such as voc:VOC2012,split=val.")]
 Json = Annotated[str | None, typer.Option("--json", metavar="FILE", help="Write everything as JSON; - prints it.")]
-Html = Annotated[str | None, typer.Option("--html", metavar="FILE", help="Write a page with plots and pictures.")]
-Draws = Annotated[int, typer.Option(min=0, help="Draws of the bootstrap; 0 for no intervals.")]
-Seed = Annotated[int, typer.Option(help="Fixes the draws.")]
-BatchSize = Annotated[int, typer.Option(min=1, help="Number of images that go through the model at once.")]
+Html = Annotated[str | None, typer.Option("--html", metavar="FILE", help="Write an HTML page with plots and images.")]
+Measures = Annotated[
+    str,
+    typer.Option(metavar="NAMES", help="Measures with commas between them, or all (default: the most common dozen)."),
+]
+Draws = Annotated[int, typer.Option(min=0, help="Number of bootstrap draws; 0 for no intervals.")]
+Seed = Annotated[int, typer.Option(help="Seed of the draws.")]
+BatchSize = Annotated[int, typer.Option(min=1, help="Number of images per batch.")]
 Workers = Annotated[int | None, typer.Option(min=0, help="Processes that decode images (default: half of the cores).")]
 Device = Annotated[str | None, typer.Option(help="Device of torch, such as cuda (default: the CPU).")]
-CommonLabels = Annotated[bool, typer.Option("--common-labels", help="Judge only labels that model and data share.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace files that are there.")]
+CommonLabels = Annotated[bool, typer.Option("--common-labels", help="Evaluate only labels that model and data share.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")]
 
 
 def evaluate(
@@ -46,6 +50,7 @@ def evaluate(
     scores: Annotated[
         str | None, typer.Option(metavar="FILE", help="Write the scores (.csv, .npz, .parquet) to compare them later.")
     ] = None,
+    measures: Measures = "",
     draws: Draws = 1000,
     seed: Seed = 0,
     batch_size: BatchSize = 32,
@@ -54,9 +59,9 @@ def evaluate(
     common_labels: CommonLabels = False,
     overwrite: Overwrite = False,
 ) -> None:
-    """Say how good a model is, with intervals, and where it goes wrong.
+    """Evaluate a model: measures with intervals, every label, and where it goes wrong.
 
-    Takes a model, or scores that any other program wrote: a table with the columns picture, label and score, or with
+    Takes a model, or scores that any other program wrote: a table with the columns image, label and score, or with
     one column per label.
     """
     files = _refuse_existing([as_json, html, scores], overwrite=overwrite)
@@ -67,7 +72,7 @@ def evaluate(
     with progress_bar("scoring images") as progress:
         scoring = _Scoring(dataset, batch_size, workers, device, common_labels, progress)
         scored = scoring.run(model, name=model_name(model))
-    result = evaluation.evaluate(scored, draws=draws, seed=seed)
+    result = evaluation.evaluate(scored, measures=_split(measures), draws=draws, seed=seed)
     if scores is not None:
         evaluation.save_scores(scored, scores, overwrite=overwrite)
     if html is not None:
@@ -81,10 +86,11 @@ def evaluate(
 
 def compare(
     first: Annotated[str, typer.Argument(help="A model, or a file of scores, as for evaluate.")],
-    second: Annotated[str, typer.Argument(help="What to compare with it.")],
+    second: Annotated[str, typer.Argument(help="The model or scores to compare with it.")],
     data: Data,
     as_json: Json = None,
     html: Html = None,
+    measures: Measures = "",
     draws: Draws = 1000,
     seed: Seed = 0,
     batch_size: BatchSize = 32,
@@ -93,9 +99,9 @@ def compare(
     common_labels: CommonLabels = False,
     overwrite: Overwrite = False,
 ) -> None:
-    """Say whether a second model is better than a first, and on which labels.
+    """Compare two models: whether the second is better, and on which labels.
 
-    Both are judged on the same pictures, so that much smaller differences can be told from chance.
+    A paired bootstrap on the same images finds much smaller differences than two intervals side by side.
     """
     files = _refuse_existing([as_json, html], overwrite=overwrite)
     from manylabel import evaluation
@@ -106,9 +112,9 @@ def compare(
         scoring = _Scoring(dataset, batch_size, workers, device, common_labels, progress)
         names = model_names([first, second])
         models = [scoring.run(source, name=name) for source, name in zip((first, second), names, strict=True)]
-    result = evaluation.compare(*models, draws=draws, seed=seed)
+    result = evaluation.compare(*models, measures=_split(measures), draws=draws, seed=seed)
     if html is not None:
-        evaluation.compare_page(result, dataset).write(html, overwrite=overwrite)
+        evaluation.comparison_page(result, dataset).write(html, overwrite=overwrite)
     if as_json is not None:
         _write_json(result.to_dict(), as_json, overwrite=overwrite)
     if as_json != "-":
@@ -117,7 +123,7 @@ def compare(
 
 
 class _Scoring(NamedTuple):
-    """How scores are made of models and files."""
+    """Makes scores of models and files."""
 
     dataset: ImageDataset
     batch_size: int
@@ -151,11 +157,17 @@ class _Scoring(NamedTuple):
 
 
 def _refuse_existing(paths: Sequence[str | None], *, overwrite: bool) -> list[str]:
-    """Return the files to write; refuse those that are there, before the work and not after it."""
+    """Return the files to write; refuse existing ones before the work and not after it."""
     files = [path for path in paths if path is not None and path != "-"]
     for path in files:
         refuse_existing(path, overwrite=overwrite)
     return files
+
+
+def _split(measures: str) -> Sequence[str]:
+    from manylabel.evaluation import DEFAULT_MEASURES
+
+    return [name.strip() for name in measures.split(",")] if measures else DEFAULT_MEASURES
 
 
 def _write_json(values: dict[str, Any], path: str, *, overwrite: bool) -> None:
@@ -169,25 +181,25 @@ def _write_json(values: dict[str, Any], path: str, *, overwrite: bool) -> None:
 def _show_evaluation(result: Evaluation) -> None:
     """Print all measures, the labels at both ends and the notes."""
     from manylabel.evaluation import MEASURES
-    from manylabel.evaluation.pages.words import interval, number, plural, some
+    from manylabel.page import plural, some
 
     console = Console(highlight=False)
-    judged = f"{plural(result.num_pictures, 'picture')} of {result.dataset}, {plural(len(result.labels), 'label')}"
-    console.print(f"[bold]{escape(result.model)}[/]  {escape(judged)}")
+    images = f"{plural(result.num_images, 'image')} of {result.dataset}, {plural(len(result.labels), 'label')}"
+    console.print(f"[bold]{escape(result.model)}[/]  {escape(images)}")
     table = _table("measure", "value", "95 % interval", "better")
     for name, value in result.measures.items():
-        better = "higher" if MEASURES[name].higher_is_better else "lower"
-        cells = number(value.value, measure=name), interval(value, measure=name), better
-        table.add_row(MEASURES[name].title, *cells)
+        measure = MEASURES[name]
+        better = "higher" if measure.higher_is_better else "lower"
+        table.add_row(measure.title, measure.number(value.value), measure.interval(value), better)
     console.print(table)
     ranked = sorted((label for label in result.labels if label.positives), key=lambda label: label.value)
-    worst = [f"{label.display_name} {number(label.value)}" for label in ranked[:_MOST_LABELS]]
+    worst = [f"{label.display_name} {MEASURES['mAP'].number(label.value)}" for label in ranked[:_MOST_LABELS]]
     console.print(f"Worst labels by average precision: {', '.join(worst)}", markup=False)
     if result.left_out:
-        console.print(f"Left out, because no picture has them: {some(result.left_out)}", markup=False)
+        console.print(f"Left out, because no image has them: {some(result.left_out)}", markup=False)
     if result.bad:
-        names = some([picture.name for picture in result.bad], at_most=5)
-        console.print(f"{plural(len(result.bad), 'picture')} could not be judged: {names}", markup=False)
+        names = some([image.name for image in result.bad], at_most=5)
+        console.print(f"{plural(len(result.bad), 'image')} could not be evaluated: {names}", markup=False)
     for note in result.notes:
         console.print(note, markup=False)
 
@@ -195,18 +207,19 @@ def _show_evaluation(result: Evaluation) -> None:
 def _show_comparison(result: Comparison) -> None:
     """Print all measures of both models, and the labels that clearly changed."""
     from manylabel.evaluation import MEASURES
-    from manylabel.evaluation.pages.words import interval, number, plural, some
+    from manylabel.page import plural, some
 
     console = Console(highlight=False)
-    console.print(f"{plural(result.num_pictures, 'picture')} of {result.dataset}", markup=False)
+    console.print(f"{plural(result.num_images, 'image')} of {result.dataset}", markup=False)
     table = _table("measure", result.first, result.second, "change", "95 % interval", "p", "verdict")
     for name, change in result.measures.items():
+        measure = MEASURES[name]
         table.add_row(
-            MEASURES[name].title,
-            number(change.first, measure=name),
-            number(change.second, measure=name),
-            number(change.difference.value, measure=name, signed=True),
-            interval(change.difference, measure=name, signed=True),
+            measure.title,
+            measure.number(change.first),
+            measure.number(change.second),
+            measure.number(change.difference.value, signed=True),
+            measure.interval(change.difference, signed=True),
             "" if change.p_value is None else f"{change.p_value:.3f}",
             change.verdict,
         )
@@ -216,12 +229,14 @@ def _show_comparison(result: Comparison) -> None:
             (label for label in result.labels if label.verdict == verdict),
             key=lambda label: -abs(label.difference.value),
         )
-        names = [f"{label.display_name} {number(label.difference.value, signed=True)}" for label in changed]
-        console.print(f"{plural(len(names), 'label')} clearly {verdict}: {some(names) or 'none'}", markup=False)
+        names = [
+            f"{label.display_name} {MEASURES['mAP'].number(label.difference.value, signed=True)}" for label in changed
+        ]
+        console.print(f"{plural(len(names), 'label')} significantly {verdict}: {some(names) or 'none'}", markup=False)
     pairs = result.pairs
     console.print(
-        f"Pairs of labels that improved together: {pairs.improved:,} of {pairs.pairs:,} ({100 * pairs.share:.0f} %), "
-        f"{pairs.clearly_improved:,} of them clearly",
+        f"Pairs of labels that improved together: {pairs.improved:,} of {pairs.pairs:,} "
+        f"({100 * pairs.fraction:.0f} %), {pairs.clearly_improved:,} of them significantly",
         markup=False,
     )
     for note in result.notes:

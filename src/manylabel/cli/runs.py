@@ -5,28 +5,26 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from manylabel.storage import refuse_existing
-
 if TYPE_CHECKING:  # runs need torch, for which --help must not wait
     from manylabel.runs import Run
 
 __all__ = ["app"]
 
-app = typer.Typer(help="Past runs: find them, look at one, compare several.", no_args_is_help=True)
+app = typer.Typer(help="List, show and compare past runs.", no_args_is_help=True)
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 
 
-@app.command("ls")
-def ls(
-    folder: Annotated[Path, typer.Argument(help="Where to look, folders below it included.")] = Path("runs"),
+@app.command("list")
+def list_runs(
+    folder: Annotated[Path, typer.Argument(help="Folder to search, with all folders below it.")] = Path("runs"),
     as_json: Json = False,
 ) -> None:
     """List the runs in a folder, the newest first."""
@@ -60,7 +58,7 @@ def show(
         typer.echo(json.dumps(everything, indent=2))
         return
     console = Console(highlight=False)
-    console.print(f"[bold]{escape(run.name)}[/]  {escape(run.recipe)}, begun {run.started:%Y-%m-%d %H:%M} UTC")
+    console.print(f"[bold]{escape(run.name)}[/]  {escape(run.recipe)}, started {run.started:%Y-%m-%d %H:%M} UTC")
     console.print(run.command, markup=False, soft_wrap=True)
     if run.epochs:
         columns = list(run.epochs[0])
@@ -80,12 +78,12 @@ def diff(
     folders: Annotated[list[Path], typer.Argument(metavar="RUN RUN...", help="Folders of two or more runs.")],
     as_json: Json = False,
 ) -> None:
-    """Show in which settings runs differ, and what they reached."""
+    """Show the settings in which runs differ, and the mAP they reached; `report` compares their models."""
     from manylabel.errors import ConfigError
     from manylabel.runs import Run, differences
 
     if len(folders) < 2:
-        raise ConfigError(f"a difference needs two runs or more, got {len(folders)}; name another folder")
+        raise ConfigError(f"diff needs two runs or more, got {len(folders)}; name another folder")
     runs = [Run.read(folder) for folder in folders]
     changed = differences(runs)
     if as_json:
@@ -97,32 +95,6 @@ def diff(
     for name, cells in zip(("epochs", "mAP", "time", "state"), zip(*map(_numbers, runs), strict=True), strict=True):
         table.add_row(f"[bold]{name}[/]", *cells)
     Console(highlight=False).print(table)
-
-
-@app.command("tradeoff")
-def tradeoff(
-    folder: Annotated[Path, typer.Argument(help="Where the runs are, folders below it included.")] = Path("runs"),
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw it to a PNG file, too.")] = None,
-    by_time: Annotated[
-        bool, typer.Option("--time", help="Measure the time of a picture instead of counting MACs.")
-    ] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file that is there.")] = False,
-) -> None:
-    """Put what the models of finished runs cost beside the mAP they reached."""
-    if out is not None:
-        refuse_existing(out, overwrite=overwrite)
-    from manylabel.page import write_drawing
-    from manylabel.runs import draw_tradeoff, find_runs, measure_tradeoff
-
-    against: Literal["macs", "time"] = "time" if by_time else "macs"
-    points = sorted(measure_tradeoff(find_runs(folder), against=against), key=lambda point: point.cost)
-    table = _table("run", "head", "backbone", right=("ms" if by_time else "GMACs", "mAP"))
-    for point in points:
-        words = map(escape, (point.run, point.head, point.backbone))
-        table.add_row(*words, f"{point.cost:.3f}", f"{100 * point.mean_average_precision:.2f}")
-    Console(highlight=False).print(table if points else f"No finished runs in {escape(str(folder))}")
-    if out is not None and points:
-        typer.echo(f"Wrote {write_drawing(draw_tradeoff(points, against=against).drawing, out, overwrite=overwrite)}")
 
 
 def _to_dict(run: Run) -> dict[str, Any]:

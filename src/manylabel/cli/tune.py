@@ -138,7 +138,11 @@ def _show(result: Tuning) -> None:
         values = (performance.measures[name] for performance in (result.before, result.after))
         table.add_row(title, *(f"{value:.4f}" if name == "log_loss" else f"{100 * value:.1f}" for value in values))
     console.print(table)
-    points = {label.name: (round(100 * label.f1_before), round(100 * label.f1_after)) for label in result.labels}
+    points = {
+        label.name: (round(100 * label.f1_before), round(100 * label.f1_after))
+        for label in result.labels
+        if label.f1_before is not None and label.f1_after is not None
+    }
     changed = sorted(points, key=lambda name: points[name][0] - points[name][1])
     for title, names in (("gained", changed), ("lost", changed[::-1])):
         shown = [name for name in names if (points[name][1] - points[name][0]) * (1 if title == "gained" else -1) > 0]

@@ -1,93 +1,137 @@
-"""The bootstrap over pictures: draw as many as there are, with replacement, and measure again; many times, fast.
+"""The bootstrap over images: values with an interval, and differences of two models on the same draws.
 
-A draw is how often each picture came up, and every measure is a function of these counts (`statistics`), computed for
-a block of draws at once. The same seed and number of pictures give the same draws, which is what pairs two models.
+Images are drawn with replacement, as many as there are, and everything is measured again; 95 % of the values so
+obtained lie in the interval. A draw is how often each image came up, and every metric takes such counts as weights.
+The same seed and number of images give the same draws, which is what pairs two models.
 
-Letters in shape comments: N pictures, L labels, D draws.
+A drawn set holds copies, and copies of a rare label's few images flatter its average precision. The draws of a value
+are therefore shifted so that their mean is the value itself: the interval is how much the value would vary over other
+sets of as many images of the same kind. Differences are left as they are: what flatters one model flatters the other.
+
+Letters in shape comments: N images, L labels, D draws.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from manylabel.errors import ConfigError
-from manylabel.evaluation.estimate import Estimate, estimate
-from manylabel.evaluation.scores import ScoredImages
-from manylabel.evaluation.statistics.average_precision import WeightedAveragePrecision
-from manylabel.evaluation.statistics.calibration import WeightedCalibrationError
-from manylabel.evaluation.statistics.classes import WeightedClassAverages
-from manylabel.evaluation.statistics.ratios import WeightedRatios, picture_ratios
-from manylabel.metrics import average_precision, top_labels
-from manylabel.metrics.inputs import check
+from manylabel.metrics import mean_average_precision
 
 __all__ = [
-    "Draws",
-    "Statistic",
-    "bootstrap",
+    "FEWEST_DRAWS",
+    "Estimate",
     "compare_map",
     "draw_counts",
+    "estimate",
     "estimate_map",
-    "mean_over_labels",
-    "resample",
+    "estimates",
+    "to_plain",
 ]
 
-_BLOCK = 32  # draws at once: 128 bytes a picture, so that the counts of tens of thousands of pictures fit in a cache
+FEWEST_DRAWS = 20
+"""With fewer usable draws there is no interval."""
 
-Statistic = Callable[[Tensor], Tensor]
-"""Counts ``[N, D]`` to values ``[..., D]``."""
-
-
-@dataclass(frozen=True, eq=False)
-class Draws:
-    """What the measures were in each draw; NaN where a draw had none.
-
-    Args:
-        measures: ``[D]`` for each measure, by its name.
-        average_precision: ``[L, D]``.
-    """
-
-    measures: dict[str, NDArray[np.float64]]
-    average_precision: NDArray[np.float64]
+_BLOCK = 32  # draws of one generator: a part of the seed
 
 
-def bootstrap(scored: ScoredImages, *, draws: int = 1000, seed: int = 0) -> Draws:
-    """Measure a model on resampled pictures.
-
-    Args:
-        scored: The scores beside the truth.
-        draws: How often to draw.
-        seed: Fixes the draws.
+class Estimate(NamedTuple):
+    """A value and its 95 % interval; without bounds where there is none.
 
     Examples:
-        >>> scores, targets = torch.rand(50, 2), torch.arange(100).reshape(50, 2) % 3 == 0
-        >>> drawn = bootstrap(ScoredImages.from_arrays(scores, targets, labels=["cat", "dog"]), draws=10)
-        >>> drawn.average_precision.shape, drawn.measures["mAP"].shape
-        ((2, 10), (10,))
+        >>> str(Estimate(0.5, 0.4, 0.61)), str(Estimate(0.5))
+        ('0.5000 (0.4000 to 0.6100)', '0.5000')
     """
-    judged = scored.judged
-    statistics: dict[str, Statistic] = {
-        "precision": WeightedAveragePrecision(judged, interpolated=True),
-        "classes": WeightedClassAverages(scored.predicted, judged),
-        "top_three": WeightedClassAverages(top_labels(scored.scores, 3), judged),
-        "calibration": WeightedCalibrationError(judged),
-        "ratios": (ratios := WeightedRatios(picture_ratios(scored))),
-    }
-    found = resample(statistics, num_pictures=len(scored), draws=draws, seed=seed)
-    means = (mean_over_labels(of_kind) for of_kind in found["precision"])
-    measures = {
-        **dict(zip(("mAP", "mAP_all_points", "mAP_eleven_points"), means, strict=True)),
-        **dict(zip(("CP", "CR", "CF1"), found["classes"], strict=True)),
-        **dict(zip(("CP@3", "CR@3", "CF1@3"), found["top_three"], strict=True)),
-        **dict(zip(ratios.names, found["ratios"], strict=True)),
-        "calibration_error": found["calibration"][0],
-    }
-    return Draws(measures, found["precision"][0])
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+    def __str__(self) -> str:
+        return f"{self.value:.4f}" + ("" if self.low is None else f" ({self.low:.4f} to {self.high:.4f})")
+
+    @property
+    def is_positive(self) -> bool:
+        """True where the whole interval lies above 0: a difference that chance does not explain."""
+        return self.low is not None and self.low > 0
+
+
+def draw_counts(num_images: int, *, draws: int, seed: int = 0) -> Tensor:
+    """Draw images with replacement, as many as there are, and count how often each came up.
+
+    Args:
+        num_images: Number of images.
+        draws: Number of draws.
+        seed: Seed of the draws.
+
+    Returns:
+        ``[D, N]``, the weights that metrics take.
+
+    Raises:
+        ConfigError: There is no image, or the number of draws is negative.
+
+    Examples:
+        >>> draw_counts(5, draws=2).sum(dim=1).tolist()
+        [5, 5]
+    """
+    if num_images < 1 or draws < 0:
+        raise ConfigError(f"draws must be at least 0, of at least 1 image, got {draws} of {num_images} images")
+    counts = np.zeros((draws, num_images), dtype=np.int16)
+    for start in range(0, draws, _BLOCK):
+        size = (min(_BLOCK, draws - start), num_images)
+        drawn = np.random.default_rng((seed, start)).integers(num_images, size=size, dtype=np.int32)
+        for row, images in enumerate(drawn, start):
+            counts[row] = np.bincount(images, minlength=num_images)
+    return torch.from_numpy(counts)
+
+
+def estimate(value: float, draws: ArrayLike, *, bounds: tuple[float, float] = (0, 1), centred: bool = True) -> Estimate:
+    """Make an estimate of a value and its draws.
+
+    Args:
+        value: The value on the images themselves.
+        draws: ``[D]``, the values on the drawn images; NaN where undefined.
+        bounds: The range of the value.
+        centred: Whether to shift the draws so that their mean is the value.
+
+    Examples:
+        >>> estimate(0.5, np.linspace(0.5, 0.7, 201))
+        Estimate(value=0.5, low=0.405, high=0.595)
+    """
+    return estimates([value], np.asarray(draws)[None], bounds=bounds, centred=centred)[0]
+
+
+def estimates(
+    values: ArrayLike, draws: ArrayLike, *, bounds: tuple[float, float] = (0, 1), centred: bool = True
+) -> list[Estimate]:
+    """Make an estimate of each of several values; see `estimate`.
+
+    Args:
+        values: One for each estimate.
+        draws: ``[values, D]``.
+        bounds: The range of the values.
+        centred: Whether to shift the draws so that their mean is the value.
+
+    Examples:
+        >>> estimates([0.25, 0.75], np.zeros((2, 0)))
+        [Estimate(value=0.25, low=None, high=None), Estimate(value=0.75, low=None, high=None)]
+    """
+    drawn = np.asarray(draws, dtype=np.float64)
+    if centred:
+        drawn = _centre(np.asarray(values, dtype=np.float64), drawn)
+    low, high = (_quantile(drawn, fraction).clip(*bounds) for fraction in (0.025, 0.975))
+    has_interval = (~np.isnan(drawn)).sum(axis=1) >= FEWEST_DRAWS
+    rows = zip(np.asarray(values).tolist(), low.tolist(), high.tolist(), has_interval.tolist(), strict=True)
+    return [
+        Estimate(value, round(below, 6), round(above, 6)) if enough else Estimate(value)
+        for value, below, above, enough in rows
+    ]
 
 
 def estimate_map(
@@ -137,96 +181,56 @@ def compare_map(
     return estimate(after[0] - before[0], after[1] - before[1], bounds=(-1, 1), centred=False)
 
 
+def to_plain(record: object) -> dict[str, Any]:
+    """Return a result as plain lists and dictionaries, ready for JSON.
+
+    Args:
+        record: A dataclass or a named tuple.
+
+    Examples:
+        >>> to_plain(Estimate(0.5))
+        {'value': 0.5, 'low': None, 'high': None}
+    """
+    names: Iterable[str] = getattr(record, "_fields", ()) or getattr(record, "__dataclass_fields__", ())
+    return {name: _plain(getattr(record, name)) for name in names}
+
+
+def _plain(value: object) -> object:
+    if hasattr(value, "_fields") or hasattr(value, "__dataclass_fields__"):
+        return to_plain(value)
+    if isinstance(value, dict):
+        return {name: _plain(entry) for name, entry in value.items()}
+    return [_plain(entry) for entry in value] if isinstance(value, list | tuple) else value
+
+
 def _map_of(
     models: Sequence[Tensor], targets: Tensor, known: Tensor | None, *, draws: int, seed: int
 ) -> list[tuple[float, NDArray[np.float64]]]:
     """Return mAP and its draws for the scores of each model."""
-    judged = [check(scores, targets, known) for scores in models]
-    statistics = {str(number): WeightedAveragePrecision(one) for number, one in enumerate(judged)}
-    drawn = resample(statistics, num_pictures=len(targets), draws=draws, seed=seed)
-    values = [average_precision(*one).mean().item() for one in judged]
-    return list(zip(values, (mean_over_labels(found[0]) for found in drawn.values()), strict=True))
+    weights = draw_counts(len(targets), draws=draws, seed=seed)
+    return [
+        (
+            mean_average_precision(scores, targets, known).item(),
+            mean_average_precision(scores, targets, known, weights=weights).double().cpu().numpy(),
+        )
+        for scores in models
+    ]
 
 
-def resample(
-    statistics: Mapping[str, Statistic], *, num_pictures: int, draws: int, seed: int
-) -> dict[str, NDArray[np.float64]]:
-    """Compute some things for each draw.
-
-    Args:
-        statistics: Each makes values ``[..., D]`` of counts ``[N, D]``.
-        num_pictures: How many pictures there are, and are drawn.
-        draws: How often to draw; with 0 the result has room for none.
-        seed: Fixes the draws.
-
-    Returns:
-        ``[..., D]`` for each, by its name.
-
-    Raises:
-        ConfigError: There is no picture, or the number of draws is negative.
-
-    Examples:
-        >>> resample({"pictures": lambda counts: counts.sum(dim=0)}, num_pictures=7, draws=3, seed=0)
-        {'pictures': array([7., 7., 7.])}
-    """
-    if num_pictures < 1 or draws < 0:
-        raise ConfigError(f"draws must be at least 0, of at least 1 picture, got {draws} of {num_pictures} pictures")
-
-    def measure(start: int) -> list[Tensor]:
-        counts = draw_counts(num_pictures, draws=min(_BLOCK, max(draws, 1) - start), seed=(seed, start))
-        with torch.inference_mode():
-            return [statistic(counts).double() for statistic in statistics.values()]
-
-    with _single_threaded() as num_threads, ThreadPoolExecutor(num_threads) as pool:
-        by_block = list(pool.map(measure, range(0, max(draws, 1), _BLOCK)))  # one even for none, to know the shape
-    return {
-        name: torch.cat(blocks, dim=-1)[..., :draws].numpy()
-        for name, blocks in zip(statistics, zip(*by_block, strict=True), strict=True)
-    }
+def _centre(values: NDArray[np.float64], draws: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Shift the draws ``[values, D]`` so that their mean is the value."""
+    usable = ~np.isnan(draws)
+    means = np.where(usable, draws, 0).sum(axis=1) / usable.sum(axis=1).clip(min=1)
+    return np.asarray(draws - (means - values)[:, None])
 
 
-def draw_counts(num_pictures: int, *, draws: int, seed: int | tuple[int, ...]) -> Tensor:
-    """Draw pictures with replacement, as many as there are, and count how often each came up.
-
-    Args:
-        num_pictures: How many pictures there are.
-        draws: How often to do so.
-        seed: Fixes the draws.
-
-    Returns:
-        ``[N, D]``, whole numbers as float32.
-
-    Examples:
-        >>> draw_counts(5, draws=2, seed=0).sum(dim=0)
-        tensor([5., 5.])
-    """
-    drawn = np.random.default_rng(seed).integers(num_pictures, size=(draws, num_pictures), dtype=np.int32)
-    counts = [np.bincount(pictures, minlength=num_pictures) for pictures in drawn]
-    return torch.from_numpy(np.stack(counts, dtype=np.float32, casting="unsafe")).t().contiguous()
-
-
-@contextmanager
-def _single_threaded() -> Iterator[int]:
-    """Let each operation of torch run in one thread, and give how many it had.
-
-    Threads inside each of many small operations would wait for each other more than they work, and on a busy machine
-    take several times as long as one alone; whole blocks of draws in threads of their own do not.
-    """
-    num_threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield num_threads
-    finally:
-        torch.set_num_threads(num_threads)
-
-
-def mean_over_labels(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the mean of ``[L, D]`` over the labels that have a value in a draw; NaN where none has.
-
-    Examples:
-        >>> mean_over_labels(np.array([[0.5, np.nan], [1.0, np.nan]]))
-        array([0.75,  nan])
-    """
-    defined = ~np.isnan(values)
-    count = defined.sum(axis=0)
-    return np.where(count > 0, np.where(defined, values, 0).sum(axis=0) / count.clip(min=1), np.nan)
+def _quantile(draws: NDArray[np.float64], fraction: float) -> NDArray[np.float64]:
+    """Return a quantile of each row, NaN left out: numpy's own does so row by row, and warns where all are."""
+    ordered = np.sort(draws, axis=1)  # NaN last
+    if not ordered.shape[1]:
+        return np.zeros(len(ordered))
+    place = fraction * ((~np.isnan(ordered)).sum(axis=1) - 1).clip(min=0)
+    below = np.floor(place).astype(np.int64)
+    above = np.ceil(place).astype(np.int64)
+    first, second = (np.take_along_axis(ordered, where[:, None], axis=1)[:, 0] for where in (below, above))
+    return np.asarray(first + (second - first) * (place - below))

@@ -1,24 +1,24 @@
-"""Compare two models on the same pictures: a paired bootstrap, and which labels got better or worse.
+"""Compare two models on the same images: a paired bootstrap, and which labels got better or worse.
 
 Both models are measured on the same draws, so what is hard about a draw is hard for both and drops out of the
-difference. That is what lets small differences be told apart; two intervals that overlap say nothing about it.
+difference. That reveals small differences; two intervals that overlap say nothing about it.
 
 Letters in shape comments: L labels, D draws.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from manylabel.errors import ConfigError, LabelError
-from manylabel.evaluation.bootstrap import bootstrap
-from manylabel.evaluation.estimate import FEWEST_DRAWS, Estimate, estimate, estimates
-from manylabel.evaluation.measures import MEASURES, measure
-from manylabel.evaluation.picture_results import picture_losses
+from manylabel.evaluation.bootstrap import FEWEST_DRAWS, Estimate, estimate, estimates, to_plain
+from manylabel.evaluation.measures import DEFAULT_MEASURES, MEASURES, bootstrap, measure
+from manylabel.evaluation.results import image_losses
 from manylabel.evaluation.scores import ScoredImages
 from manylabel.metrics import average_precision
 
@@ -35,8 +35,8 @@ class MeasureChange:
         first: Of the first model.
         second: Of the second.
         difference: Second minus first, with its interval.
-        p_value: Twice the share of draws on the other side of 0, at least 2 / (draws + 1); nothing without draws.
-        verdict: Whether the second is better; unclear where the interval holds 0.
+        p_value: Twice the fraction of draws on the other side of 0, at least 2 / (draws + 1); None without draws.
+        verdict: Better or worse; unclear where the interval holds 0.
     """
 
     first: float
@@ -61,7 +61,7 @@ class LabelChange:
 
 @dataclass(frozen=True)
 class PairsImproved:
-    """Of how many pairs of labels both improved: how HSQ counts simultaneous improvement.
+    """Pairs of labels of which both improved: how HSQ counts simultaneous improvement.
 
     Yin et al., "Hybrid Sharing for Multi-Label Image Classification": 15 of VOC's 20 labels are 105 pairs of 190.
 
@@ -78,14 +78,14 @@ class PairsImproved:
     worsened: int
 
     @property
-    def share(self) -> float:
-        """The share of all pairs that improved."""
+    def fraction(self) -> float:
+        """The fraction of all pairs that improved."""
         return self.improved / max(1, self.pairs)
 
 
 @dataclass(frozen=True)
 class ImageChange:
-    """How far the scores of a picture are from the truth, with both models (see `ImageResult.loss`)."""
+    """The loss of an image with both models (see `ImageResult.loss`)."""
 
     name: str
     index: int
@@ -95,28 +95,28 @@ class ImageChange:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two models on the same pictures.
+    """Two models on the same images.
 
     Args:
-        first: What the first model is called.
-        second: What the second is called.
-        dataset: What the data set is called.
-        num_pictures: How many pictures were judged.
-        draws: How often the bootstrap drew.
-        seed: What fixed the draws.
-        measures: Every measure that applies, with both models.
+        first: Name of the first model.
+        second: Name of the second model.
+        dataset: Name of the dataset.
+        num_images: Number of images.
+        draws: Number of bootstrap draws.
+        seed: Seed of the draws.
+        measures: The measures that are defined for both models.
         labels: The average precision of every label that has positives.
         pairs: How many pairs of labels improved together.
-        better: The pictures that the second model understands better by most.
-        worse: The pictures that it understands worse by most.
+        better: The images whose loss fell most.
+        worse: The images whose loss rose most.
         left_out: Labels without positives.
-        notes: What else a reader should know.
+        notes: Remarks for a reader.
     """
 
     first: str
     second: str
     dataset: str
-    num_pictures: int
+    num_images: int
     draws: int
     seed: int
     measures: dict[str, MeasureChange]
@@ -129,33 +129,32 @@ class Comparison:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain lists and dictionaries, ready for JSON."""
-        return {
-            **vars(self),
-            "measures": {name: _to_dict(change) for name, change in self.measures.items()},
-            "labels": [_to_dict(change) for change in self.labels],
-            "pairs": {**vars(self.pairs), "share": self.pairs.share},
-            "better": [vars(change) for change in self.better],
-            "worse": [vars(change) for change in self.worse],
-            "left_out": list(self.left_out),
-            "notes": list(self.notes),
-        }
+        return to_plain(self)
 
 
-def compare(first: ScoredImages, second: ScoredImages, *, draws: int = 1000, seed: int = 0) -> Comparison:
-    """Compare two models on the same pictures.
+def compare(
+    first: ScoredImages,
+    second: ScoredImages,
+    *,
+    measures: Iterable[str] = DEFAULT_MEASURES,
+    draws: int = 1000,
+    seed: int = 0,
+) -> Comparison:
+    """Compare two models on the same images.
 
     Args:
-        first: The scores of the first model beside the truth.
-        second: Those of the second, on the same data set; pictures that only one has scores for are left out.
-        draws: How often the bootstrap draws; no intervals when 0.
-        seed: Fixes the draws.
+        first: Scores of the first model, and targets.
+        second: Those of the second, on the same dataset; images that only one has scores for are left out.
+        measures: Names of `MEASURES` (default: the most common dozen), or ``["all"]``.
+        draws: Number of bootstrap draws; 0 for no intervals.
+        seed: Seed of the draws.
 
     Returns:
-        What changed from the first to the second; `compare_page` shows it, `to_dict` makes JSON of it.
+        The changes from the first to the second; `comparison_page` shows it, `to_dict` makes JSON of it.
 
     Raises:
         LabelError: The labels differ.
-        ConfigError: The models have no picture in common, or what is true differs.
+        ConfigError: The models have no image in common, the targets differ, or no image is known to have a label.
 
     Examples:
         >>> targets = [[1, 0], [1, 1], [0, 1]]
@@ -166,15 +165,18 @@ def compare(first: ScoredImages, second: ScoredImages, *, draws: int = 1000, see
         (0.2917, 1)
     """
     first, second, notes = _align(first, second)
-    drawn = [bootstrap(scored, draws=draws, seed=seed) for scored in (first, second)]
-    values = [measure(scored) for scored in (first, second)]
+    if not first.inputs.positives.any():
+        raise ConfigError(f"there is nothing to compare: none of {len(first)} images is known to have a label")
+    names = tuple(measures)
+    drawn = [bootstrap(scored, names, draws=draws, seed=seed) for scored in (first, second)]
+    values = [measure(scored, names) for scored in (first, second)]
     labels = _label_changes(first, second, drawn[1].average_precision - drawn[0].average_precision)
-    better, worse = _picture_changes(first, second)
+    better, worse = _image_changes(first, second)
     return Comparison(
         first=first.model,
         second=second.model,
         dataset=first.dataset,
-        num_pictures=len(first),
+        num_images=len(first),
         draws=draws,
         seed=seed,
         measures={
@@ -182,6 +184,7 @@ def compare(first: ScoredImages, second: ScoredImages, *, draws: int = 1000, see
                 name, values[0][name], values[1][name], drawn[1].measures[name] - drawn[0].measures[name]
             )
             for name in values[0]
+            if name in values[1]
         },
         labels=labels,
         pairs=_pairs(labels),
@@ -193,44 +196,42 @@ def compare(first: ScoredImages, second: ScoredImages, *, draws: int = 1000, see
 
 
 def _align(first: ScoredImages, second: ScoredImages) -> tuple[ScoredImages, ScoredImages, tuple[str, ...]]:
-    """Keep the pictures that both have, and say so where some are dropped."""
+    """Keep the images that both have, and note where some are dropped or predictions are made by other rules."""
     if first.labels.names != second.labels.names:
         odd = sorted(set(first.labels) ^ set(second.labels)) or ["their order"]
-        raise LabelError(f"the labels of the two models differ ({', '.join(odd[:5])}); judge both on the same data set")
+        raise LabelError(f"the labels of the two models differ ({', '.join(odd[:5])}); score both on the same dataset")
     common = np.intersect1d(first.indices, second.indices)
     if not len(common):
-        raise ConfigError("the two models have no picture in common; score both on the same data set")
-    left, right = _take(first, common), _take(second, common)
+        raise ConfigError("the two models have no image in common; score both on the same dataset")
+    left, right = (
+        scored.take(np.array([places[index] for index in common.tolist()]))
+        for scored in (first, second)
+        for places in [{index: row for row, index in enumerate(scored.indices.tolist())}]
+    )
     if not bool((left.targets == right.targets).all() and (left.known == right.known).all()):
-        raise ConfigError("what is true differs between the two; score both on the same data set")
+        raise ConfigError("the targets of the two differ; score both on the same dataset")
+    notes = []
     dropped = len(first) + len(second) - 2 * len(common)
-    notes = [f"{dropped} pictures with scores of one model only were left out."] if dropped else []
+    if dropped:
+        notes.append(f"{dropped} image{'s' if dropped > 1 else ''} with scores of one model only left out.")
+    if (first.thresholds is None) != (second.thresholds is None):
+        tuned, other = (second, first) if first.thresholds is None else (first, second)
+        notes.append(
+            f"{tuned.model} has thresholds of its own, {other.model} predicts from 50 % on; measures of decisions "
+            "(CP to OF1) compare the thresholds, too."
+        )
     return left, right, tuple(dict.fromkeys([*notes, *first.notes, *second.notes]))
 
 
-def _take(scored: ScoredImages, indices: NDArray[np.int64]) -> ScoredImages:
-    rows = np.flatnonzero(np.isin(scored.indices, indices))
-    rows = rows[np.argsort(scored.indices[rows])]
-    return replace(
-        scored,
-        names=tuple(scored.names[row] for row in rows),
-        scores=scored.scores[rows],
-        targets=scored.targets[rows],
-        known=scored.known[rows],
-        indices=scored.indices[rows],
-        areas=None if scored.areas is None else scored.areas[rows],
-    )
-
-
 def _measure_change(name: str, first: float, second: float, draws: NDArray[np.float64]) -> MeasureChange:
-    bound = 1.0 if MEASURES[name].is_share else np.inf
+    bound = 1.0 if MEASURES[name].is_fraction else np.inf
     difference = estimate(second - first, draws, bounds=(-bound, bound), centred=False)
     sign = 1 if MEASURES[name].higher_is_better else -1
     return MeasureChange(first, second, difference, _p_value(draws), _verdict(difference, sign))
 
 
 def _p_value(draws: NDArray[np.float64]) -> float | None:
-    """Return twice the share of draws on the rarer side of 0; draws of just 0 are on both."""
+    """Return twice the fraction of draws on the rarer side of 0; draws of just 0 are on both."""
     usable = draws[~np.isnan(draws)]
     if len(usable) < FEWEST_DRAWS:
         return None
@@ -245,13 +246,13 @@ def _verdict(difference: Estimate, sign: int = 1) -> Verdict:
 
 
 def _label_changes(first: ScoredImages, second: ScoredImages, draws: NDArray[np.float64]) -> tuple[LabelChange, ...]:
-    before, after = (average_precision(*scored.judged) for scored in (first, second))
-    differences = estimates((after.values - before.values).double().numpy(), draws, bounds=(-1, 1), centred=False)
+    before, after = (average_precision(*scored.inputs).double() for scored in (first, second))
+    differences = estimates((after - before).numpy(), draws, bounds=(-1, 1), centred=False)
     columns = zip(
         first.labels,
-        first.judged.positives.sum(dim=0).tolist(),
-        before.values.tolist(),
-        after.values.tolist(),
+        first.inputs.positives.sum(dim=0).tolist(),
+        before.tolist(),
+        after.tolist(),
         differences,
         strict=True,
     )
@@ -274,11 +275,11 @@ def _pairs(labels: tuple[LabelChange, ...]) -> PairsImproved:
     )
 
 
-def _picture_changes(
+def _image_changes(
     first: ScoredImages, second: ScoredImages, *, at_most: int = 8
 ) -> tuple[tuple[ImageChange, ...], tuple[ImageChange, ...]]:
-    """Return the pictures whose loss fell most, and those whose loss rose most."""
-    before, after = picture_losses(first), picture_losses(second)
+    """Return the images whose loss fell most, and those whose loss rose most."""
+    before, after = image_losses(first), image_losses(second)
     gain = before - after
     order = gain.argsort(descending=True, stable=True).tolist()
 
@@ -291,7 +292,3 @@ def _picture_changes(
     fell = [row for row in order[:at_most] if gain[row] > 0]
     rose = [row for row in order[::-1][:at_most] if gain[row] < 0]
     return changes(fell), changes(rose)
-
-
-def _to_dict(change: MeasureChange | LabelChange) -> dict[str, Any]:
-    return {**vars(change), "difference": change.difference.to_dict()}

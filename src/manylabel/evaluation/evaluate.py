@@ -1,7 +1,8 @@
-"""Judge a model: every measure with an interval, every label, and where it goes wrong."""
+"""Evaluate a model: every measure with an interval, every label, and where it goes wrong."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,13 +11,17 @@ import torch
 from manylabel.classifier import Classifier
 from manylabel.data import ImageDataset
 from manylabel.errors import ConfigError
-from manylabel.evaluation.bootstrap import bootstrap
-from manylabel.evaluation.confusions import Confusion, find_confusions
-from manylabel.evaluation.estimate import Estimate, estimate
+from manylabel.evaluation.bootstrap import Estimate, estimate, to_plain
 from manylabel.evaluation.groups import CountGroup, SizeGroup, by_label_count, by_object_size
-from manylabel.evaluation.label_results import LabelResult, label_results
-from manylabel.evaluation.measures import MEASURES, measure
-from manylabel.evaluation.picture_results import ImageResult, picture_results
+from manylabel.evaluation.measures import DEFAULT_MEASURES, MEASURES, bootstrap, measure
+from manylabel.evaluation.results import (
+    Confusion,
+    ImageResult,
+    LabelResult,
+    find_confusions,
+    image_results,
+    label_results,
+)
 from manylabel.evaluation.scores import Progress, ScoredImages, score
 from manylabel.metrics import calibration
 from manylabel.types import BadImage
@@ -30,43 +35,43 @@ class CalibrationBin:
 
     Args:
         score: Their mean score.
-        share: The share of them of which the label is present.
-        count: How many there are.
+        fraction: The fraction of them of which the label is present.
+        count: Their number.
     """
 
     score: float
-    share: float
+    fraction: float
     count: int
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """All that is known about how good a model is on a data set.
+    """The evaluation of a model on a dataset.
 
     Args:
-        model: What the model is called.
-        dataset: What the data set is called.
-        num_pictures: How many pictures were judged.
-        draws: How often the bootstrap drew for the intervals.
-        seed: What fixed the draws.
-        has_thresholds: Whether the model brought thresholds; else all are 0.5.
-        single_label: Whether the model names each picture's surest label, so that no threshold counts.
-        measures: Every measure of `MEASURES` that applies, with its interval.
+        model: Name of the model.
+        dataset: Name of the dataset.
+        num_images: Number of images.
+        draws: Number of bootstrap draws for the intervals.
+        seed: Seed of the draws.
+        has_thresholds: Whether the model has thresholds of its own (default: 0.5 for all).
+        single_label: Whether the model predicts each image's most confident label, so that no threshold counts.
+        measures: The measures that are defined, with their intervals; mAP is always among them.
         labels: How well each label is recognised.
         confusions: Labels that are missed while others are invented.
-        by_size: Results by the size of objects, where the data tell.
-        by_count: Results by the number of labels in a picture.
-        calibration: Scores beside how often they are right, by score.
-        worst: The pictures that it understands worst.
-        best: Of the pictures with labels, those that it understands best.
+        by_size: Results by the size of objects, where the data have sizes.
+        by_count: Results by the number of labels in an image.
+        calibration: Scores next to how often they are right, by score.
+        worst: The images with the highest loss.
+        best: Of the images with labels, those with the lowest loss.
         left_out: Labels without positives, which are in no mean over labels.
-        bad: Pictures that could not be judged, and why.
-        notes: What else a reader should know.
+        bad: Images that could not be evaluated, and why.
+        notes: Remarks for a reader.
     """
 
     model: str
     dataset: str
-    num_pictures: int
+    num_images: int
     draws: int
     seed: int
     has_thresholds: bool
@@ -85,20 +90,14 @@ class Evaluation:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain lists and dictionaries, ready for JSON."""
-        plain = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
-        listed = ("labels", "by_size", "by_count", "worst", "best")
-        return {
-            **plain,
-            "measures": {name: value.to_dict() for name, value in self.measures.items()},
-            **{name: [entry.to_dict() for entry in getattr(self, name)] for name in listed},
-            **{name: [vars(entry) for entry in getattr(self, name)] for name in ("confusions", "calibration", "bad")},
-        }
+        return to_plain(self)
 
 
 def evaluate(
     model: Classifier | ScoredImages,
     dataset: ImageDataset | None = None,
     *,
+    measures: Iterable[str] = DEFAULT_MEASURES,
     draws: int = 1000,
     seed: int = 0,
     batch_size: int = 32,
@@ -106,23 +105,24 @@ def evaluate(
     device: str | torch.device | None = None,
     progress: Progress | None = None,
 ) -> Evaluation:
-    """Judge a model, or scores that it gave.
+    """Evaluate a model, or scores that it gave.
 
     Args:
-        model: The classifier, trained or not; or its scores beside the truth, from `score` or `read_scores`.
-        dataset: What to judge a classifier on; not needed with scores, which know what is true.
-        draws: How often the bootstrap draws for the intervals; no intervals when 0.
-        seed: Fixes the draws.
-        batch_size: How many pictures go through a classifier at once.
+        model: The classifier; or its scores and targets, from `score` or `read_scores`.
+        dataset: The dataset to evaluate a classifier on; not needed with scores.
+        measures: Names of `MEASURES` (default: the most common dozen), or ``["all"]``.
+        draws: Number of bootstrap draws for the intervals; 0 for none.
+        seed: Seed of the draws.
+        batch_size: Number of images that go through a classifier at once.
         num_workers: Processes that decode images beside the main one (default: half of the cores).
-        device: Where a classifier runs; where it is when left out.
-        progress: Called after each batch with the number of pictures done, and of all.
+        device: Device to run a classifier on (default: where it is).
+        progress: Called after each batch with the number of images done, and of all.
 
     Returns:
         The evaluation; `evaluation_page` shows it, `to_dict` makes JSON of it.
 
     Raises:
-        ConfigError: A classifier without a data set, or no picture to judge.
+        ConfigError: A classifier without a dataset, no such measure, or no image with a known label.
 
     Examples:
         >>> scores = torch.tensor([[0.9, 0.2], [0.8, 0.7], [0.3, 0.6]])
@@ -132,28 +132,33 @@ def evaluate(
     """
     if isinstance(model, Classifier):
         if dataset is None:
-            raise ConfigError("give the data set to judge the classifier on: evaluate(model, dataset)")
+            raise ConfigError("give the dataset to evaluate the classifier on: evaluate(model, dataset)")
         model = score(model, dataset, batch_size=batch_size, num_workers=num_workers, device=device, progress=progress)
-    return _judge(model, draws=draws, seed=seed)
+    return _evaluate(model, tuple(measures), draws=draws, seed=seed)
 
 
-def _judge(scored: ScoredImages, *, draws: int, seed: int) -> Evaluation:
-    if not len(scored) or not len(scored.labels):
-        raise ConfigError(f"there is nothing to judge: {len(scored)} pictures with {len(scored.labels)} labels")
-    drawn = bootstrap(scored, draws=draws, seed=seed)
-    bounds = {name: (0, 1) if MEASURES[name].is_share else (0, len(scored.labels)) for name in MEASURES}
+def _evaluate(scored: ScoredImages, names: tuple[str, ...], *, draws: int, seed: int) -> Evaluation:
+    if not scored.inputs.positives.any():
+        raise ConfigError(
+            f"there is nothing to evaluate: none of {len(scored)} images is known to have one of "
+            f"{len(scored.labels)} labels"
+        )
+    drawn = bootstrap(scored, names, draws=draws, seed=seed)
     labels = label_results(scored, drawn.average_precision)
-    worst, best = picture_results(scored)
+    worst, best = image_results(scored)
     return Evaluation(
         model=scored.model,
         dataset=scored.dataset,
-        num_pictures=len(scored),
+        num_images=len(scored),
         draws=draws,
         seed=seed,
         has_thresholds=scored.thresholds is not None,
         single_label=scored.single_label,
         measures={
-            name: estimate(value, drawn.measures[name], bounds=bounds[name]) for name, value in measure(scored).items()
+            name: estimate(
+                value, drawn.measures[name], bounds=(0, 1 if MEASURES[name].is_fraction else len(scored.labels))
+            )
+            for name, value in measure(scored, names).items()
         },
         labels=labels,
         confusions=find_confusions(scored),
@@ -170,5 +175,5 @@ def _judge(scored: ScoredImages, *, draws: int, seed: int) -> Evaluation:
 
 def _calibration(scored: ScoredImages) -> tuple[CalibrationBin, ...]:
     """Return the bins that are not empty."""
-    bins = zip(*(column.tolist() for column in calibration(*scored.judged)), strict=True)
-    return tuple(CalibrationBin(value, share, count) for value, share, count in bins if count)
+    bins = zip(*(column.tolist() for column in calibration(*scored.inputs)), strict=True)
+    return tuple(CalibrationBin(value, fraction, count) for value, fraction, count in bins if count)

@@ -1,13 +1,14 @@
-"""Scores beside the truth: what a model says of the pictures of a data set, ready to be judged.
+"""Scores of a model for the images of a dataset, together with the targets.
 
-Letters in shape comments: N pictures, L labels.
+Letters in shape comments: N images, L labels.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -22,7 +23,7 @@ from manylabel.data.loading import BadImages, fetch_images
 from manylabel.errors import ConfigError, DataError, LabelError, list_choices
 from manylabel.inference.pipeline import prepare_batches
 from manylabel.metrics import top_labels
-from manylabel.metrics.inputs import Judged, check, where_present
+from manylabel.metrics.inputs import Inputs, check, where_present
 from manylabel.predictions import Engine, score_batch
 from manylabel.system import default_workers, find_device
 from manylabel.types import BadImage, LabelSpace
@@ -32,35 +33,35 @@ __all__ = ["LabelMatch", "ScoredImages", "match_labels", "score"]
 logger = logging.getLogger(__name__)
 
 Progress = Callable[[int, int], None]
-"""Called with how many pictures are done, and how many there are."""
+"""Called with the number of images done, and of all."""
 
 
 @dataclass(frozen=True, eq=False)
 class ScoredImages:
-    """What a model says of some pictures, beside what is true.
+    """Scores of a model for some images, together with the targets.
 
     Args:
-        names: What each picture is called.
+        names: Names of the images.
         scores: ``[N, L]``, probabilities, never logits.
         targets: ``[N, L]``, true where a label is present.
         known: ``[N, L]``, true where it is known whether a label is present.
         labels: The labels, in the order of the columns.
-        indices: ``[N]``, the pictures' positions in their data set.
-        areas: ``[N, L]``, the share of the picture that the largest object of a label covers, where the data tell.
-        thresholds: From which score on a label counts as predicted, one per label; 0.5 for all when left out.
-        single_label: Whether the model names exactly one label of each picture, the surest, whatever its score.
-        model: What to call the model in reports.
-        dataset: What to call the data set in reports.
-        bad: Pictures of the data set that are not among these, and why.
+        indices: ``[N]``, the positions of the images in their dataset.
+        areas: ``[N, L]``, the fraction of the image that the largest object of a label covers, where the data have it.
+        thresholds: Score from which on a label is predicted, one per label (default: 0.5 for all).
+        single_label: Whether the model predicts exactly one label per image, the most confident, whatever its score.
+        model: Name of the model in reports.
+        dataset: Name of the dataset in reports.
+        bad: Images of the dataset without scores, and why.
         notes: What a reader of a report should know, such as labels that were left out.
 
     Raises:
-        ConfigError: The shapes differ, or the scores are no probabilities.
+        ConfigError: The shapes differ, or the scores or thresholds are no probabilities.
 
     Examples:
         >>> scored = ScoredImages.from_arrays([[0.9, 0.2]], [[1, 0]], labels=["cat", "dog"])
         >>> scored.names, len(scored), scored.predicted.tolist()
-        (('picture 0',), 1, [[True, False]])
+        (('image 0',), 1, [[True, False]])
     """
 
     names: tuple[str, ...]
@@ -73,40 +74,61 @@ class ScoredImages:
     thresholds: tuple[float, ...] | None = None
     single_label: bool = False
     model: str = "model"
-    dataset: str = "pictures"
+    dataset: str = "images"
     bad: tuple[BadImage, ...] = ()
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         expected = (len(self.names), len(self.labels))
         if self.scores.shape != expected:
-            raise ConfigError(f"scores must be [pictures, labels] = {list(expected)}, got {list(self.scores.shape)}")
+            raise ConfigError(f"scores must be [images, labels] = {list(expected)}, got {list(self.scores.shape)}")
         check(self.scores, self.targets, self.known)
         if self.scores.numel() and not (self.scores.min() >= 0 and self.scores.max() <= 1):
             low, high = self.scores.min().item(), self.scores.max().item()
             raise ConfigError(
                 f"scores must be probabilities in 0..1, got {low:.4g} to {high:.4g}; "
-                "if these are logits, apply sigmoid (or softmax, for one label per picture) first"
+                "if these are logits, apply sigmoid (or softmax, for one label per image) first"
             )
         if self.thresholds is not None and len(self.thresholds) != len(self.labels):
             raise ConfigError(f"give one threshold for each of {len(self.labels)} labels, got {len(self.thresholds)}")
+        wrong = [limit for limit in self.thresholds or () if math.isnan(limit)]
+        if wrong:
+            raise ConfigError(f"thresholds must be numbers, but {len(wrong)} of {len(self.labels)} are NaN")
 
     def __len__(self) -> int:
         return len(self.names)
 
-    @property
-    def judged(self) -> Judged:
-        """Scores and truth as the metrics want them; nothing is said to be unknown where all is known."""
+    @cached_property
+    def inputs(self) -> Inputs:
+        """Scores and targets as the metrics take them; no mask where all is known."""
         return check(self.scores, self.targets, None if self.known.all() else self.known)
 
     @property
-    def decided(self) -> Judged:
-        """As `judged`, with 1 for what is predicted and 0 for the rest in place of the scores."""
-        return self.judged._replace(scores=self.predicted.float())
+    def decisions(self) -> Inputs:
+        """As `inputs`, with 1 for what is predicted and 0 for the rest in place of the scores."""
+        return self.inputs._replace(scores=self.predicted.float())
+
+    def take(self, rows: NDArray[np.int64]) -> ScoredImages:
+        """Return some of the images, in the order given.
+
+        Examples:
+            >>> scored = ScoredImages.from_arrays([[0.9], [0.2]], [[1], [0]], labels=["cat"])
+            >>> scored.take(np.array([1])).names
+            ('image 1',)
+        """
+        return replace(
+            self,
+            names=tuple(self.names[row] for row in rows),
+            scores=self.scores[rows],
+            targets=self.targets[rows],
+            known=self.known[rows],
+            indices=self.indices[rows],
+            areas=None if self.areas is None else self.areas[rows],
+        )
 
     @property
     def has_one_label_each(self) -> bool:
-        """Whether exactly one label is there in every picture, and all is known: then top-1 accuracy can be told."""
+        """True where every image has exactly one label, and all is known: then top-1 accuracy is defined."""
         return bool(self.known.all()) and bool((self.targets.sum(dim=1) == 1).all())
 
     @cached_property
@@ -128,20 +150,20 @@ class ScoredImages:
         names: Sequence[str] | None = None,
         model: str = "model",
     ) -> ScoredImages:
-        """Put scores from anywhere beside the truth.
+        """Combine scores from anywhere with targets.
 
         Args:
             scores: ``[N, L]``, probabilities.
             targets: ``[N, L]``, 1 where a label is present, else 0.
             labels: The labels, in the order of the columns.
-            known: ``[N, L]``, true where the target is known; everything is when left out.
-            names: What each picture is called; numbered when left out.
-            model: What to call the model in reports.
+            known: ``[N, L]``, true where the target is known (default: all of it).
+            names: Names of the images (default: numbered).
+            model: Name of the model in reports.
         """
         values = torch.as_tensor(scores, dtype=torch.float32).contiguous()
         truth = where_present(torch.as_tensor(targets))
         return cls(
-            names=tuple(names if names is not None else (f"picture {number}" for number in range(len(values)))),
+            names=tuple(names if names is not None else (f"image {number}" for number in range(len(values)))),
             scores=values,
             targets=truth,
             known=torch.ones_like(truth) if known is None else torch.as_tensor(known).bool(),
@@ -163,7 +185,7 @@ class ScoredImages:
         bad: Sequence[BadImage],
         notes: Sequence[str],
     ) -> ScoredImages:
-        """Put scores of some pictures of a data set, with the same labels, beside what the data set says of them."""
+        """Combine scores of some images of a dataset, with the same labels, with its targets."""
         part = dataset.subset(indices)
         targets, known = part.targets.dense()
         return cls(
@@ -185,12 +207,12 @@ class ScoredImages:
 
 @dataclass(frozen=True)
 class LabelMatch:
-    """Which labels of a data set are judged, and where a model has them.
+    """Labels that a dataset and a model share.
 
     Args:
-        names: The labels that are judged, in the data set's order.
-        columns: Where the model has them.
-        notes: Which labels are not judged, in words.
+        names: The labels, in the order of the dataset.
+        columns: Their positions in the model.
+        notes: Sentences about labels that only one of them has.
     """
 
     names: tuple[str, ...]
@@ -199,16 +221,16 @@ class LabelMatch:
 
 
 def match_labels(offered: Sequence[str], wanted: LabelSpace, *, model: str, common_labels: bool = False) -> LabelMatch:
-    """Find the labels of a data set among those of a model.
+    """Match the labels of a dataset with those of a model.
 
     Args:
         offered: The labels that the model has.
-        wanted: The labels of the data set.
-        model: What to call the model in messages.
-        common_labels: Whether to judge only the labels that both have; otherwise all of the data set are needed.
+        wanted: The labels of the dataset.
+        model: Name of the model in messages.
+        common_labels: Whether to evaluate only the labels that both have (default: the model must have all).
 
     Raises:
-        LabelError: A label of the data set is not offered, or with `common_labels`, none is.
+        LabelError: The model lacks a label of the dataset, or with `common_labels`, all of them.
 
     Examples:
         >>> match_labels(["dog", "cat", "cow"], LabelSpace(["cat", "dog"]), model="tagger").columns
@@ -219,16 +241,16 @@ def match_labels(offered: Sequence[str], wanted: LabelSpace, *, model: str, comm
     missing = [name for name in wanted if name not in places]
     if missing and not (common_labels and names):
         raise LabelError(
-            f"{model} lacks {len(missing)} of the data set's {len(wanted)} labels, such as {missing[0]!r}; "
-            f"{list_choices(missing[0], offered)}; to judge only the labels that both have, ask for common labels "
+            f"{model} lacks {len(missing)} of the dataset's {len(wanted)} labels, such as {missing[0]!r}; "
+            f"{list_choices(missing[0], offered)}; to evaluate only the labels that both have, ask for common labels "
             "(--common-labels)"
         )
     notes = []
     if missing:
-        notes.append(f"The model lacks {_listed(missing)} of the data set; not judged.")
+        notes.append(f"The model lacks {_listed(missing)} of the dataset; not evaluated.")
     if len(names) < len(places):
         extra = [name for name in offered if name not in wanted]
-        notes.append(f"The data set lacks {_listed(extra)} of the model; not judged.")
+        notes.append(f"The dataset lacks {_listed(extra)} of the model; not evaluated.")
     return LabelMatch(names, tuple(places[name] for name in names), tuple(notes))
 
 
@@ -258,7 +280,7 @@ def score(
         progress: Called after each batch with the number of images done, and of all.
 
     Returns:
-        The scores beside the truth, in the dataset's order of images and labels.
+        Scores and targets, in the dataset's order of images and labels.
 
     Raises:
         LabelError: The model lacks a label of the dataset.

@@ -1,28 +1,23 @@
-"""Judge a model by labels it was not trained on: alone (ZSL), and beside those it was trained on (GZSL).
+"""Evaluate labels that a model was not trained on: alone (ZSL), and with those it was trained on (GZSL).
 
-mAP is over all pictures. F1 at K takes the K highest scores of a picture as its labels; as in zero-shot papers, only
-pictures with at least one of the judged labels count. A constant between seen and unseen labels (calibrated stacking)
-changes which labels of a picture come first, so F1 in GZSL, but not the order of pictures for a label, so not mAP.
+mAP is over all images. F1 at K takes the K highest scores of an image as its labels; as in zero-shot papers, only
+images with at least one of the evaluated labels count. A constant between seen and unseen labels (calibrated stacking)
+changes which labels of an image come first, so F1 in GZSL, but not the order of images for a label, so not mAP.
 
-Letters in shape comments: N pictures, L labels.
+Letters in shape comments: N images, L labels.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from manylabel.errors import ConfigError
-from manylabel.evaluation.bootstrap import Statistic, mean_over_labels, resample
-from manylabel.evaluation.estimate import Estimate, estimate
+from manylabel.evaluation.bootstrap import Estimate, draw_counts, estimate, to_plain
 from manylabel.evaluation.scores import ScoredImages
-from manylabel.evaluation.statistics.average_precision import WeightedAveragePrecision
-from manylabel.evaluation.statistics.ratios import Ratio, WeightedRatios
-from manylabel.metrics import PerLabel, average_precision, top_labels
-from manylabel.seeds import private_generator
+from manylabel.metrics import average_precision, precision_recall
 
 __all__ = ["ZERO_SHOT_MEASURES", "ZeroShotEvaluation", "evaluate_zero_shot"]
 
@@ -37,12 +32,12 @@ class ZeroShotEvaluation:
     Args:
         seen: The labels that were trained on.
         unseen: The labels that were not.
-        bias: What was added to the logits of unseen labels for `gzsl_calibrated`.
+        bias: Bias added to the logits of unseen labels for `gzsl_calibrated`.
         zsl: The measures on unseen labels alone.
         gzsl: The measures on all labels together.
         gzsl_calibrated: The same, with the bias.
         seen_only: The measures on seen labels alone.
-        chance: What random scores reach on unseen labels.
+        chance: The measures of random scores on unseen labels.
     """
 
     seen: tuple[str, ...]
@@ -56,17 +51,10 @@ class ZeroShotEvaluation:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain lists and dictionaries, ready for JSON."""
-        parts = ("zsl", "gzsl", "gzsl_calibrated", "seen_only")
-        return {
-            "seen": list(self.seen),
-            "unseen": list(self.unseen),
-            "bias": self.bias,
-            **{part: {name: value.to_dict() for name, value in getattr(self, part).items()} for part in parts},
-            "chance": self.chance,
-        }
+        return to_plain(self)
 
     def to_text(self) -> str:
-        """Tell the main numbers in words."""
+        """Return the main results as a sentence."""
         zsl, chance = self.zsl["mAP"], 100 * self.chance["mAP"]
         interval = "" if zsl.low is None or zsl.high is None else f" ({100 * zsl.low:.1f} to {100 * zsl.high:.1f})"
         return (
@@ -78,14 +66,14 @@ class ZeroShotEvaluation:
 def evaluate_zero_shot(
     scored: ScoredImages, *, unseen: Sequence[str], bias: float = 0.0, draws: int = 1000, seed: int = 0
 ) -> ZeroShotEvaluation:
-    """Judge scores of seen and unseen labels.
+    """Evaluate scores of seen and unseen labels.
 
     Args:
-        scored: Scores of all labels beside the truth.
+        scored: Scores of all labels, and targets.
         unseen: The labels that the model was not trained on.
-        bias: What to add to the logits of unseen labels for the calibrated result.
-        draws: How often the bootstrap draws for the intervals; no intervals when 0.
-        seed: Fixes the draws and the scores of chance.
+        bias: Bias added to the logits of unseen labels for the calibrated result.
+        draws: Number of bootstrap draws for the intervals; 0 for none.
+        seed: Seed of the draws and of the scores of chance.
 
     Raises:
         ConfigError: No label is unseen, or none is seen.
@@ -121,7 +109,7 @@ def evaluate_zero_shot(
 
 
 class _Part(NamedTuple):
-    """The labels that are judged together, and what orders them within a picture."""
+    """The labels that are evaluated together, and the scores that order them within an image."""
 
     columns: list[int]
     scores: Tensor
@@ -131,42 +119,38 @@ def _measure(
     scored: ScoredImages, parts: Mapping[str, _Part], *, draws: int, seed: int
 ) -> dict[str, dict[str, Estimate]]:
     """Measure all parts at once: the precision of a label is the same in each of them."""
-    precision = average_precision(*scored.judged)
-    ratios = {(name, k): _f1(scored, part, k) for name, part in parts.items() for k in TOP}
-    statistics: dict[str, Statistic] = {
-        "precision": WeightedAveragePrecision(scored.judged),
-        "ratios": WeightedRatios({f"{name} {k}": ratio for (name, k), ratio in ratios.items()}),
-    }
-    drawn = resample(statistics, num_pictures=len(scored), draws=draws, seed=seed)
-    by_label, by_ratio = drawn["precision"][0], dict(zip(ratios, drawn["ratios"], strict=True))  # [L, D], [D] each
+    weights = draw_counts(len(scored), draws=draws, seed=seed)
+    precision, drawn = (average_precision(*scored.inputs, weights=which).double() for which in (None, weights))
     found: dict[str, dict[str, Estimate]] = {}
-    for name, (columns, _) in parts.items():
-        value = PerLabel(precision.values[columns], precision.defined[columns]).mean().item()
-        found[name] = {"mAP": estimate(value, mean_over_labels(by_label[columns]))}
-        found[name] |= {f"F1@{k}": estimate(ratios[name, k].value, by_ratio[name, k]) for k in TOP}
+    for name, part in parts.items():
+        of_part, of_draws = (values[..., part.columns].nanmean(dim=-1) for values in (precision, drawn))
+        found[name] = {"mAP": estimate(of_part.item(), of_draws.numpy())}
+        found[name] |= {f"F1@{k}": _f1(scored, part, k, weights) for k in TOP}
     return found
 
 
-def _f1(scored: ScoredImages, part: _Part, k: int) -> Ratio:
-    """Return F1 at k as a ratio to which only pictures with a label of the part add."""
+def _f1(scored: ScoredImages, part: _Part, k: int, weights: Tensor) -> Estimate:
+    """Return F1 at k of the images with a label of the part."""
     positives, known = (matrix[:, part.columns] for matrix in (scored.targets & scored.known, scored.known))
-    predicted = top_labels(part.scores[:, part.columns], k)
-    counted = positives.any(1)
-    if not counted.any():
+    rows = positives.any(dim=1).nonzero().flatten()
+    if not len(rows):
         names = [scored.labels[column] for column in part.columns[:5]]
         raise ConfigError(
-            f"no picture to judge by has one of the {len(part.columns)} labels, such as {', '.join(names)}; "
-            "judge by more pictures"
+            f"no image has one of the {len(part.columns)} labels to evaluate, such as {', '.join(names)}; "
+            "evaluate on more images"
         )
-    hits, named = (predicted & positives).sum(1), (predicted & known).sum(1)
-    return Ratio(2 * hits * counted, (named + positives.sum(1)) * counted)
+    given = (part.scores[:, part.columns][rows], positives[rows], known[rows])
+    value, drawn = (
+        precision_recall(*given, top_k=k, weights=which).overall_f1.double() for which in (None, weights[:, rows])
+    )
+    return estimate(value.item(), drawn.numpy())
 
 
 def _chance(scored: ScoredImages, columns: list[int], *, seed: int, times: int = 5) -> dict[str, float]:
     """Return what random scores reach, as the mean of a few tries."""
-    generator = private_generator("chance", seed)
+    generator = torch.Generator().manual_seed(seed)
     tries = []
     for _ in range(times):
-        random = replace(scored, scores=torch.from_numpy(generator.random(scored.scores.shape, np.float32)))
+        random = replace(scored, scores=torch.rand(scored.scores.shape, generator=generator))
         tries.append(_measure(random, {"zsl": _Part(columns, random.scores)}, draws=0, seed=seed)["zsl"])
     return {name: sum(each[name].value for each in tries) / times for name in ZERO_SHOT_MEASURES}

@@ -1,7 +1,9 @@
-"""Whether a score of 70 % is right 70 % of the time: expected calibration error.
+"""Expected calibration error: how far scores of 70 % are from being right 70 % of the time.
 
-Guo et al., "On Calibration of Modern Neural Networks", ICML 2017; here every known entry (picture, label) is one
+Guo et al., "On Calibration of Modern Neural Networks", ICML 2017; here every known entry (image, label) is one
 yes-or-no answer, and all of them are pooled.
+
+Letters in shape comments: N images, D weightings, B bins.
 """
 
 from typing import NamedTuple
@@ -10,40 +12,47 @@ import torch
 from torch import Tensor
 
 from manylabel.errors import ConfigError
-from manylabel.metrics.accumulated import AccumulatedMetric
-from manylabel.metrics.inputs import check
+from manylabel.metrics.inputs import check, weighted
 
-__all__ = ["Calibration", "CalibrationError", "calibration"]
+__all__ = ["Calibration", "calibration"]
 
 
 class Calibration(NamedTuple):
-    """Scores and truth, binned by score.
+    """Scores and targets, binned by score; ``[D, B]`` instead of ``[B]`` for D weightings.
 
     Attributes:
-        scores: ``[bins]``, the mean score in each bin; 0 where it is empty.
-        shares: ``[bins]``, the share of entries in each bin that are present; 0 where it is empty.
-        counts: ``[bins]``, the number of entries in each bin.
+        scores: ``[B]``, the mean score in each bin; NaN where it is empty.
+        fractions: ``[B]``, the fraction of entries in each bin that are present; NaN where it is empty.
+        counts: ``[B]``, the number of entries in each bin.
     """
 
     scores: Tensor
-    shares: Tensor
+    fractions: Tensor
     counts: Tensor
 
     @property
     def error(self) -> Tensor:
-        """The expected calibration error: the mean distance of score and share, each bin weighted by its count."""
-        distance = (self.scores - self.shares).abs() * self.counts
-        return distance.sum() / self.counts.sum().clamp(min=1)
+        """The expected calibration error, the mean distance of score and fraction; NaN where all bins are empty."""
+        distance = ((self.scores - self.fractions).abs() * self.counts).nansum(dim=-1)
+        return distance / self.counts.sum(dim=-1)
 
 
-def calibration(scores: Tensor, targets: Tensor, known: Tensor | None = None, *, num_bins: int = 15) -> Calibration:
-    """Bin the scores evenly between 0 and 1 and compare each bin with the truth.
+def calibration(
+    scores: Tensor,
+    targets: Tensor,
+    known: Tensor | None = None,
+    *,
+    weights: Tensor | None = None,
+    num_bins: int = 15,
+) -> Calibration:
+    """Bin the scores evenly between 0 and 1 and compare each bin with the targets.
 
     Args:
         scores: ``[N, L]``, probabilities; 1 belongs to the last bin.
         targets: ``[N, L]``, 1 where a label is present, else 0.
         known: ``[N, L]``, true where the target is known; the rest is left out.
-        num_bins: How many bins.
+        weights: ``[N]`` or ``[D, N]``, how often each image counts (default: once).
+        num_bins: Number of bins.
 
     Returns:
         The bins, for a plot, and their `error`.
@@ -53,46 +62,23 @@ def calibration(scores: Tensor, targets: Tensor, known: Tensor | None = None, *,
 
     Examples:
         >>> bins = calibration(torch.tensor([[0.75, 0.25]]), torch.tensor([[1, 0]]), num_bins=2)
-        >>> bins.shares.tolist(), bins.error.item()
+        >>> bins.fractions.tolist(), bins.error.item()
         ([0.0, 1.0], 0.25)
     """
     if num_bins < 1:
         raise ConfigError(f"num_bins must be at least 1, got {num_bins}")
-    judged = check(scores, targets, known)
+    given = check(scores, targets, known)
     if scores.numel() and not (scores.min() >= 0 and scores.max() <= 1):
         raise ConfigError("scores must be probabilities in 0..1; apply sigmoid to logits first")
     edges = torch.linspace(0, 1, num_bins + 1, device=scores.device)
-    totals = torch.zeros(3, num_bins, dtype=torch.float64)  # float32 would stop counting at 16 million
-    for block in judged.by_picture():
-        entries = block.positives | block.negatives
-        values, present = block.scores[entries].float(), block.positives[entries].float()
+    sums = [torch.zeros(3, 0, num_bins, device=scores.device)]  # of each image: scores, positives and entries by bin
+    for block in given.by_image():
+        values, entries = block.scores.float(), (block.positives | block.negatives).float()
         bins = torch.bucketize(values, edges, right=True).sub_(1).clamp_(max=num_bins - 1)
-        for total, weights in zip(totals, (values, present, None), strict=True):
-            total += torch.bincount(bins, weights, minlength=num_bins).cpu()
-    score_sums, positives, counts = totals.to(scores.device)
-    filled = counts.clamp(min=1)
-    return Calibration((score_sums / filled).float(), (positives / filled).float(), counts.long())
-
-
-class CalibrationError(AccumulatedMetric):
-    """The expected error of `calibration` over everything taken in.
-
-    Args:
-        num_bins: How many bins.
-
-    Examples:
-        >>> metric = CalibrationError()
-        >>> metric.update(torch.tensor([[0.75, 0.25]]), torch.tensor([[1, 0]]))
-        >>> metric.compute()
-        tensor(0.2500)
-    """
-
-    higher_is_better = False
-
-    def __init__(self, *, num_bins: int = 15) -> None:
-        super().__init__()
-        self.num_bins = num_bins
-
-    def compute(self) -> Tensor:
-        """Compute the expected calibration error."""
-        return calibration(*self.collected, num_bins=self.num_bins).error
+        empty = torch.zeros(len(values), num_bins, device=scores.device)
+        parts = (values * entries, block.positives.float(), entries)
+        sums.append(torch.stack([empty.scatter_add(1, bins, part) for part in parts]))
+    by_bin = torch.cat(sums, dim=1).transpose(1, 2)  # [3, B, N]
+    totals = weighted(lambda counts: by_bin.to(counts.dtype) @ counts, weights, like=scores)
+    score_sums, positives, entries = totals.unbind(dim=-2)
+    return Calibration(score_sums / entries, positives / entries, entries.round().long())  # 0 / 0 is NaN

@@ -1,82 +1,177 @@
-"""From scores to predicted labels: by threshold, or the best few of each picture.
+"""Metrics of decisions, made by threshold or by rank: CP, CR, CF1, OP, OR, OF1, subset accuracy and Hamming loss.
 
-Letters in shape comments: N pictures, L labels.
+Letters in shape comments: N images, L labels, D weightings.
 """
 
-from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from manylabel.errors import ConfigError
+from manylabel.metrics import inputs
+from manylabel.metrics.inputs import Threshold, above_threshold, check, decide, weighted, weighted_ratio
 
-__all__ = ["Threshold", "above_threshold", "decide", "top_labels"]
-
-Threshold = float | Sequence[float] | Tensor
+__all__ = ["PrecisionRecall", "hamming_loss", "precision_recall", "subset_accuracy"]
 
 
-def above_threshold(scores: Tensor, threshold: Threshold = 0.5) -> Tensor:
-    """Predict every label whose score reaches its threshold.
+class PrecisionRecall(NamedTuple):
+    """Precision and recall of each label, from which the averages of the papers follow; NaN where undefined.
+
+    Attributes:
+        precision: ``[L]``; 0 for a label that is never predicted, undefined for one without positives.
+        recall: ``[L]``; undefined for a label without positives.
+        overall_precision: OP, correct predictions among all; undefined without a prediction and a positive.
+        overall_recall: OR, correct predictions among all positives; undefined without a positive.
+    """
+
+    precision: Tensor
+    recall: Tensor
+    overall_precision: Tensor
+    overall_recall: Tensor
+
+    @property
+    def class_precision(self) -> Tensor:
+        """CP, the mean precision of the labels that have positives."""
+        return self.precision.nanmean(dim=-1)
+
+    @property
+    def class_recall(self) -> Tensor:
+        """CR, the mean recall of the labels that have positives."""
+        return self.recall.nanmean(dim=-1)
+
+    @property
+    def class_f1(self) -> Tensor:
+        """CF1, the harmonic mean of CP and CR (not the mean of the labels' F1)."""
+        return _harmonic_mean(self.class_precision, self.class_recall)
+
+    @property
+    def overall_f1(self) -> Tensor:
+        """OF1, the harmonic mean of OP and OR; with ``top_k=3`` what zero-shot papers call F1@3."""
+        return _harmonic_mean(self.overall_precision, self.overall_recall)
+
+    @property
+    def label_f1(self) -> Tensor:
+        """The F1 of each label, ``[L]``."""
+        return _harmonic_mean(self.precision, self.recall)
+
+
+def precision_recall(
+    scores: Tensor,
+    targets: Tensor,
+    known: Tensor | None = None,
+    *,
+    weights: Tensor | None = None,
+    threshold: Threshold | None = None,
+    top_k: int | None = None,
+) -> PrecisionRecall:
+    """Compute precision and recall of each label and overall.
 
     Args:
         scores: ``[N, L]``.
-        threshold: One number for all labels, or one for each; a score equal to it counts as predicted.
-
-    Returns:
-        ``[N, L]``, true where a label is predicted.
+        targets: ``[N, L]``, 1 where a label is present, else 0.
+        known: ``[N, L]``, true where the target is known; predictions elsewhere count neither as right nor as wrong.
+        weights: ``[N]`` or ``[D, N]``, how often each image counts (default: once).
+        threshold: Predict labels whose score reaches it, one number or one for each label (default: 0.5).
+        top_k: Instead, predict the labels with the highest scores of each image, known or not.
 
     Raises:
-        ConfigError: The number of thresholds is neither 1 nor that of the labels.
+        ConfigError: The shapes differ, a score is NaN, or both `threshold` and `top_k` are given.
 
     Examples:
-        >>> above_threshold(torch.tensor([[0.5, 0.4]]), [0.5, 0.6]).tolist()
-        [[True, False]]
+        >>> scores = torch.tensor([[0.9, 0.6], [0.8, 0.1]])
+        >>> result = precision_recall(scores, torch.tensor([[1, 0], [1, 1]]))
+        >>> result.precision.tolist(), result.recall.tolist()
+        ([1.0, 0.0], [1.0, 0.0])
+        >>> round(result.class_f1.item(), 3), round(result.overall_f1.item(), 3)
+        (0.5, 0.667)
     """
-    limits = torch.as_tensor(threshold, dtype=scores.dtype, device=scores.device)
-    if limits.ndim and limits.shape != scores.shape[1:]:
-        raise ConfigError(f"give one threshold or one for each of {scores.shape[1]} labels, got {list(limits.shape)}")
-    return scores >= limits
+    given = check(scores, targets, known)
+    predicted = decide(given.scores, threshold=threshold, top_k=top_k)
+    judged = predicted if given.known is None else predicted & given.known
+    matrices = (predicted & given.positives, judged, given.positives)
+    sums = weighted(lambda counts: torch.stack([_sum(each, counts) for each in matrices]), weights, like=scores)
+    hits, claims, positives = sums.unbind(dim=-2)  # [L] or [D, L] each
+    all_hits, all_claims, all_positives = (each.sum(dim=-1) for each in (hits, claims, positives))
+    return PrecisionRecall(
+        precision=_ratio(hits, claims, where=positives > 0),
+        recall=_ratio(hits, positives, where=positives > 0),
+        overall_precision=_ratio(all_hits, all_claims, where=all_claims + all_positives > 0),
+        overall_recall=_ratio(all_hits, all_positives, where=all_positives > 0),
+    )
 
 
-def top_labels(scores: Tensor, k: int) -> Tensor:
-    """Predict the `k` labels of each picture with the highest scores; of equal ones, those that come first.
+def subset_accuracy(
+    scores: Tensor,
+    targets: Tensor,
+    known: Tensor | None = None,
+    *,
+    weights: Tensor | None = None,
+    threshold: Threshold = 0.5,
+) -> Tensor:
+    """Compute the fraction of images whose known labels are all predicted correctly; NaN where nothing is known.
 
     Args:
         scores: ``[N, L]``.
-        k: How many; all labels where there are fewer.
-
-    Returns:
-        ``[N, L]``, true where a label is predicted.
-
-    Raises:
-        ConfigError: `k` is below 1.
+        targets: ``[N, L]``, 1 where a label is present, else 0.
+        known: ``[N, L]``, true where the target is known; images of which nothing is known are left out.
+        weights: ``[N]`` or ``[D, N]``, how often each image counts (default: once).
+        threshold: Predict labels whose score reaches it; one number or one for each label.
 
     Examples:
-        >>> top_labels(torch.tensor([[0.5, 0.9, 0.5]]), 2).tolist()
-        [[True, True, False]]
+        >>> subset_accuracy(torch.tensor([[0.9, 0.1], [0.9, 0.8]]), torch.tensor([[1, 0], [1, 0]])).item()
+        0.5
     """
-    if k < 1:
-        raise ConfigError(f"k must be at least 1, got {k}")
-    if k >= scores.shape[1]:
-        return torch.ones_like(scores, dtype=torch.bool)
-    last = scores.topk(k, dim=1).values[:, -1:]
-    above, equal = scores > last, scores == last
-    room = k - above.sum(dim=1, keepdim=True)
-    return above | (equal & (equal.cumsum(dim=1, dtype=torch.int32) <= room))
+    wrong, known_labels = _count_wrong(scores, targets, known, threshold)
+    counted = known_labels > 0
+    return weighted_ratio((wrong == 0) & counted, counted, weights, like=scores)
 
 
-def decide(scores: Tensor, *, threshold: Threshold | None = None, top_k: int | None = None) -> Tensor:
-    """Predict by threshold or by rank, whichever is given; by a threshold of 0.5 if neither is.
+def hamming_loss(
+    scores: Tensor,
+    targets: Tensor,
+    known: Tensor | None = None,
+    *,
+    weights: Tensor | None = None,
+    threshold: Threshold = 0.5,
+) -> Tensor:
+    """Compute the fraction of known entries (image, label) that are predicted wrongly; NaN where nothing is known.
 
-    Raises:
-        ConfigError: Both are given.
+    Args:
+        scores: ``[N, L]``.
+        targets: ``[N, L]``, 1 where a label is present, else 0.
+        known: ``[N, L]``, true where the target is known; the rest is left out.
+        weights: ``[N]`` or ``[D, N]``, how often each image counts (default: once).
+        threshold: Predict labels whose score reaches it; one number or one for each label.
 
     Examples:
-        >>> decide(torch.tensor([[0.4, 0.3]]), top_k=1).tolist(), decide(torch.tensor([[0.4, 0.3]])).tolist()
-        ([[True, False]], [[False, False]])
+        >>> hamming_loss(torch.tensor([[0.9, 0.1], [0.9, 0.8]]), torch.tensor([[1, 0], [1, 0]])).item()
+        0.25
     """
-    if threshold is not None and top_k is not None:
-        raise ConfigError(f"give a threshold or top_k, not both, got {threshold} and {top_k}")
-    if top_k is not None:
-        return top_labels(scores, top_k)
-    return above_threshold(scores, 0.5 if threshold is None else threshold)
+    wrong, known_labels = _count_wrong(scores, targets, known, threshold)
+    return weighted_ratio(wrong, known_labels, weights, like=scores)
+
+
+def _count_wrong(scores: Tensor, targets: Tensor, known: Tensor | None, threshold: Threshold) -> tuple[Tensor, Tensor]:
+    """Return how many known labels of each image are predicted wrongly, and how many are known, ``[N]`` each."""
+    given = check(scores, targets, known)
+    wrong = above_threshold(given.scores, threshold) != given.positives
+    if given.known is None:
+        return wrong.sum(dim=1), torch.full((len(scores),), scores.shape[1], device=scores.device)
+    return (wrong & given.known).sum(dim=1), given.known.sum(dim=1)
+
+
+def _sum(matrix: Tensor, counts: Tensor) -> Tensor:
+    """Return the weighted sum over images of each column, ``[L, D]``; some labels at a time, to save memory."""
+    step = max(1, inputs.BLOCK // max(1, len(matrix)))
+    blocks = [matrix[:, start : start + step].t().to(counts.dtype) for start in range(0, matrix.shape[1], step)]
+    return torch.cat([block @ counts for block in blocks]) if blocks else counts.new_zeros(0, counts.shape[1])
+
+
+def _ratio(part: Tensor, whole: Tensor, *, where: Tensor) -> Tensor:
+    """Divide whole numbers: 0 where there is nothing to divide by, NaN outside of `where`."""
+    return torch.where(where, part / whole.clamp(min=1), torch.nan)
+
+
+def _harmonic_mean(first: Tensor, second: Tensor) -> Tensor:
+    both = first + second
+    return torch.where(both > 0, 2 * first * second / both, both)

@@ -1,9 +1,14 @@
-"""What every metric takes: scores, targets and what is known, checked once.
+"""Inputs of every metric: checked once, turned into decisions, and weighted by how often each image counts.
 
-Letters in shape comments: N pictures, L labels.
+A metric computes per image what it needs, and a weighted sum over the images does the rest. The bootstrap is then the
+metric itself, called with how often each image was drawn.
+
+Letters in shape comments: N images, L labels, D weightings.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import torch
@@ -11,18 +16,31 @@ from torch import Tensor
 
 from manylabel.errors import ConfigError
 
-__all__ = ["Judged", "check", "where_present"]
+__all__ = [
+    "Inputs",
+    "Threshold",
+    "above_threshold",
+    "check",
+    "decide",
+    "top_labels",
+    "weighted",
+    "weighted_ratio",
+    "where_present",
+]
 
-BLOCK = 4_000_000  # scores that are looked at at once: some tens of MB beside what is given, however large that is
+BLOCK = 4_000_000  # scores processed at once: some tens of MB on top of what is given, however large that is
+_WEIGHTINGS = 32  # at once: 128 bytes an image, so that the weights of tens of thousands of images fit in a cache
+
+Threshold = float | Sequence[float] | Tensor
 
 
-class Judged(NamedTuple):
-    """Scores beside the truth, ready to be compared.
+class Inputs(NamedTuple):
+    """Scores and targets, ready to be compared.
 
     Attributes:
         scores: ``[N, L]``, floating point, without NaN.
         positives: ``[N, L]``, true where a label is known to be present.
-        known: ``[N, L]``, true where it is known whether a label is present; nothing when all of it is.
+        known: ``[N, L]``, true where it is known whether a label is present; None where all of it is.
     """
 
     scores: Tensor
@@ -34,35 +52,35 @@ class Judged(NamedTuple):
         """True where a label is known to be absent, ``[N, L]``."""
         return ~self.positives if self.known is None else self.known & ~self.positives
 
-    def by_picture(self) -> Iterator["Judged"]:
-        """Yield some pictures at a time; each part ``[n, L]`` is a view."""
+    def by_image(self) -> Iterator["Inputs"]:
+        """Yield some images at a time; each part ``[n, L]`` is a view."""
         step = max(1, BLOCK // max(1, self.scores.shape[1]))
         for start in range(0, self.scores.shape[0], step):
             rows = slice(start, start + step)
-            yield Judged(self.scores[rows], self.positives[rows], None if self.known is None else self.known[rows])
+            yield Inputs(self.scores[rows], self.positives[rows], None if self.known is None else self.known[rows])
 
-    def by_label(self) -> Iterator["Judged"]:
+    def by_label(self) -> Iterator["Inputs"]:
         """Yield some labels at a time; each part ``[l, N]`` is a copy with one row per label."""
         step = max(1, BLOCK // max(1, self.scores.shape[0]))
         for start in range(0, self.scores.shape[1], step):
             columns = (slice(None), slice(start, start + step))
-            known = None if self.known is None else _upright(self.known[columns])
-            yield Judged(_upright(self.scores[columns]), _upright(self.positives[columns]), known)
+            known = None if self.known is None else _transpose(self.known[columns])
+            yield Inputs(_transpose(self.scores[columns]), _transpose(self.positives[columns]), known)
 
 
-def check(scores: Tensor, targets: Tensor, known: Tensor | None = None) -> Judged:
-    """Check what a metric was given.
+def check(scores: Tensor, targets: Tensor, known: Tensor | None = None) -> Inputs:
+    """Check the inputs of a metric.
 
     Args:
-        scores: ``[N, L]``, the higher the surer.
+        scores: ``[N, L]``, higher for more confident.
         targets: ``[N, L]``, 1 or true where a label is present, else 0 or false.
-        known: ``[N, L]``, true where the target is known; everything is when left out.
+        known: ``[N, L]``, true where the target is known (default: all of it).
 
     Returns:
-        The scores, and what is known of the truth.
+        The scores, and the known part of the targets.
 
     Raises:
-        ConfigError: The shapes differ, a score is not a number, or a target is neither 0 nor 1.
+        ConfigError: The shapes differ, a score is NaN, or a target is neither 0 nor 1.
 
     Examples:
         >>> scores, targets = torch.tensor([[0.2, 0.8]]), torch.tensor([[1, 1]])
@@ -70,16 +88,16 @@ def check(scores: Tensor, targets: Tensor, known: Tensor | None = None) -> Judge
         [[False, True]]
     """
     if scores.ndim != 2 or not scores.is_floating_point():
-        raise ConfigError(f"scores must be floating point [pictures, labels], got {scores.dtype} {list(scores.shape)}")
+        raise ConfigError(f"scores must be floating point [images, labels], got {scores.dtype} {list(scores.shape)}")
     for what, matrix in (("targets", targets), ("known", known)):
         if matrix is not None and matrix.shape != scores.shape:
             raise ConfigError(f"{what} must have the shape of scores, {list(scores.shape)}, got {list(matrix.shape)}")
     if known is not None and known.dtype != torch.bool:
         raise ConfigError(f"known must be true or false, got {known.dtype}; write known.bool()")
     if scores.numel() and scores.min().isnan():  # the minimum of anything with a NaN in it is NaN
-        raise ConfigError(f"scores must be numbers, but {int(scores.isnan().sum())} are NaN; mend the model first")
+        raise ConfigError(f"scores must be numbers, but {int(scores.isnan().sum())} are NaN; fix the model first")
     positives = where_present(targets)
-    return Judged(scores.detach(), positives if known is None else positives & known, known)
+    return Inputs(scores.detach(), positives if known is None else positives & known, known)
 
 
 def where_present(targets: Tensor) -> Tensor:
@@ -91,18 +109,155 @@ def where_present(targets: Tensor) -> Tensor:
     Examples:
         >>> where_present(torch.tensor([[1, -1]]))
         Traceback (most recent call last):
-        manylabel.errors.ConfigError: targets must be 0 or 1, got -1 to 1; say what is unknown with `known`
+        manylabel.errors.ConfigError: targets must be 0 or 1, got -1 to 1; mark unknown ones with `known`
     """
     positives = targets.bool()
     if targets.numel() and targets.dtype != torch.bool and not bool((targets == positives).all()):
         low, high = targets.min().item(), targets.max().item()
         between = targets[targets != positives][0].item()
         found = f"{low} to {high}" if low < 0 or high > 1 else f"{between:g}"
-        raise ConfigError(f"targets must be 0 or 1, got {found}; say what is unknown with `known`")
+        raise ConfigError(f"targets must be 0 or 1, got {found}; mark unknown ones with `known`")
     return positives
 
 
-def _upright(matrix: Tensor) -> Tensor:
+def above_threshold(scores: Tensor, threshold: Threshold = 0.5) -> Tensor:
+    """Predict every label whose score reaches its threshold, ``[N, L]``.
+
+    Args:
+        scores: ``[N, L]``.
+        threshold: One number for all labels, or one for each; a score equal to it counts as predicted.
+
+    Raises:
+        ConfigError: The number of thresholds is neither 1 nor that of the labels.
+
+    Examples:
+        >>> above_threshold(torch.tensor([[0.5, 0.4]]), [0.5, 0.6]).tolist()
+        [[True, False]]
+    """
+    limits = torch.as_tensor(threshold, dtype=scores.dtype, device=scores.device)
+    if limits.ndim and limits.shape != scores.shape[1:]:
+        raise ConfigError(f"give one threshold or one for each of {scores.shape[1]} labels, got {list(limits.shape)}")
+    return scores >= limits
+
+
+def top_labels(scores: Tensor, k: int) -> Tensor:
+    """Predict the `k` labels of each image with the highest scores, ``[N, L]``; of equal ones, the first.
+
+    Args:
+        scores: ``[N, L]``.
+        k: Number of labels; all where there are fewer.
+
+    Raises:
+        ConfigError: `k` is below 1.
+
+    Examples:
+        >>> top_labels(torch.tensor([[0.5, 0.9, 0.5]]), 2).tolist()
+        [[True, True, False]]
+    """
+    if k < 1:
+        raise ConfigError(f"k must be at least 1, got {k}")
+    if k >= scores.shape[1]:
+        return torch.ones_like(scores, dtype=torch.bool)
+    last = scores.topk(k, dim=1).values[:, -1:]
+    above, equal = scores > last, scores == last
+    room = k - above.sum(dim=1, keepdim=True)
+    return above | (equal & (equal.cumsum(dim=1, dtype=torch.int32) <= room))
+
+
+def decide(scores: Tensor, *, threshold: Threshold | None = None, top_k: int | None = None) -> Tensor:
+    """Predict by threshold or by rank, whichever is given (default: a threshold of 0.5).
+
+    Raises:
+        ConfigError: Both are given.
+
+    Examples:
+        >>> decide(torch.tensor([[0.4, 0.3]]), top_k=1).tolist(), decide(torch.tensor([[0.4, 0.3]])).tolist()
+        ([[True, False]], [[False, False]])
+    """
+    if threshold is not None and top_k is not None:
+        raise ConfigError(f"give a threshold or top_k, not both, got {threshold} and {top_k}")
+    if top_k is not None:
+        return top_labels(scores, top_k)
+    return above_threshold(scores, 0.5 if threshold is None else threshold)
+
+
+def weighted(statistic: Callable[[Tensor], Tensor], weights: Tensor | None, *, like: Tensor) -> Tensor:
+    """Compute a statistic of images that count once each, or as often as `weights` says.
+
+    Args:
+        statistic: Makes values ``[..., D]`` of weights ``[N, D]``.
+        weights: ``[N]``, or ``[D, N]`` for D weightings at once; whole numbers (default: 1 for every image).
+        like: Scores ``[N, L]``, for the number of images and the device.
+
+    Returns:
+        ``[...]``, or ``[D, ...]`` for D weightings; float32.
+
+    Raises:
+        ConfigError: The weights are not one whole number for each image, or negative.
+
+    Examples:
+        >>> weighted(lambda counts: counts.sum(dim=0), torch.tensor([[1, 0, 2], [1, 1, 1]]), like=torch.rand(3, 5))
+        tensor([3., 3.])
+    """
+    num_images = len(like)
+    with torch.no_grad():
+        if weights is None:
+            ones = torch.ones(num_images, 1, dtype=torch.float64, device=like.device)
+            return statistic(ones)[..., 0].float()
+        if weights.ndim not in (1, 2) or weights.shape[-1] != num_images:
+            raise ConfigError(f"weights must be [{num_images}] or [D, {num_images}], got {list(weights.shape)}")
+        if weights.numel() and (weights.min() < 0 or bool((weights != weights.round()).any())):
+            raise ConfigError("weights must be whole numbers of at least 0: how often each image counts")
+        values = _by_block(statistic, weights.reshape(-1, num_images).to(like.device))
+    return values.movedim(-1, 0) if weights.ndim == 2 else values[..., 0]
+
+
+def weighted_ratio(numerator: Tensor, denominator: Tensor, weights: Tensor | None, *, like: Tensor) -> Tensor:
+    """Divide two sums over images ``[N]``, weighted as in `weighted`; NaN where there is nothing to divide by.
+
+    Examples:
+        >>> weighted_ratio(torch.tensor([1, 0]), torch.tensor([2, 1]), torch.tensor([2, 0]), like=torch.rand(2, 3))
+        tensor(0.5000)
+    """
+
+    def divide(counts: Tensor) -> Tensor:
+        return (numerator.to(counts.dtype) @ counts) / (denominator.to(counts.dtype) @ counts)
+
+    return weighted(divide, weights, like=like)
+
+
+def _by_block(statistic: Callable[[Tensor], Tensor], weights: Tensor) -> Tensor:
+    """Return ``[..., D]`` for weights ``[D, N]``, a few weightings at a time, in threads where there are many."""
+
+    def compute(start: int) -> Tensor:
+        with torch.no_grad():  # each thread has its own
+            return statistic(weights[start : start + _WEIGHTINGS].t().float().contiguous()).float()
+
+    if not len(weights):  # one even for none, to know the shape
+        return statistic(weights.new_ones(weights.shape[1], 1, dtype=torch.float32))[..., :0].float()
+    starts = range(0, len(weights), _WEIGHTINGS)
+    if len(starts) == 1:
+        return compute(0)
+    with _single_threaded() as num_threads, ThreadPoolExecutor(num_threads) as pool:
+        return torch.cat(list(pool.map(compute, starts)), dim=-1)
+
+
+@contextmanager
+def _single_threaded() -> Iterator[int]:
+    """Let each operation of torch run in one thread, and give how many it had.
+
+    Threads inside each of many small operations wait for each other more than they work, and on a busy machine take
+    several times as long as one alone; whole blocks of weightings in threads of their own do not.
+    """
+    num_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield num_threads
+    finally:
+        torch.set_num_threads(num_threads)
+
+
+def _transpose(matrix: Tensor) -> Tensor:
     """Return the columns as rows, copied tile by tile: a third of the time that a single copy takes."""
     rows = matrix.new_empty(matrix.shape[::-1])
     for start in range(0, len(matrix), 512):

@@ -1,174 +1,124 @@
-"""How well the labels of each picture are ordered: ranking loss, coverage and one-error.
+"""Metrics of the order of each image's labels: ranking loss, coverage, one-error and top-1 accuracy.
 
-Letters in shape comments: N pictures, L labels, n pictures of a block.
+Images that say nothing about a metric are left out of it. scikit-learn counts them as 0 in ranking loss and coverage,
+which is the best value there is.
+
+Letters in shape comments: N images, L labels, n images of a block.
 """
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from manylabel.metrics.accumulated import AccumulatedMetric
-from manylabel.metrics.decisions import top_labels
-from manylabel.metrics.inputs import Judged, check
-from manylabel.metrics.ranks import rank_positives
+from manylabel.errors import ConfigError
+from manylabel.metrics.inputs import Inputs, check, top_labels, weighted_ratio
 
-__all__ = [
-    "Coverage",
-    "OneError",
-    "RankingLoss",
-    "coverage",
-    "coverage_depths",
-    "one_error",
-    "ranking_loss",
-    "ranking_losses",
-]
+__all__ = ["coverage", "one_error", "ranking_loss", "top_one_accuracy"]
 
 
-def ranking_loss(scores: Tensor, targets: Tensor, known: Tensor | None = None) -> Tensor:
-    """Compute the share of (present, absent) pairs of labels in the wrong order, averaged over pictures.
+def ranking_loss(
+    scores: Tensor, targets: Tensor, known: Tensor | None = None, *, weights: Tensor | None = None
+) -> Tensor:
+    """Compute the fraction of (present, absent) pairs of labels in the wrong order, averaged over images.
 
-    As in scikit-learn, equal scores are in the wrong order, and a picture without such pairs counts with 0.
+    Equal scores are in the wrong order. Images without such a pair are left out; NaN where none has one.
 
     Args:
         scores: ``[N, L]``.
         targets: ``[N, L]``, 1 where a label is present, else 0.
         known: ``[N, L]``, true where the target is known; other labels are in no pair.
+        weights: ``[N]`` or ``[D, N]``, how often each image counts (default: once).
 
     Examples:
         >>> ranking_loss(torch.tensor([[0.9, 0.5, 0.7]]), torch.tensor([[1, 1, 0]])).item()
         0.5
     """
-    return _mean(ranking_losses(check(scores, targets, known)))
-
-
-def ranking_losses(judged: Judged) -> Tensor:
-    """Return each picture's share of (present, absent) pairs of labels in the wrong order, ``[N]``.
-
-    Examples:
-        >>> judged = Judged(torch.tensor([[0.9, 0.5, 0.7]]), torch.tensor([[True, True, False]]), known=None)
-        >>> ranking_losses(judged)
-        tensor([0.5000])
-    """
-    losses = [judged.scores.new_zeros(0, dtype=torch.float32)]
-    for block in judged.by_picture():
-        ranks = rank_positives(block._replace(scores=block.scores.clone()))
-        wrong = torch.where(ranks.real, ranks.above - ranks.positives_above, 0).sum(dim=1)  # [n]
-        pairs = ranks.counts * block.negatives.sum(dim=1)
+    losses, counted = [torch.zeros(0, device=scores.device)], [torch.zeros(0, device=scores.device)]
+    for block in check(scores, targets, known).by_image():
+        absent = torch.where(block.negatives, block.scores, -torch.inf).sort(dim=1).values  # [n, L], the rest first
+        num_absent = block.negatives.sum(dim=1, keepdim=True)
+        not_below = scores.shape[1] - torch.searchsorted(absent, block.scores.contiguous())
+        wrong = torch.where(block.positives, not_below.minimum(num_absent), 0).sum(dim=1)
+        pairs = block.positives.sum(dim=1) * num_absent[:, 0]
         losses.append(wrong / pairs.clamp(min=1))
-    return torch.cat(losses)
+        counted.append((pairs > 0).float())
+    return weighted_ratio(torch.cat(losses), torch.cat(counted), weights, like=scores)
 
 
-def coverage(scores: Tensor, targets: Tensor, known: Tensor | None = None) -> Tensor:
-    """Compute how many labels one must take from the top to have all that are present, averaged over pictures.
+def coverage(scores: Tensor, targets: Tensor, known: Tensor | None = None, *, weights: Tensor | None = None) -> Tensor:
+    """Compute how many labels to take from the top to have all that are present, averaged over images.
 
-    As in scikit-learn, equal scores are taken together, and a picture without positives counts with 0.
+    Equal scores are taken together. Images without a known positive are left out; NaN where none has one.
 
     Args:
         scores: ``[N, L]``.
         targets: ``[N, L]``, 1 where a label is present, else 0.
         known: ``[N, L]``, true where the target is known; other labels are not counted.
+        weights: ``[N]`` or ``[D, N]``, how often each image counts (default: once).
 
     Examples:
         >>> coverage(torch.tensor([[0.9, 0.5, 0.7]]), torch.tensor([[1, 1, 0]])).item()
         3.0
     """
-    return _mean(coverage_depths(check(scores, targets, known)).float())
-
-
-def coverage_depths(judged: Judged) -> Tensor:
-    """Return how many labels of each picture one must take from the top to have all that are present, ``[N]``.
-
-    Examples:
-        >>> judged = Judged(torch.tensor([[0.9, 0.5, 0.7]]), torch.tensor([[True, True, False]]), known=None)
-        >>> coverage_depths(judged)
-        tensor([3])
-    """
-    depths = [torch.zeros(0, dtype=torch.int64, device=judged.scores.device)]
-    for block in judged.by_picture():
-        lowest = torch.where(block.positives, block.scores, torch.inf).amin(dim=1, keepdim=True)  # [n, 1]
+    given = check(scores, targets, known)
+    depths = [torch.zeros(0, dtype=torch.int64, device=scores.device)]
+    for block in given.by_image():
+        present = torch.where(block.positives, block.scores, torch.inf)
+        lowest = F.pad(present, (0, 1), value=torch.inf).amin(dim=1, keepdim=True)  # [n, 1], of no labels, too
         taken = (block.scores >= lowest) & (block.positives | block.negatives)
         depths.append(torch.where(block.positives.any(dim=1), taken.sum(dim=1), 0))
-    return torch.cat(depths)
+    return weighted_ratio(torch.cat(depths), given.positives.any(dim=1), weights, like=scores)
 
 
-def one_error(scores: Tensor, targets: Tensor, known: Tensor | None = None) -> Tensor:
-    """Compute the share of pictures whose highest score is of a label that is absent.
+def one_error(scores: Tensor, targets: Tensor, known: Tensor | None = None, *, weights: Tensor | None = None) -> Tensor:
+    """Compute the fraction of images whose highest score is of an absent label.
 
-    Pictures without a known positive are left out: they could only be wrong. Of equal scores the first counts.
+    Images without a known positive are left out, as they could only be wrong; NaN where none has one. Of equal scores
+    the first counts.
 
     Args:
         scores: ``[N, L]``.
         targets: ``[N, L]``, 1 where a label is present, else 0.
-        known: ``[N, L]``, true where the target is known; other labels are passed over.
+        known: ``[N, L]``, true where the target is known; other labels are skipped.
+        weights: ``[N]`` or ``[D, N]``, how often each image counts (default: once).
 
     Examples:
         >>> one_error(torch.tensor([[0.9, 0.5], [0.2, 0.7]]), torch.tensor([[1, 0], [1, 0]])).item()
         0.5
     """
-    judged = check(scores, targets, known)
-    errors = [scores.new_zeros(0, dtype=torch.float32)]
-    for block in judged.by_picture():
-        some = block.positives.any(dim=1)
-        errors.append((~_best_is_present(block))[some].float())
-    return _mean(torch.cat(errors))
+    given = check(scores, targets, known)
+    has_label = given.positives.any(dim=1)
+    return weighted_ratio(has_label & ~_best_is_present(given), has_label, weights, like=scores)
 
 
-class RankingLoss(AccumulatedMetric):
-    """`ranking_loss` over everything taken in.
+def top_one_accuracy(
+    scores: Tensor, targets: Tensor, known: Tensor | None = None, *, weights: Tensor | None = None
+) -> Tensor:
+    """Compute the fraction of images whose highest score is of their label, for images with one label each.
 
-    Examples:
-        >>> metric = RankingLoss()
-        >>> metric.update(torch.tensor([[0.9, 0.5, 0.7]]), torch.tensor([[1, 1, 0]]))
-        >>> metric.compute()
-        tensor(0.5000)
-    """
+    Args:
+        scores: ``[N, L]``; of equal ones, the first counts.
+        targets: ``[N, L]``, at most one 1 in each row; images without any are left out, and NaN where none has one.
+        known: ``[N, L]``, true where the target is known; other labels are skipped.
+        weights: ``[N]`` or ``[D, N]``, how often each image counts (default: once).
 
-    higher_is_better = False
-
-    def compute(self) -> Tensor:
-        """Compute the ranking loss."""
-        return ranking_loss(*self.collected)
-
-
-class Coverage(AccumulatedMetric):
-    """`coverage` over everything taken in.
+    Raises:
+        ConfigError: An image has more than one label.
 
     Examples:
-        >>> metric = Coverage()
-        >>> metric.update(torch.tensor([[0.9, 0.5, 0.7]]), torch.tensor([[1, 0, 1]]))
-        >>> metric.compute()
-        tensor(2.)
+        >>> top_one_accuracy(torch.tensor([[0.9, 0.1], [0.2, 0.8]]), torch.tensor([[1, 0], [1, 0]])).item()
+        0.5
     """
-
-    higher_is_better = False
-
-    def compute(self) -> Tensor:
-        """Compute the coverage."""
-        return coverage(*self.collected)
+    several = int((check(scores, targets, known).positives.sum(dim=1) > 1).sum())
+    if several:
+        raise ConfigError(f"top-1 accuracy needs one label per image, but {several} have several")
+    return 1 - one_error(scores, targets, known, weights=weights)
 
 
-class OneError(AccumulatedMetric):
-    """`one_error` over everything taken in.
-
-    Examples:
-        >>> metric = OneError()
-        >>> metric.update(torch.tensor([[0.9, 0.5, 0.7]]), torch.tensor([[1, 0, 1]]))
-        >>> metric.compute()
-        tensor(0.)
-    """
-
-    higher_is_better = False
-
-    def compute(self) -> Tensor:
-        """Compute the one-error."""
-        return one_error(*self.collected)
-
-
-def _best_is_present(block: Judged) -> Tensor:
-    """Say for each picture whether the highest score among its known labels is of one that is present, ``[n]``."""
-    scores = block.scores if block.known is None else block.scores.masked_fill(~block.known, -torch.inf)
-    return (top_labels(scores, 1) & block.positives).any(dim=1)
-
-
-def _mean(values: Tensor) -> Tensor:
-    """Return the mean; 0 of nothing."""
-    return values.sum() / max(1, len(values))
+def _best_is_present(given: Inputs) -> Tensor:
+    """Return for each image whether the highest score among its known labels is of a present one, ``[N]``."""
+    found = [torch.zeros(0, dtype=torch.bool, device=given.scores.device)]
+    for block in given.by_image():
+        scores = block.scores if block.known is None else block.scores.masked_fill(~block.known, -torch.inf)
+        found.append((top_labels(scores, 1) & block.positives).any(dim=1))
+    return torch.cat(found)

@@ -1,9 +1,24 @@
 """Self-contained HTML pages: one file, no requests, light and dark, on paper and on a phone."""
 
 from manylabel.page.figure import ACCENT, INK, Figure, new_figure, write_drawing
-from manylabel.page.page import Page
-from manylabel.page.parts import Columns, Heading, Note, Part, Picture, Pictures, Section, Text, Tile, Tiles
-from manylabel.page.table import Cell, Share, Table
+from manylabel.page.page import (
+    Cell,
+    Columns,
+    Heading,
+    Note,
+    Page,
+    Part,
+    Section,
+    Share,
+    Table,
+    Text,
+    Thumbnail,
+    Thumbnails,
+    Tile,
+    Tiles,
+    plural,
+    some,
+)
 
 __all__ = [
     "ACCENT",
@@ -15,14 +30,16 @@ __all__ = [
     "Note",
     "Page",
     "Part",
-    "Picture",
-    "Pictures",
     "Section",
     "Share",
     "Table",
     "Text",
+    "Thumbnail",
+    "Thumbnails",
     "Tile",
     "Tiles",
     "new_figure",
+    "plural",
+    "some",
     "write_drawing",
 ]

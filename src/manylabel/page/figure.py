@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import io
 import re
+import textwrap
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import matplotlib as mpl
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure as Drawing
-from matplotlib.text import Text
-
-from manylabel.page.parts import escape
+from manylabel.page.page import escape
 from manylabel.storage import replacing
+
+if TYPE_CHECKING:  # matplotlib takes a second to import, and most commands draw nothing
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Drawing
 
 __all__ = ["ACCENT", "INK", "Figure", "new_figure", "write_drawing"]
 
@@ -60,6 +60,9 @@ def new_figure(*, width: float = 6.4, height: float = 3.0) -> tuple[Drawing, Axe
         >>> "var(--accent)" in Figure(drawing, "Labels per picture").html()
         True
     """
+    import matplotlib as mpl
+    from matplotlib.figure import Figure as Drawing
+
     with mpl.rc_context(_STYLE):
         drawing = Drawing(figsize=(width, height), layout="constrained")
         return drawing, drawing.add_subplot()
@@ -70,8 +73,8 @@ class Figure:
     """A drawing with a caption.
 
     Args:
-        drawing: What `new_figure` gave, with something drawn on it.
-        caption: What stands below it, and what a screen reader says instead of it.
+        drawing: A figure of `new_figure`, with something drawn on it.
+        caption: The text below it, and for screen readers.
     """
 
     drawing: Drawing
@@ -101,7 +104,7 @@ def write_drawing(drawing: Drawing, path: str | Path, *, overwrite: bool = False
 
     Examples:
         >>> import tempfile
-        >>> write_drawing(Drawing(), Path(tempfile.mkdtemp()) / "empty.png").name
+        >>> write_drawing(new_figure()[0], Path(tempfile.mkdtemp()) / "empty.png").name
         'empty.png'
     """
     with replacing(path, overwrite=overwrite) as temporary, warnings.catch_warnings():
@@ -112,6 +115,9 @@ def write_drawing(drawing: Drawing, path: str | Path, *, overwrite: bool = False
 
 def _svg(drawing: Drawing, *, salt: str) -> str:
     """Return a drawing as SVG with text kept as text and the colours of the page."""
+    import matplotlib as mpl
+    from matplotlib.text import Text
+
     encoded = io.StringIO()
     # Ids are made from the salt: two drawings on one page must not share theirs, and the same drawing keeps its own.
     settings = _STYLE | {"svg.fonttype": "none", "svg.hashsalt": salt}
@@ -120,6 +126,7 @@ def _svg(drawing: Drawing, *, salt: str) -> str:
     with mpl.rc_context(settings), warnings.catch_warnings():
         # Matplotlib lays text out with its own font, the browser then writes it with one that has the letters.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        _wrap_titles(drawing)
         drawing.savefig(encoded, format="svg", transparent=True, metadata={"Date": None})
     svg = encoded.getvalue()
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg ") :], flags=re.DOTALL)
@@ -127,3 +134,17 @@ def _svg(drawing: Drawing, *, salt: str) -> str:
     for stand_in, colour in _IN_THE_PAGE.items():
         svg = svg.replace(stand_in, colour)
     return svg
+
+
+def _wrap_titles(drawing: Drawing) -> None:
+    """Break titles of x axes that would be cut off at the edges of the drawing; the layout makes room for them."""
+    drawing.draw_without_rendering()  # places the axes
+    edge = drawing.bbox
+    for axes in drawing.axes:
+        box = axes.get_window_extent()
+        centre = (box.x0 + box.x1) / 2
+        room = 2 * min(centre - edge.x0, edge.x1 - centre)
+        width = axes.xaxis.label.get_window_extent().width
+        words = axes.get_xlabel()
+        if width > room:
+            axes.set_xlabel(textwrap.fill(words, max(10, int(0.95 * len(words) * room / width))))

@@ -1,16 +1,41 @@
-"""The page itself: a title, parts one below the other, and everything they need inside one file."""
+"""Self-contained pages: a title, and parts one below the other: headings, text, notes, tables, images and sections."""
 
 from __future__ import annotations
 
+import base64
+import html
+import io
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
+from typing import Literal, Protocol
 
-from manylabel.page.parts import Part, escape
+from PIL import Image
+
+from manylabel.errors import ConfigError
 from manylabel.storage import write_text
 
-__all__ = ["Page"]
+__all__ = [
+    "Cell",
+    "Columns",
+    "Heading",
+    "Note",
+    "Page",
+    "Part",
+    "Section",
+    "Share",
+    "Table",
+    "Text",
+    "Thumbnail",
+    "Thumbnails",
+    "Tile",
+    "Tiles",
+    "escape",
+    "plural",
+    "some",
+]
 
 # The browser itself refuses whatever is not in the file, so a page that opens also opens without a network.
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
@@ -37,6 +62,306 @@ _TEMPLATE = """<!doctype html>
 </body>
 </html>
 """
+
+
+class Part(Protocol):
+    """Anything that can stand on a page."""
+
+    def html(self) -> str:
+        """Return the part as HTML, with every text in it escaped."""
+        ...
+
+
+def escape(text: object) -> str:
+    """Return a text that is safe inside HTML and its attributes.
+
+    Examples:
+        >>> escape('<a> & "b"')
+        '&lt;a&gt; &amp; &quot;b&quot;'
+    """
+    # A file name that is not UTF-8 reaches Python with lone surrogates, which no file can hold.
+    return html.escape(str(text).encode("utf-8", "replace").decode("utf-8"))
+
+
+def plural(count: int, noun: str) -> str:
+    """Write a count and its noun.
+
+    Examples:
+        >>> plural(1, "image"), plural(1200, "image")
+        ('1 image', '1,200 images')
+    """
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def some(names: Sequence[str], *, at_most: int = 12) -> str:
+    """Write the first few names.
+
+    Examples:
+        >>> some(["a", "b", "c"], at_most=2)
+        'a, b and 1 more'
+    """
+    more = f" and {len(names) - at_most:,} more" if len(names) > at_most else ""
+    return ", ".join(names[:at_most]) + more
+
+
+@dataclass(frozen=True)
+class Heading:
+    """A heading.
+
+    Args:
+        text: What it says.
+        level: 2 for the parts of a page, 3 for the parts of these.
+
+    Examples:
+        >>> Heading("Labels").html()
+        '<h2>Labels</h2>'
+    """
+
+    text: str
+    level: Literal[2, 3] = 2
+
+    def html(self) -> str:
+        """Return the heading as HTML."""
+        return f"<h{self.level}>{escape(self.text)}</h{self.level}>"
+
+
+@dataclass(frozen=True)
+class Text:
+    """A paragraph.
+
+    Examples:
+        >>> Text("1 < 2").html()
+        '<p>1 &lt; 2</p>'
+    """
+
+    text: str
+
+    def html(self) -> str:
+        """Return the paragraph as HTML."""
+        return f"<p>{escape(self.text)}</p>"
+
+
+@dataclass(frozen=True)
+class Note:
+    """Something the reader should not overlook.
+
+    Args:
+        text: What it says.
+        kind: How bad it is; each has its own colour and its own word.
+
+    Examples:
+        >>> Note("All is well.", kind="good").html()
+        '<p class="note good"><b>Good</b> All is well.</p>'
+    """
+
+    text: str
+    kind: Literal["note", "good", "warning", "problem"] = "note"
+
+    def html(self) -> str:
+        """Return the note as HTML."""
+        return f'<p class="note {self.kind}"><b>{self.kind.capitalize()}</b> {escape(self.text)}</p>'
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A key figure: a value, what it is, and a remark."""
+
+    value: str
+    label: str
+    remark: str = ""
+
+    def html(self) -> str:
+        """Return the tile as HTML."""
+        remark = f"<small>{escape(self.remark)}</small>" if self.remark else ""
+        return f"<div><b>{escape(self.value)}</b><span>{escape(self.label)}</span>{remark}</div>"
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """Key figures side by side.
+
+    Examples:
+        >>> Tiles([Tile("20", "labels")]).html()
+        '<div class="tiles"><div><b>20</b><span>labels</span></div></div>'
+    """
+
+    tiles: Sequence[Tile]
+
+    def html(self) -> str:
+        """Return the tiles as HTML."""
+        return f'<div class="tiles">{"".join(tile.html() for tile in self.tiles)}</div>'
+
+
+@dataclass(frozen=True)
+class Thumbnail:
+    """A thumbnail with a caption.
+
+    Args:
+        jpeg: The thumbnail, encoded; empty where there is none to show.
+        caption: What stands below it.
+    """
+
+    jpeg: bytes
+    caption: str
+
+    @classmethod
+    def of(cls, image: Image.Image, caption: str, *, height: int = 112) -> Thumbnail:
+        """Make the thumbnail of a decoded image.
+
+        Args:
+            image: The image.
+            caption: What stands below it.
+            height: Height of the thumbnail in pixels; very wide images become lower.
+
+        Examples:
+            >>> Thumbnail.of(Image.new("RGB", (640, 480)), "a.jpg").html()[:43]
+            '<figure><img src="data:image/jpeg;base64,/9'
+        """
+        small = image.convert("RGB")
+        small.thumbnail((2 * height, height))
+        encoded = io.BytesIO()
+        small.save(encoded, "JPEG", quality=72, optimize=True)
+        return cls(encoded.getvalue(), caption)
+
+    def html(self) -> str:
+        """Return the thumbnail as HTML."""
+        source = f"data:image/jpeg;base64,{base64.b64encode(self.jpeg).decode()}"
+        image = f'<img src="{source}" alt="">' if self.jpeg else '<span class="none">no image</span>'
+        return f"<figure>{image}<figcaption>{escape(self.caption)}</figcaption></figure>"
+
+
+@dataclass(frozen=True)
+class Thumbnails:
+    """Thumbnails side by side, over as many lines as they need.
+
+    Args:
+        images: The thumbnails.
+        title: What they have in common.
+
+    Examples:
+        >>> Thumbnails([Thumbnail(b"", "gone.jpg")], title="Cats").html().count("figcaption")
+        2
+    """
+
+    images: Sequence[Thumbnail]
+    title: str = ""
+
+    def html(self) -> str:
+        """Return the thumbnails as HTML."""
+        title = f"<h4>{escape(self.title)}</h4>" if self.title else ""
+        return f'<div class="images">{title}<div>{"".join(each.html() for each in self.images)}</div></div>'
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Parts side by side, as many as there is room for.
+
+    Examples:
+        >>> Columns([Text("left"), Text("right")]).html()
+        '<div class="columns"><p>left</p><p>right</p></div>'
+    """
+
+    parts: Sequence[Part]
+
+    def html(self) -> str:
+        """Return the parts as HTML."""
+        return f'<div class="columns">{"".join(part.html() for part in self.parts)}</div>'
+
+
+@dataclass(frozen=True)
+class Section:
+    """Parts that fold away under a title.
+
+    Args:
+        title: What stays to be seen.
+        parts: What folds away.
+        is_open: Whether they show at first.
+
+    Examples:
+        >>> Section("More", [Text("Yes.")]).html()
+        '<details><summary>More</summary><p>Yes.</p></details>'
+    """
+
+    title: str
+    parts: Sequence[Part]
+    is_open: bool = False
+
+    def html(self) -> str:
+        """Return the section as HTML."""
+        state = " open" if self.is_open else ""
+        body = "\n".join(part.html() for part in self.parts)
+        return f"<details{state}><summary>{escape(self.title)}</summary>{body}</details>"
+
+
+@dataclass(frozen=True)
+class Share:
+    """A fraction, shown as per cent with a bar behind it."""
+
+    value: float
+
+
+Cell = str | int | float | Share | None
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table that sorts by the column whose head is clicked, or chosen with Tab and Enter.
+
+    Args:
+        columns: The heads.
+        rows: The cells: text, numbers, fractions, or None for an empty cell.
+        caption: What stands above the table.
+
+    Raises:
+        ConfigError: A row has more or fewer cells than there are columns.
+
+    Examples:
+        >>> table = Table(["label", "images"], [["cat", 1200], ["dog", None]])
+        >>> '<td class="number" data-value="1200">1,200</td>' in table.html()
+        True
+    """
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    caption: str = ""
+
+    def __post_init__(self) -> None:
+        for position, row in enumerate(self.rows):
+            if len(row) != len(self.columns):
+                wanted = f"{len(self.columns)} cells ({', '.join(self.columns)})"
+                raise ConfigError(f"each row must have {wanted}, got {len(row)} in row {position}")
+
+    def html(self) -> str:
+        """Return the table as HTML."""
+        heads = "".join(map(_head, self.columns, zip(*self.rows, strict=True) if self.rows else self.columns))
+        body = "\n".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in self.rows)
+        caption = f"<caption>{escape(self.caption)}</caption>" if self.caption else ""
+        # The frame scrolls sideways on a phone; tabindex lets the keyboard scroll it too.
+        return (
+            f'<div class="frame" tabindex="0"><table>{caption}<thead><tr>{heads}</tr></thead>\n'
+            f"<tbody>{body}</tbody></table></div>"
+        )
+
+
+def _head(name: str, cells: Sequence[Cell]) -> str:
+    """Return the head of a column; a button, so that the keyboard reaches it."""
+    is_text = any(isinstance(cell, str) for cell in cells)
+    kind = "" if is_text else ' class="number"'
+    return f'<th scope="col"{kind}><button type="button">{escape(name)}</button></th>'
+
+
+def _cell(value: Cell) -> str:
+    """Return a cell, with the number to sort by where it is one."""
+    if value is None:
+        return '<td class="number"></td>'
+    if isinstance(value, str):
+        return f"<td>{escape(value)}</td>"
+    if isinstance(value, Share):
+        per_cent = 100 * value.value
+        bar = f'<i style="--share:{min(value.value, 1):.3f}"></i>'
+        return f'<td class="number share" data-value="{value.value!r}">{bar}<span>{per_cent:z.1f} %</span></td>'
+    shown = f"{value:,}" if isinstance(value, int) else f"{value:z,.4g}"
+    return f'<td class="number" data-value="{value!r}">{shown}</td>'
 
 
 @dataclass(frozen=True)
@@ -92,5 +417,5 @@ class Page:
 
 @cache
 def _asset(name: str) -> str:
-    """Return the text of a file that lies beside this module."""
+    """Return the text of a file next to this module."""
     return files("manylabel.page").joinpath(name).read_text(encoding="utf-8")

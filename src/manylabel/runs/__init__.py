@@ -1,21 +1,7 @@
-"""Past runs: find them, compare them, and show them on one page."""
+"""Past runs: find them, evaluate them, and show them on one page."""
 
-from manylabel.runs.finding import differences, find_runs
-from manylabel.runs.judging import JudgedRun, judge_run
-from manylabel.runs.pictures import heat_thumbnails
-from manylabel.runs.report import report_page
-from manylabel.runs.run import Run
-from manylabel.runs.tradeoff import TradeoffPoint, draw_tradeoff, measure_tradeoff
+from manylabel.runs.evaluation import EvaluatedRun, evaluate_run
+from manylabel.runs.report import heat_thumbnails, report_page
+from manylabel.runs.run import Run, differences, find_runs
 
-__all__ = [
-    "JudgedRun",
-    "Run",
-    "TradeoffPoint",
-    "differences",
-    "draw_tradeoff",
-    "find_runs",
-    "heat_thumbnails",
-    "judge_run",
-    "measure_tradeoff",
-    "report_page",
-]
+__all__ = ["EvaluatedRun", "Run", "differences", "evaluate_run", "find_runs", "heat_thumbnails", "report_page"]

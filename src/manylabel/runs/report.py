@@ -1,105 +1,248 @@
-"""Finished runs as one self-contained page: what was trained on what, how good it is, and where it goes wrong."""
+"""The report of finished runs as one self-contained page: how they were trained, how good they are, where they err."""
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from manylabel.evaluation.pages import DrawImage, evaluation_details, evaluation_headline
-from manylabel.evaluation.pages.words import plural
+from PIL import Image
+
+from manylabel.errors import ImageError, MissingExtraError
+from manylabel.evaluation import MEASURES, Comparison, compare
+from manylabel.evaluation.comparison_page import comparison_parts
+from manylabel.evaluation.evaluation_page import DrawImage, evaluation_details, evaluation_headline, thumbnail
+from manylabel.evaluation.results import ImageResult
+from manylabel.explain import draw_experts, expert_load, explain, mixup_scale
+from manylabel.heads.traits import as_expert_head, as_mixup_head
+from manylabel.images import decode
 from manylabel.labelgraph import LabelGraph, draw_graph, partition_labels
-from manylabel.page import Columns, Figure, Heading, Note, Page, Part, Section, Text
-from manylabel.runs.facts import facts_table, settings_parts
-from manylabel.runs.insides import follow_page, head_parts
-from manylabel.runs.judging import JudgedRun
-from manylabel.runs.plots import draw_curves
+from manylabel.page import (
+    INK,
+    Cell,
+    Columns,
+    Figure,
+    Heading,
+    Note,
+    Page,
+    Part,
+    Section,
+    Table,
+    Text,
+    Thumbnail,
+    Tile,
+    Tiles,
+    plural,
+    some,
+)
+from manylabel.runs.evaluation import EvaluatedRun
 from manylabel.runs.run import Run
-from manylabel.runs.side_by_side import side_by_side
+from manylabel.runs.training import draw_curves, facts_table, settings_parts
 
-__all__ = ["report_page"]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Drawing
+
+__all__ = ["heat_thumbnails", "report_page"]
 
 _MOST_SUBSETS = 5
+_MOST_TILES = 6
+_MOST_ROWS = 20
+_IMAGES = 128  # that go through a head again to look into it
+_HEIGHT, _GAP = 112, 3  # of thumbnails, in pixels
+_MAP = MEASURES["mAP"]
 
 
 def report_page(
-    runs: Sequence[JudgedRun],
+    runs: Sequence[EvaluatedRun],
     *,
-    unjudged: Mapping[str, tuple[Run, str]] | None = None,
-    draw: Callable[[JudgedRun], DrawImage] | None = None,
-    pairs: Sequence[tuple[str, str]] = (),
+    failed: Mapping[str, tuple[Run, str]] | None = None,
+    draw: Callable[[EvaluatedRun], DrawImage] | None = None,
 ) -> Page:
     """Show finished runs as a page.
 
     Args:
-        runs: The runs, judged; the best is what the others are compared with.
-        unjudged: Runs that could not be judged, by name, and why; their curves and settings are shown.
-        draw: Makes what makes the thumbnails of a run; plain ones when left out.
-        pairs: Labels to put against each other, where there are several runs; those most often confused when left out.
+        runs: The runs; the one with the highest mAP is compared with each of the others.
+        failed: Runs that could not be evaluated, by name, and why; their curves and settings are shown.
+        draw: Makes the function that makes the thumbnails of a run (default: plain thumbnails).
 
     Returns:
         The page; under 10 MB, whatever the number of labels, for a handful of runs.
     """
-    told = [*(judged.run for judged in runs), *(run for run, _ in (unjudged or {}).values())]
-    return Page(_title(told), subtitle=_subtitle(runs)).add(
-        *_headline(runs, pairs),
-        *(Note(f"{name} could not be judged: {why}", kind="warning") for name, (_, why) in (unjudged or {}).items()),
-        *_training(runs, told),
+    known = [*(each.run for each in runs), *(run for run, _ in (failed or {}).values())]
+    title = f"Run {known[0].name}" if len(known) == 1 else f"{len(known)} runs"
+    return Page(title, subtitle=_subtitle(runs)).add(
+        *_headline(runs),
+        *(Note(f"{name} could not be evaluated: {why}", kind="warning") for name, (_, why) in (failed or {}).items()),
+        *_training(runs, known),
         *_results(runs, draw),
         *_graphs(runs),
         Heading("Settings and environment"),
-        *settings_parts(told),
+        *settings_parts(known),
     )
 
 
-def _title(runs: Sequence[Run]) -> str:
-    return f"Run {runs[0].name}" if len(runs) == 1 else f"{len(runs)} runs side by side"
+def heat_thumbnails(run: EvaluatedRun) -> DrawImage:
+    """Return a function that draws an image and the heat map of one label: missed, else invented, else found.
+
+    Args:
+        run: The run; its model explains the images.
+    """
+
+    def draw(result: ImageResult, caption: str) -> Thumbnail:
+        tags = [*result.missed, *result.invented, *result.found]
+        try:
+            if tags:
+                return _with_heat_map(run, result.index, tags[0].label, caption)
+        except (ImageError, OSError, MissingExtraError):
+            pass
+        return thumbnail(run.val, result.index, caption)
+
+    return draw
 
 
-def _subtitle(runs: Sequence[JudgedRun]) -> str:
-    kinds = {(judged.held_out.name, len(judged.held_out), len(judged.held_out.labels)) for judged in runs}
-    described = [
-        f"{plural(count, 'held-out picture')} of {name}, {plural(labels, 'label')}"
+def _with_heat_map(run: EvaluatedRun, index: int, label: str, caption: str) -> Thumbnail:
+    images = run.val.pictures
+    [found] = explain(run.model, decode(images[index], name=images.name(index)), labels=label)
+    sides = [found.image.convert("RGB"), found.overlay()]
+    for side in sides:
+        side.thumbnail((2 * _HEIGHT, _HEIGHT))
+    both = Image.new("RGB", (2 * sides[0].width + _GAP, sides[0].height), "white")
+    both.paste(sides[0], (0, 0))
+    both.paste(sides[1], (sides[0].width + _GAP, 0))
+    encoded = io.BytesIO()
+    both.save(encoded, "JPEG", quality=72, optimize=True)
+    return Thumbnail(encoded.getvalue(), f"{caption}. Right: heat map of {run.val.labels.display(label)}")
+
+
+def _subtitle(runs: Sequence[EvaluatedRun]) -> str:
+    kinds = {(each.val.name, len(each.val), len(each.val.labels)) for each in runs}
+    return "; ".join(
+        f"{plural(count, 'validation image')} of {name}, {plural(labels, 'label')}"
         for name, count, labels in sorted(kinds)
+    )
+
+
+def _headline(runs: Sequence[EvaluatedRun]) -> list[Part]:
+    if len(runs) == 1:
+        return evaluation_headline(runs[0].evaluation)
+    return [*_comparisons(sorted(runs, key=lambda each: -each.evaluation.measures["mAP"].value))] if runs else []
+
+
+def _comparisons(runs: Sequence[EvaluatedRun]) -> Iterator[Part]:
+    """Compare the best run, which is the first, with each of the others."""
+    best, *others = runs
+    estimates = [(each, each.evaluation.measures["mAP"]) for each in runs[:_MOST_TILES]]
+    yield Tiles(
+        [Tile(_MAP.number(value.value), f"mAP of {each.run.name}", _MAP.interval(value)) for each, value in estimates]
+    )
+    if len({(each.scored.names, each.scored.labels.names) for each in runs}) > 1:
+        text = "The runs have different validation images or labels, so that their measures cannot be compared."
+        yield Note(text, kind="warning")
+        yield _measures(runs)
+        return
+    draws, seed = best.evaluation.draws, best.evaluation.seed
+    comparisons = [compare(each.scored, best.scored, draws=draws, seed=seed) for each in others]
+    yield from _verdicts(best.run.name, comparisons)
+    yield _measures(runs)
+    for comparison in comparisons:
+        parts = comparison_parts(comparison, best.val)
+        yield Section(f"{comparison.second} against {comparison.first}", parts, is_open=len(comparisons) == 1)
+
+
+def _verdicts(best: str, comparisons: Sequence[Comparison]) -> Iterator[Part]:
+    """Name the runs that the best one is significantly better than, and the others."""
+    words: dict[bool, list[str]] = {True: [], False: []}
+    for comparison in comparisons:
+        change = comparison.measures["mAP"]
+        difference = f"{_MAP.number(change.difference.value, signed=True)}, "
+        difference += _MAP.interval(change.difference, signed=True)
+        if change.p_value is not None:
+            words[change.verdict == "better"].append(f"{comparison.first} ({difference})")
+    if words[True]:
+        yield Note(f"{best} has a significantly higher mAP than {some(words[True])}.", kind="good")
+    if words[False]:
+        yield Note(
+            f"{best} does not have a significantly higher mAP than {some(words[False])}: the interval of the "
+            "difference includes 0."
+        )
+
+
+def _measures(runs: Sequence[EvaluatedRun]) -> Table:
+    names = [name for name in MEASURES if all(name in each.evaluation.measures for each in runs)]
+    rows: list[list[Cell]] = [
+        [
+            MEASURES[name].title,
+            *(MEASURES[name].with_interval(each.evaluation.measures[name]) for each in runs),
+            "higher" if MEASURES[name].higher_is_better else "lower",
+        ]
+        for name in names
     ]
-    return "; ".join(described)
+    columns = ["measure", *(each.run.name for each in runs), "better"]
+    return Table(columns, rows, caption="In per cent, with 95 % intervals.")
 
 
-def _headline(runs: Sequence[JudgedRun], pairs: Sequence[tuple[str, str]]) -> list[Part]:
-    if not runs:
-        return []
-    return evaluation_headline(runs[0].evaluation) if len(runs) == 1 else side_by_side(runs, pairs=pairs)
-
-
-def _training(judged: Sequence[JudgedRun], runs: Sequence[Run]) -> Iterator[Part]:
-    yield Heading("What was trained on what")
-    if judged:
-        yield facts_table(judged)
+def _training(evaluated: Sequence[EvaluatedRun], runs: Sequence[Run]) -> Iterator[Part]:
+    yield Heading("Training")
+    if evaluated:
+        yield facts_table(evaluated)
     figures = draw_curves(runs)
-    if figures:
-        yield Columns(figures)
-    else:
-        yield Text("No epoch was finished, so there are no curves.")
+    yield Columns(figures) if figures else Text("No epoch was finished, so there are no curves.")
 
 
-def _results(runs: Sequence[JudgedRun], draw: Callable[[JudgedRun], DrawImage] | None) -> Iterator[Part]:
-    for judged in runs:
-        parts = evaluation_details(judged.evaluation, judged.held_out, draw=None if draw is None else draw(judged))
-        parts += head_parts(judged)
+def _results(runs: Sequence[EvaluatedRun], draw: Callable[[EvaluatedRun], DrawImage] | None) -> Iterator[Part]:
+    for each in runs:
+        parts = evaluation_details(each.evaluation, each.val, draw=None if draw is None else draw(each))
+        parts += _head_parts(each)
         if len(runs) == 1:
             yield from parts
         else:
-            yield Section(f"{judged.run.name} in detail", [*evaluation_headline(judged.evaluation), *parts])
+            yield Section(f"{each.run.name} in detail", [*evaluation_headline(each.evaluation), *parts])
 
 
-def _graphs(runs: Sequence[JudgedRun]) -> Iterator[Part]:
-    """Draw which labels come together, once for each set of training pictures."""
+def _head_parts(run: EvaluatedRun) -> Iterator[Part]:
+    """Look into the head of a run, where it has something to show."""
+    head = run.model.head
+    if as_expert_head(head):
+        load = expert_load(run.model, run.val, limit=_IMAGES)
+        yield Heading("Experts")
+        yield Note(load.in_words(), kind="warning" if load.dead else "good")
+        caption = (
+            f"Weight of each expert for each label, the mean over {plural(load.num_images, 'image')}, in log "
+            "colours. The last row is the mean over labels, the last column each label's own."
+        )
+        yield Figure(_in_page_ink(draw_experts(load)), caption)
+    if as_mixup_head(head):
+        scale = mixup_scale(run.model, run.val, limit=_IMAGES)
+        yield Heading("Weight of earlier layers")
+        yield Note(scale.in_words())
+        yield Table(
+            ["label", "alpha"],
+            [[name, f"{value:.3g}"] for name, value in scale.by_label[:_MOST_ROWS]],
+            caption="Mean weight of the earlier layers over the images of a label, the largest first.",
+        )
+
+
+def _graphs(runs: Sequence[EvaluatedRun]) -> Iterator[Part]:
+    """Draw the co-occurrence of labels, once for each training set."""
     seen = set()
-    for judged in runs:
-        train = judged.train
+    for each in runs:
+        train = each.train
         if (key := (train.name, len(train), train.labels.names)) in seen or len(train.labels) < 3:
             continue
         seen.add(key)
         graph = LabelGraph.from_targets(train.targets, train.labels)
         subsets = min(_MOST_SUBSETS, len(train.labels) - 1)
         drawing = draw_graph(graph, [partition_labels(graph, subsets)])
-        yield Heading("Which labels come together")
-        yield Figure(follow_page(drawing), f"The labels of {plural(len(train), 'training picture')} of {train.name}.")
+        yield Heading("Co-occurrence of labels")
+        caption = f"The labels of {plural(len(train), 'training image')} of {train.name}."
+        yield Figure(_in_page_ink(drawing), caption)
+
+
+def _in_page_ink(drawing: Drawing) -> Drawing:
+    """Give the text of a drawing the ink of the page, which is dark by day and light by night."""
+    from matplotlib.text import Text as DrawnText
+
+    for text in drawing.findobj(DrawnText):
+        if isinstance(text, DrawnText) and text.get_color() != "white":
+            text.set_color(INK)
+    return drawing

@@ -1,9 +1,10 @@
-"""A past run, read from its folder."""
+"""Past runs: read from their folders, found, and compared by their settings."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from functools import cached_property
@@ -18,21 +19,23 @@ from manylabel.training import RunFolder
 from manylabel.training.config import build, read_yaml
 from manylabel.training.metrics_file import reached, read_metrics
 
-__all__ = ["Run"]
+__all__ = ["Run", "differences", "find_runs"]
+
+_INSIDE = frozenset({"checkpoints", "model", "teachers", "tensorboard"})  # teachers know some of the labels only
 
 
 @dataclass(frozen=True)
 class Run:
-    """What a run's folder tells.
+    """A run, as its folder describes it.
 
     Args:
         path: The folder.
-        name: What to call the run.
+        name: Name of the run.
         settings: Every setting as it was resolved.
-        epochs: The numbers of each epoch: losses, mAP, seconds.
+        epochs: The metrics of each epoch: losses, mAP, seconds.
         environment: Versions and machine.
         command: How it was started.
-        is_finished: Whether its model is there.
+        is_finished: Whether it has a model.
 
     Examples:
         >>> run = Run(Path("runs/a"), "a", {"head": "linear"}, ({"val_mAP": 0.5, "seconds": 2.0},), {}, "", True)
@@ -67,7 +70,7 @@ class Run:
         config = folder.path / "config.yaml"
         if not config.is_file():
             raise ConfigError(
-                f"{path} is not the folder of a run: it has no config.yaml; 'manylabel runs ls' shows where runs are"
+                f"{path} is not the folder of a run: it has no config.yaml; 'manylabel runs list' shows where runs are"
             )
         settings = read_yaml(config)
         try:
@@ -81,7 +84,7 @@ class Run:
                 is_finished=folder.is_finished,
             )
         except ValueError as error:
-            raise ConfigError(f"the run in {path} is damaged: {error}; mend or remove the file") from error
+            raise ConfigError(f"the run in {path} is damaged: {error}; fix or remove the file") from error
 
     @property
     def model(self) -> Path:
@@ -100,27 +103,27 @@ class Run:
 
     @property
     def started(self) -> datetime:
-        """When its settings were written, as it began or was resumed."""
+        """Time at which it started or was resumed."""
         return datetime.fromtimestamp((self.path / "config.yaml").stat().st_mtime, tz=UTC)
 
     @property
     def mean_average_precision(self) -> float | None:
-        """The mAP on the held-out pictures of the epoch whose weights the run keeps."""
+        """The mAP on the validation set of the epoch whose weights the run saved."""
         return reached(self.epochs, keep=self.settings.get("keep", "last"))
 
     @property
     def best_mean_average_precision(self) -> float | None:
-        """The mAP of the best epoch, which was chosen on the pictures it is measured on, and so flatters."""
-        return max((row["val_mAP"] for row in self.epochs if "val_mAP" in row), default=None)
+        """The mAP of the best epoch, chosen on the images it is measured on, and so flattering."""
+        return reached(self.epochs, keep="best")
 
     @property
     def seconds(self) -> float:
-        """How long the epochs took."""
+        """Time of all epochs."""
         return sum(row.get("seconds", 0.0) for row in self.epochs)
 
     @cached_property
     def sets(self) -> TrainAndVal:
-        """The pictures it trained on and those it is judged by, with the labels it trained on, opened again.
+        """Its training and validation set, with the labels it trained on, opened again.
 
         Raises:
             ManyLabelError: The data are not where they were, or have changed.
@@ -132,20 +135,60 @@ class Run:
         seen, now = RunFolder(self.path).pictures, describe_pictures(sets)
         if seen not in (None, now):
             raise DataError(
-                f"{settings.data} has other pictures than {self.name} saw ({seen['train']} to train on and "
-                f"{seen['val']} to judge by, now {now['train']} and {now['val']}), so what it never saw cannot be "
-                f"told; judge it by pictures of their own: manylabel evaluate {self.model} --data SPEC"
+                f"{settings.data} has other images than {self.name} saw ({seen['train']} for training and "
+                f"{seen['val']} for validation, now {now['train']} and {now['val']}), so its validation set is "
+                f"unknown; evaluate it on other images: manylabel evaluate {self.model} --data SPEC"
             )
         return trained_sets(settings, sets)
+
+
+def find_runs(folder: str | Path) -> list[Run]:
+    """Find all runs in a folder and below it, the newest first.
+
+    Args:
+        folder: The folder.
+
+    Examples:
+        >>> import tempfile
+        >>> find_runs(tempfile.mkdtemp())
+        []
+    """
+    found = []
+    for place, below, files in os.walk(folder):
+        if "config.yaml" in files and "environment.json" in files:
+            found.append(Run.read(place))
+            below[:] = [name for name in below if name not in _INSIDE]
+    return sorted(found, key=lambda run: run.started, reverse=True)
+
+
+def differences(runs: Sequence[Run], *, everything: bool = False) -> dict[str, list[Any]]:
+    """Return the settings of several runs next to each other.
+
+    Args:
+        runs: The runs.
+        everything: Whether to return the settings that are the same, too.
+
+    Returns:
+        Its value in each run, for each setting; None where a run does not have it. The folder of the run, which always
+        differs, is left out.
+
+    Examples:
+        >>> runs = [Run(Path(head), head, {"head": head, "seed": 0}, (), {}, "", True) for head in ("linear", "csra")]
+        >>> differences(runs)
+        {'head': ['linear', 'csra']}
+    """
+    names = dict.fromkeys(name for run in runs for name in run.settings if name != "out")
+    rows = {name: [run.settings.get(name) for run in runs] for name in names}
+    return {name: values for name, values in rows.items() if everything or any(value != values[0] for value in values)}
 
 
 def _read_json(path: Path) -> dict[str, Any]:
     found = json.loads(_read_text(path) or "{}")
     if not isinstance(found, dict):
-        raise ValueError(f"{path.name} holds no names with values")
+        raise ValueError(f"{path.name} is not a JSON object")
     return found
 
 
 def _read_text(path: Path) -> str:
-    """Return what a file says; nothing where a run ended before it was written."""
+    """Return the text of a file; nothing where a run ended before it was written."""
     return path.read_text(encoding="utf-8") if path.is_file() else ""

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import math
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -40,7 +41,7 @@ def reached(rows: Sequence[Mapping[str, float]], *, keep: str) -> float | None:
         >>> reached(rows, keep="last"), reached(rows, keep="best"), reached([], keep="last")
         (0.7, 0.8, None)
     """
-    scores = [row["val_mAP"] for row in rows if "val_mAP" in row]
+    scores = [row["val_mAP"] for row in rows if "val_mAP" in row and not math.isnan(row["val_mAP"])]
     if not scores:
         return None
     return max(scores) if keep == "best" else scores[-1]

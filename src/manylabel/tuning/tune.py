@@ -7,6 +7,7 @@ Letters in shape comments: N images, L labels.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -21,7 +22,22 @@ from manylabel.errors import ConfigError
 from manylabel.evaluation import ScoredImages
 from manylabel.metrics import Calibration, precision_recall, top_labels
 from manylabel.metrics import calibration as bin_scores
-from manylabel.page import ACCENT, INK, Cell, Figure, Heading, Note, Page, Share, Table, Text, Tile, Tiles, new_figure
+from manylabel.page import (
+    ACCENT,
+    INK,
+    Cell,
+    Figure,
+    Heading,
+    Note,
+    Page,
+    Share,
+    Table,
+    Text,
+    Tile,
+    Tiles,
+    new_figure,
+    plural,
+)
 from manylabel.targets import Targets
 from manylabel.tuning.calibration import fit_platt, fit_temperature
 from manylabel.tuning.thresholds import Objective, Thresholds, choose_thresholds
@@ -48,7 +64,7 @@ class Performance:
 
     Args:
         measures: Values by the names in `MEASURE_TITLES`.
-        label_f1: ``[L]``, F1 of each label; 0 where it has no positives.
+        label_f1: ``[L]``, F1 of each label; NaN where it has no positives.
         bins: Calibration of the scores.
     """
 
@@ -64,8 +80,8 @@ class TunedLabel:
     name: str
     positives: int
     threshold: float | None
-    f1_before: float
-    f1_after: float
+    f1_before: float | None
+    f1_after: float | None
     note: str = ""
 
 
@@ -198,7 +214,7 @@ def tuning_page(tuning: Tuning, *, model: str, dataset: str) -> Page:
         Tile(f"{100 * after[name]:.1f} %", title, f"was {100 * before[name]:.1f} %")
         for name, title in (("CF1", "CF1"), ("OF1", "OF1"), ("calibration_error", "calibration error"))
     ]
-    page = Page(f"Tuning of {model}", f"{tuning.num_images:,} images of {dataset}, {tuning.aim}")
+    page = Page(f"Tuning of {model}", f"{plural(tuning.num_images, 'image')} of {dataset}, {tuning.aim}")
     rows: list[list[Cell]] = [
         [title, *((value if name == "log_loss" else Share(value)) for value in (before[name], after[name]))]
         for name, title in MEASURE_TITLES.items()
@@ -260,7 +276,6 @@ def _calibrate(
 
 def _measure(scored: ScoredImages, scores: Tensor, decisions: Tensor) -> Performance:
     found = precision_recall(decisions.float(), scored.targets, scored.known)
-    precision, recall = found.precision.values, found.recall.values
     bins = bin_scores(scores, scored.targets, scored.known)
     losses = F.binary_cross_entropy(scores.clamp(SMALLEST, 1 - SMALLEST), scored.targets.float(), reduction="none")
     measures = {
@@ -273,8 +288,7 @@ def _measure(scored: ScoredImages, scores: Tensor, decisions: Tensor) -> Perform
         "calibration_error": bins.error,
         "log_loss": losses[scored.known].mean(),
     }
-    f1 = 2 * precision * recall / (precision + recall).clamp(min=1e-12)
-    return Performance({name: float(value) for name, value in measures.items()}, f1, bins)
+    return Performance({name: float(value) for name, value in measures.items()}, found.label_f1, bins)
 
 
 def _tuned_labels(
@@ -293,7 +307,8 @@ def _tuned_labels(
             "too rare: common threshold" if rare else f"{objective} is out of reach: common threshold" if far else ""
             for rare, far in zip(thresholds.too_rare.tolist(), thresholds.out_of_reach.tolist(), strict=True)
         ]
-    columns = scored.labels, positives, values, before.label_f1.tolist(), after.label_f1.tolist(), notes
+    f1 = ([None if math.isnan(value) else value for value in each.label_f1.tolist()] for each in (before, after))
+    columns = scored.labels, positives, values, *f1, notes
     return tuple(TunedLabel(*row) for row in zip(*columns, strict=True))
 
 
@@ -320,7 +335,8 @@ def _notes(scored: ScoredImages, final: _Fit, objective: Objective, min_positive
 def _label_table(tuning: Tuning) -> Table:
     columns = ["label", "images", "F1 before", "F1 after"]
     rows: list[list[Cell]] = [
-        [label.name, label.positives, Share(label.f1_before), Share(label.f1_after)] for label in tuning.labels
+        [label.name, label.positives, *(None if f1 is None else Share(f1) for f1 in (label.f1_before, label.f1_after))]
+        for label in tuning.labels
     ]
     if tuning.thresholds is not None:
         columns += ["threshold", "note"]
@@ -334,8 +350,8 @@ def _draw(before: Calibration, after: Calibration) -> Figure:
     axes.plot([0, 100], [0, 100], color=INK, linewidth=0.8, linestyle=":")
     for bins, name, colour, stroke in ((before, "before", INK, "--"), (after, "after", ACCENT, "-")):
         filled = bins.counts > 0
-        scores, shares = (100 * values[filled].numpy() for values in (bins.scores, bins.shares))
-        axes.plot(scores, shares, stroke, color=colour, marker="o", markersize=4, label=name)
+        scores, present = (100 * values[filled].numpy() for values in (bins.scores, bins.fractions))
+        axes.plot(scores, present, stroke, color=colour, marker="o", markersize=4, label=name)
     axes.set(xlim=(-3, 103), ylim=(-3, 103), xlabel="score, in per cent", ylabel="present, in per cent")
     axes.legend(frameon=False, loc="upper left")
     return Figure(

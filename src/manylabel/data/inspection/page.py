@@ -27,12 +27,12 @@ from manylabel.page import (
     Note,
     Page,
     Part,
-    Picture,
-    Pictures,
     Section,
     Share,
     Table,
     Text,
+    Thumbnail,
+    Thumbnails,
     Tile,
     Tiles,
     new_figure,
@@ -86,7 +86,7 @@ class _Album:
         self.dataset = dataset
         self._by_label = dataset.targets.present.tocsc()
 
-    def show(self, index: int, *, name: str = "") -> Picture:
+    def show(self, index: int, *, name: str = "") -> Thumbnail:
         """Return a thumbnail; below it the name, where given, and the labels."""
         present = self.dataset.targets.present
         labels = present.indices[present.indptr[index] : present.indptr[index + 1]]
@@ -94,18 +94,18 @@ class _Album:
         caption = f"{name}: {words or 'no label'}" if name else words
         try:
             at_least = (_THUMBNAIL_HEIGHT, _THUMBNAIL_HEIGHT)
-            return Picture.of(
+            return Thumbnail.of(
                 decode(self.dataset.pictures[index], at_least=at_least), caption, height=_THUMBNAIL_HEIGHT
             )
         except (ImageError, OSError):
-            return Picture(b"", caption)
+            return Thumbnail(b"", caption)
 
-    def examples(self, label: int, *, readable: NDArray[np.bool_]) -> list[Picture]:
+    def examples(self, label: int, *, readable: NDArray[np.bool_]) -> list[Thumbnail]:
         """Return a few pictures of a label, from all over the data set."""
         has_it = self._by_label.indices[self._by_label.indptr[label] : self._by_label.indptr[label + 1]]
         return self.spread(has_it[readable[has_it]])
 
-    def spread(self, indices: NDArray[np.int64]) -> list[Picture]:
+    def spread(self, indices: NDArray[np.int64]) -> list[Thumbnail]:
         """Return a few of these pictures, evenly spread."""
         chosen = np.unique(np.linspace(0, len(indices) - 1, min(_EXAMPLES, len(indices))).astype(int))
         return [self.show(int(indices[position])) for position in chosen]
@@ -220,12 +220,12 @@ def _duplicates(report: CheckReport, album: _Album) -> Iterator[Part]:
         yield Text(f"The first {_MOST_GROUPS} of {len(ordered):,} groups are shown.")
 
 
-def _group(group: DuplicateGroup, album: _Album) -> Pictures:
+def _group(group: DuplicateGroup, album: _Album) -> Thumbnails:
     what = "The same file" if group.is_exact else "Looks the same"
     differ = ", different labels" if group.labels_differ else ""
     more = f", {len(group.indices)} times" if len(group.indices) > 2 else ""
     members = zip(group.indices[:_MOST_COPIES], group.names, strict=False)
-    return Pictures([album.show(index, name=name) for index, name in members], title=f"{what}{more}{differ}")
+    return Thumbnails([album.show(index, name=name) for index, name in members], title=f"{what}{more}{differ}")
 
 
 def _examples(report: CheckReport, album: _Album) -> Iterator[Part]:
@@ -235,7 +235,7 @@ def _examples(report: CheckReport, album: _Album) -> Iterator[Part]:
     shown = _ends(ranked, at_most=_MOST_LABELS)
     left_out = f"; the {len(shown)} most and least frequent labels" if len(shown) < len(ranked) else ""
     strips = [
-        Pictures(
+        Thumbnails(
             album.examples(label, readable=readable),
             title=f"{report.labels[label].display_name} ({positives[label]:,})",
         )
@@ -246,7 +246,7 @@ def _examples(report: CheckReport, album: _Album) -> Iterator[Part]:
         yield Section(f"Examples of each label{left_out}", strips, is_open=True)
     empty = np.array(report.unlabelled, dtype=np.int64)
     if readable[empty].any():
-        yield Section("Pictures without a label", [Pictures(album.spread(empty[readable[empty]]))])
+        yield Section("Pictures without a label", [Thumbnails(album.spread(empty[readable[empty]]))])
 
 
 def _ends(ranked: Sequence[Thing], *, at_most: int) -> list[Thing]:

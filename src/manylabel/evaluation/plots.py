@@ -1,18 +1,20 @@
-"""The drawings of evaluations and comparisons, in colours and strokes that everyone can tell apart."""
+"""Plots of evaluations and comparisons, in colours and strokes that everyone can tell apart."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
-from matplotlib.axes import Axes
 
+from manylabel.evaluation.bootstrap import Estimate
 from manylabel.evaluation.compare import LabelChange
-from manylabel.evaluation.estimate import Estimate
 from manylabel.evaluation.evaluate import CalibrationBin
-from manylabel.evaluation.label_results import LabelResult
+from manylabel.evaluation.results import LabelResult
 from manylabel.page import ACCENT, INK, Figure, new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 __all__ = ["draw_calibration", "draw_changes", "draw_curves", "draw_groups", "draw_labels"]
 
@@ -31,7 +33,7 @@ def draw_labels(labels: Sequence[LabelResult]) -> Figure:
     drawing, axes = new_figure(width=5.2, height=0.8 + 0.235 * len(shown))
     values = [label.average_precision or Estimate(0) for label in shown]
     _rows(axes, [label.display_name for label in shown], values, [ACCENT] * len(shown))
-    axes.set(xlim=(0, 102), xlabel="average precision, in per cent, with its 95 % interval")
+    axes.set(xlim=(0, 102), xlabel="average precision in per cent, with 95 % interval")
     return Figure(drawing, f"How well each label is recognised.{remark}")
 
 
@@ -48,7 +50,7 @@ def draw_changes(labels: Sequence[LabelChange]) -> Figure:
         [colours[label.verdict] for label in shown],
     )
     axes.axvline(0, color=INK, linewidth=0.8)
-    axes.set_xlabel("change of the average precision, in per cent points, with its 95 % interval")
+    axes.set_xlabel("change of average precision in percentage points, with 95 % interval")
     caption = f"Filled: clearly better (green) or worse (orange). Hollow: the interval holds 0.{remark}"
     return Figure(drawing, caption)
 
@@ -80,7 +82,7 @@ def draw_calibration(bins: Sequence[CalibrationBin]) -> Figure:
     counts = np.array([entry.count for entry in bins], dtype=np.float64)
     drawing, axes = new_figure(width=5.0, height=3.6)
     axes.plot([0, 100], [0, 100], color=INK, linewidth=0.8, linestyle=":")
-    scores, shares = ([100 * getattr(entry, what) for entry in bins] for what in ("score", "share"))
+    scores, shares = ([100 * getattr(entry, what) for entry in bins] for what in ("score", "fraction"))
     axes.plot(scores, shares, color=ACCENT, linewidth=1)
     axes.scatter(scores, shares, s=12 + 20 * np.log10(counts.clip(min=1)), color=ACCENT, zorder=3)
     axes.set(xlim=(-3, 103), ylim=(-3, 103), xlabel="score, in per cent", ylabel="present, in per cent")

@@ -1,16 +1,15 @@
-"""An evaluation as a page: the numbers and how far they can be trusted, then where the model goes wrong."""
+"""The page of an evaluation: the measures with their intervals, then where the model goes wrong."""
 
 from collections.abc import Callable, Iterator, Sequence
 
 from manylabel.data import ImageDataset
+from manylabel.errors import ImageError
 from manylabel.evaluation.evaluate import Evaluation
 from manylabel.evaluation.groups import SIZE_LIMITS
-from manylabel.evaluation.label_results import LabelResult
 from manylabel.evaluation.measures import MEASURES
-from manylabel.evaluation.pages.album import thumbnail
-from manylabel.evaluation.pages.plots import draw_calibration, draw_curves, draw_groups, draw_labels
-from manylabel.evaluation.pages.words import describe_tags, interval, number, plural, shown, some, with_interval
-from manylabel.evaluation.picture_results import ImageResult
+from manylabel.evaluation.plots import draw_calibration, draw_curves, draw_groups, draw_labels
+from manylabel.evaluation.results import ImageResult, LabelResult
+from manylabel.images import decode
 from manylabel.page import (
     Cell,
     Columns,
@@ -18,24 +17,28 @@ from manylabel.page import (
     Note,
     Page,
     Part,
-    Picture,
-    Pictures,
     Section,
     Share,
     Table,
     Text,
+    Thumbnail,
+    Thumbnails,
     Tile,
     Tiles,
+    plural,
+    some,
 )
 
-__all__ = ["DrawImage", "evaluation_details", "evaluation_headline", "evaluation_page"]
+__all__ = ["DrawImage", "evaluation_details", "evaluation_headline", "evaluation_page", "measure_cell", "thumbnail"]
 
-DrawImage = Callable[[ImageResult, str], Picture]
-"""Makes the thumbnail of a picture that a model understood well or badly, over the caption given."""
+DrawImage = Callable[[ImageResult, str], Thumbnail]
+"""Makes the thumbnail of an image with a high or low loss, over the caption given."""
 
 _FEW_POSITIVES = 20  # with fewer, the average precision of a label is mostly luck
 _MOST_ROWS = 2_000
 _DECISIONS = ("CP", "CR", "CF1", "OP", "OR", "OF1")
+_HEIGHT = 112  # of thumbnails, in pixels
+_MAP = MEASURES["mAP"]  # writes any fraction
 _KEY_FIGURES = ("top_1", "mAP", "CF1", "OF1", "one_error", "calibration_error")
 
 
@@ -43,8 +46,8 @@ def evaluation_page(evaluation: Evaluation, dataset: ImageDataset) -> Page:
     """Show an evaluation as a page.
 
     Args:
-        evaluation: What `evaluate` found.
-        dataset: The data set that it was found on; a few of its pictures are read again.
+        evaluation: The evaluation.
+        dataset: Its dataset; a few of the images are read again.
 
     Examples:
         >>> from manylabel.data import scenes
@@ -55,14 +58,14 @@ def evaluation_page(evaluation: Evaluation, dataset: ImageDataset) -> Page:
         >>> evaluation_page(evaluate(scored, draws=50), dataset).title
         'Evaluation of model'
     """
-    judged = f"{plural(evaluation.num_pictures, 'picture')} of {evaluation.dataset}"
-    subtitle = f"{judged}, {plural(len(evaluation.labels), 'label')}"
+    images = f"{plural(evaluation.num_images, 'image')} of {evaluation.dataset}"
+    subtitle = f"{images}, {plural(len(evaluation.labels), 'label')}"
     page = Page(f"Evaluation of {evaluation.model}", subtitle=subtitle)
     return page.add(*evaluation_headline(evaluation), *evaluation_details(evaluation, dataset))
 
 
 def evaluation_headline(evaluation: Evaluation) -> list[Part]:
-    """Return what a reader should see first: key figures, and what to know before trusting them.
+    """Return the top of the page: key figures, and remarks on how far to trust them.
 
     Examples:
         >>> from manylabel.evaluation import ScoredImages, evaluate
@@ -74,12 +77,12 @@ def evaluation_headline(evaluation: Evaluation) -> list[Part]:
 
 
 def evaluation_details(evaluation: Evaluation, dataset: ImageDataset, *, draw: DrawImage | None = None) -> list[Part]:
-    """Return the rest: all measures, labels, confusions, hard cases and pictures.
+    """Return the rest: all measures, labels, confusions, hard cases and images.
 
     Args:
-        evaluation: What `evaluate` found.
-        dataset: The data set that it was found on; a few of its pictures are read again.
-        draw: Makes the thumbnails; plain ones when left out.
+        evaluation: The evaluation.
+        dataset: Its dataset; a few of the images are read again.
+        draw: Makes the thumbnails (default: plain ones).
 
     Examples:
         >>> from manylabel.data import scenes
@@ -95,7 +98,7 @@ def evaluation_details(evaluation: Evaluation, dataset: ImageDataset, *, draw: D
         *_labels(evaluation),
         *_confusions(evaluation, dataset),
         *_groups(evaluation),
-        *_pictures(evaluation, dataset, draw or (lambda result, words: thumbnail(dataset, result.index, words))),
+        *_images(evaluation, dataset, draw or (lambda result, words: thumbnail(dataset, result.index, words))),
         _explanation(evaluation),
     ]
 
@@ -104,34 +107,34 @@ def _key_figures(evaluation: Evaluation) -> Tiles:
     names = [name for name in _KEY_FIGURES if name in evaluation.measures]
     return Tiles(
         [
-            Tile(number(evaluation.measures[name].value), MEASURES[name].title, interval(evaluation.measures[name]))
-            for name in names
+            Tile(MEASURES[name].number(value.value), MEASURES[name].title, MEASURES[name].interval(value))
+            for name, value in ((name, evaluation.measures[name]) for name in names)
         ]
     )
 
 
 def _notes(evaluation: Evaluation) -> Iterator[Part]:
     if evaluation.bad:
-        bad = [f"{picture.name} ({picture.reason})" for picture in evaluation.bad]
-        yield Note(f"{plural(len(bad), 'picture')} could not be judged: {some(bad, at_most=5)}.", kind="warning")
+        bad = [f"{image.name} ({image.reason})" for image in evaluation.bad]
+        yield Note(f"{plural(len(bad), 'image')} could not be evaluated: {some(bad, at_most=5)}.", kind="warning")
     if evaluation.left_out:
         names = some(evaluation.left_out)
         yield Note(
-            f"No picture has {names}, so that {plural(len(evaluation.left_out), 'label')} cannot be judged and "
-            "count in no mean over labels.",
+            f"No image has {names}: {plural(len(evaluation.left_out), 'label')} without results, which count in no "
+            "mean over labels.",
             kind="warning",
         )
     few = [label.display_name for label in evaluation.labels if 0 < label.positives < _FEW_POSITIVES]
     if few:
         yield Note(
-            f"{plural(len(few), 'label')} with fewer than {_FEW_POSITIVES} pictures, of which little can be said: "
+            f"{plural(len(few), 'label')} with fewer than {_FEW_POSITIVES} images, whose results are mostly luck: "
             f"{some(few)}.",
             kind="note",
         )
     if evaluation.single_label:
-        yield Note("The model names one label of each picture: the one with the highest score counts as predicted.")
+        yield Note("The model predicts one label per image: the one with the highest score.")
     elif not evaluation.has_thresholds:
-        yield Note("The model brought no thresholds of its own: a score of 50 % or more counts as predicted.")
+        yield Note("The model has no thresholds of its own: labels with a score of 50 % or more are predicted.")
     yield from (Note(note) for note in evaluation.notes)
 
 
@@ -140,25 +143,25 @@ def _measures(evaluation: Evaluation) -> Iterator[Part]:
     rows: list[list[Cell]] = [
         [
             MEASURES[name].title,
-            shown(value.value, measure=name),
-            interval(value, measure=name),
+            measure_cell(name, value.value),
+            MEASURES[name].interval(value),
             "higher" if MEASURES[name].higher_is_better else "lower",
             MEASURES[name].meaning,
         ]
         for name, value in evaluation.measures.items()
         if name.removesuffix("@3") not in _DECISIONS
     ]
-    yield Table(["measure", "value", "95 % interval", "better", "what it says"], rows)
+    yield Table(["measure", "value", "95 % interval", "better", "meaning"], rows)
     rule, words = (
         ("top 1", "the highest score") if evaluation.single_label else ("thresholds", "what reaches its threshold")
     )
     decisions: list[list[Cell]] = [
-        [what, *(with_interval(evaluation.measures[f"{name}{suffix}"]) for name in _DECISIONS)]
+        [what, *(_MAP.with_interval(evaluation.measures.get(f"{name}{suffix}")) for name in _DECISIONS)]
         for what, suffix in ((rule, ""), ("top 3", "@3"))
     ]
     caption = (
         "Precision (P), recall (R) and F1 in per cent with 95 % intervals: means over labels (C) and over all labels "
-        f"together (O), of {words}, and of the three highest scores of each picture."
+        f"together (O), of {words}, and of the three highest scores of each image."
     )
     yield Table(["predicted by", *_DECISIONS], decisions, caption=caption)
 
@@ -174,7 +177,7 @@ def _labels(evaluation: Evaluation) -> Iterator[Part]:
     caption = "Every label, the worst first."
     if len(ranked) > _MOST_ROWS:
         caption = f"The {_MOST_ROWS:,} worst of {len(ranked):,} labels."
-    columns = ["label", "pictures", "average precision", "95 % interval", "precision", "recall", "F1"]
+    columns = ["label", "images", "average precision", "95 % interval", "precision", "recall", "F1"]
     rows = [_row(label) for label in ranked[:_MOST_ROWS]]
     if evaluation.has_thresholds:
         columns.append("threshold")
@@ -185,25 +188,25 @@ def _labels(evaluation: Evaluation) -> Iterator[Part]:
 def _row(label: LabelResult) -> list[Cell]:
     if label.average_precision is None:
         return [label.display_name, 0, None, "", None, None, None]
-    decisions = [Share(value) for value in (label.precision, label.recall, label.f1)]
-    return [label.display_name, label.positives, Share(label.value), interval(label.average_precision), *decisions]
+    decisions = [None if value is None else Share(value) for value in (label.precision, label.recall, label.f1)]
+    return [label.display_name, label.positives, Share(label.value), _MAP.interval(label.average_precision), *decisions]
 
 
 def _confusions(evaluation: Evaluation, dataset: ImageDataset) -> Iterator[Part]:
     yield Heading("Confusions that matter")
     if not evaluation.confusions:
-        yield Text("In no two pictures was the same label missed while the same other one was invented.")
+        yield Text("In no two images was the same label missed while the same other one was predicted.")
         return
     yield Text(
-        "Pictures in which a label that is there was missed while one that is not was predicted, sorted by how many "
-        "more there are than if the two had nothing to do with each other."
+        "Images in which a present label was missed while an absent one was predicted, sorted by how many more there "
+        "are than if the two were independent."
     )
     display = dataset.labels.display
     rows: list[list[Cell]] = [
-        [display(pair.missed), display(pair.invented), pair.count, Share(pair.share), Share(pair.usual_share)]
+        [display(pair.missed), display(pair.invented), pair.count, Share(pair.fraction), Share(pair.usual_fraction)]
         for pair in evaluation.confusions
     ]
-    yield Table(["missed", "invented", "pictures", "of the missed", "of other pictures"], rows)
+    yield Table(["missed", "invented", "images", "of the missed", "of other images"], rows)
 
 
 def _groups(evaluation: Evaluation) -> Iterator[Part]:
@@ -214,17 +217,17 @@ def _groups(evaluation: Evaluation) -> Iterator[Part]:
     what = "recall, in per cent"
     figures: list[Part] = [
         draw_groups(
-            [f"{group.name} ({group.pictures:,})" for group in counts],
+            [f"{group.name} ({group.images:,})" for group in counts],
             [group.recall for group in counts],
             what=what,
-            caption="Recall by the number of labels that a picture has; in brackets, how many pictures have so many.",
+            caption="Recall by the number of labels of an image; in brackets, the number of images.",
         )
     ]
     if sizes:
         small, medium = (f"{100 * limit:.2g} %" for limit in SIZE_LIMITS)
         caption = (
-            f"Recall by the size of a label's largest object: small is below {small} of the picture, medium below "
-            f"{medium}. In brackets, how many there are."
+            f"Recall by the size of a label's largest object: small is below {small} of the image, medium below "
+            f"{medium}. In brackets, their number."
         )
         names = [f"{group.name} ({group.positives:,})" for group in sizes]
         figures.append(draw_groups(names, [group.recall for group in sizes], what=what, caption=caption))
@@ -236,49 +239,80 @@ def _groups(evaluation: Evaluation) -> Iterator[Part]:
 
 def _count_table(evaluation: Evaluation) -> Table:
     rows: list[list[Cell]] = [
-        [group.name, group.pictures, *map(with_interval, (group.precision, group.recall, group.f1, group.ranking_loss))]
+        [group.name, group.images, *map(_MAP.with_interval, values)]
         for group in evaluation.by_count
+        for values in [(group.precision, group.recall, group.f1, group.ranking_loss)]
     ]
-    columns = ["pictures with", "pictures", "precision", "recall", "F1", "ranking loss"]
-    return Table(columns, rows, caption="By the number of labels in a picture; per cent, with 95 % intervals.")
+    columns = ["images with", "images", "precision", "recall", "F1", "ranking loss"]
+    return Table(columns, rows, caption="By the number of labels in an image; per cent, with 95 % intervals.")
 
 
 def _size_table(evaluation: Evaluation) -> Table:
     rows: list[list[Cell]] = [
-        [group.name, group.positives, *map(with_interval, (group.recall, group.mean_average_precision))]
+        [group.name, group.positives, *map(_MAP.with_interval, (group.recall, group.mean_average_precision))]
         for group in evaluation.by_size
     ]
     caption = "By size; per cent, with 95 % intervals. The mAP of a size leaves out positives of other sizes."
-    return Table(["size", "picture x label", "recall", "mAP"], rows, caption=caption)
+    return Table(["size", "image x label", "recall", "mAP"], rows, caption=caption)
 
 
-def _pictures(evaluation: Evaluation, dataset: ImageDataset, draw: DrawImage) -> Iterator[Part]:
-    yield Heading("Pictures")
+def _images(evaluation: Evaluation, dataset: ImageDataset, draw: DrawImage) -> Iterator[Part]:
+    yield Heading("Images")
     for results, title in (
-        (evaluation.worst, "Understood worst: scores furthest from the truth"),
-        (evaluation.best, "Understood best, of pictures that have labels"),
+        (evaluation.worst, "Highest loss: scores furthest from the truth"),
+        (evaluation.best, "Lowest loss, of images that have labels"),
     ):
-        yield Pictures([draw(result, _caption(result, dataset)) for result in results], title=title)
+        yield Thumbnails([draw(result, _caption(result, dataset)) for result in results], title=title)
 
 
 def _caption(result: ImageResult, dataset: ImageDataset) -> str:
     parts = {"found": result.found, "missed": result.missed, "invented": result.invented}
-    words = [f"{what} {describe_tags(tags, dataset.labels)}" for what, tags in parts.items() if tags]
-    return f"{result.name}: {'; '.join(words) or 'nothing there, nothing predicted'}"
+    words = []
+    for what, tags in parts.items():
+        named = [f"{dataset.labels.display(tag.label)} {100 * tag.score:.0f} %" for tag in tags]
+        words += [f"{what} {some(named, at_most=4)}"] if tags else []
+    return f"{result.name}: {'; '.join(words) or 'no label, none predicted'}"
+
+
+def thumbnail(dataset: ImageDataset, index: int, caption: str) -> Thumbnail:
+    """Return a thumbnail of one image; only its caption where it cannot be read any more.
+
+    Args:
+        dataset: The dataset.
+        index: The position of the image.
+        caption: The text below it.
+
+    Examples:
+        >>> from manylabel.data import scenes
+        >>> thumbnail(scenes(1), 0, "a scene").caption
+        'a scene'
+    """
+    try:
+        return Thumbnail.of(decode(dataset.pictures[index], at_least=(_HEIGHT, _HEIGHT)), caption, height=_HEIGHT)
+    except (ImageError, OSError):
+        return Thumbnail(b"", caption)
+
+
+def measure_cell(name: str, value: float) -> Cell:
+    """Return the cell of a table for a value of a measure.
+
+    Examples:
+        >>> measure_cell("mAP", 0.5), measure_cell("coverage", 3.254)
+        (Share(value=0.5), 3.25)
+    """
+    return Share(value) if MEASURES[name].is_fraction else round(value, 2)
 
 
 def _explanation(evaluation: Evaluation) -> Section:
     if not evaluation.draws:
-        return Section("About the intervals", [Text("There are none: the bootstrap was switched off.")])
+        return Section("About the intervals", [Text("There are none: the bootstrap was turned off.")])
     sentences: Sequence[str] = (
-        f"Pictures were drawn again {evaluation.draws:,} times, with replacement and as many as there are, and "
-        "everything was measured again each time (seed "
-        f"{evaluation.seed}). 95 % of the values so found lie in the interval.",
-        "A drawn set holds copies of pictures, which flatters the average precision of rare labels; the draws were "
-        "moved so that their mean is the measured value. The interval says how much a value would vary over other sets "
-        "of as many pictures of the same kind. It says nothing about pictures of another kind, nor about training the "
-        "model again.",
-        "Where not one mistake was seen, the interval has no width: drawing the same pictures again cannot show "
-        "mistakes that are not among them.",
+        f"95 % bootstrap intervals over images: {plural(evaluation.draws, 'draw')} with replacement, seed "
+        f"{evaluation.seed}.",
+        "A drawn set holds copies of images, which flatters the average precision of rare labels; the draws were "
+        "shifted so that their mean is the measured value. The interval is how much a value would vary over other sets "
+        "of as many images of the same kind. It covers neither images of another kind nor training the model again.",
+        "Where no mistake was seen, the interval has no width: drawing the same images again cannot show mistakes that "
+        "are not among them.",
     )
     return Section("About the intervals", [Text(sentence) for sentence in sentences])

@@ -1,10 +1,13 @@
-import pytest
-from typer.testing import CliRunner
+"""Cost against accuracy: the script beside a folder of runs."""
 
-from manylabel.cli.main import app
+import sys
+
+import pytest
+from benchmarks.tradeoff import draw_tradeoff, main, measure_tradeoff
+
 from manylabel.cost import count_macs
 from manylabel.data import load
-from manylabel.runs import Run, draw_tradeoff, find_runs, measure_tradeoff
+from manylabel.runs import Run, find_runs
 from tiny_runs import SPEC, make_model, make_run
 
 
@@ -48,9 +51,10 @@ def test_time_is_measured_where_asked_for(root):
     assert points[0].cost > 0
 
 
-def test_the_command_prints_and_draws(root, tmp_path):
-    arguments = ["runs", "tradeoff", str(root), "--out", str(tmp_path / "a.png")]
-    result = CliRunner().invoke(app, arguments, env={"COLUMNS": "160"}, catch_exceptions=False)
-    assert "csra" in result.stdout
-    assert result.stdout.endswith(f"Wrote {tmp_path / 'a.png'}\n")
+def test_the_script_prints_and_draws(root, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["tradeoff", str(root), "--out", str(tmp_path / "a.png")])
+    main()
+    printed = capsys.readouterr().out
+    assert "csra" in printed
+    assert printed.endswith(f"Wrote {tmp_path / 'a.png'}\n")
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
