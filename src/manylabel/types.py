@@ -5,6 +5,7 @@ Letters in shape comments: B pictures of a batch, L labels, H and W pixels.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,6 +22,8 @@ if TYPE_CHECKING:  # what runs an exported model needs labels and input specs, a
     from torch import Tensor
 
 __all__ = ["BadImage", "Batch", "FeatureBatch", "InputSpec", "LabelSpace", "Tag"]
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -113,6 +116,37 @@ class LabelSpace:
             display_names={name: self.display_names[name] for name in kept if name in self.display_names},
             descriptions={name: self.descriptions[name] for name in kept if name in self.descriptions},
         )
+
+    def resolve(self, wanted: LabelSpace | Sequence[str]) -> LabelSpace:
+        """Return the labels that a user asked for, each once, with the display names and descriptions that are known.
+
+        Args:
+            wanted: Names or display names of these labels, and new ones.
+
+        Raises:
+            LabelError: There is none, or a name is blank or not a text.
+
+        Examples:
+            >>> labels = LabelSpace(["/m/01yrx"], display_names={"/m/01yrx": "cat"})
+            >>> labels.resolve(["tram", "cat", "tram "]).names
+            ('tram', '/m/01yrx')
+        """
+        given = wanted if isinstance(wanted, LabelSpace) else LabelSpace([])
+        names = [wanted] if isinstance(wanted, str) else list(wanted)
+        bad = [name for name in names if not isinstance(name, str) or not name.strip()]
+        if bad or not names or isinstance(wanted, str):
+            what = f"every label needs a name, got {bad[0]!r}" if bad else f"labels must be a list, got {wanted!r}"
+            raise LabelError(f"{what}; give a list of names, such as ['fire truck', 'tram']")
+        shown = {display: name for name, display in self.display_names.items()}
+        stripped = [name.strip() for name in names]
+        found = dict.fromkeys(name if name in self else shown.get(name, name) for name in stripped)
+        if len(found) < len(names):
+            logger.warning("%d of the labels occur twice; each is taken once", len(names) - len(found))
+        display, descriptions = (
+            {name: text for name, text in {**old, **new}.items() if name in found}
+            for old, new in ((self.display_names, given.display_names), (self.descriptions, given.descriptions))
+        )
+        return LabelSpace(list(found), display_names=display, descriptions=descriptions)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain lists and dictionaries, ready for JSON."""

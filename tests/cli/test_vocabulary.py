@@ -8,9 +8,10 @@ import torch
 from typer.testing import CliRunner
 
 from manylabel import heads
-from manylabel.classifier import Classifier, TextVocabulary
+from manylabel.classifier import Classifier
 from manylabel.cli.main import app
 from manylabel.errors import ConfigError, LabelError, OutputExistsError
+from manylabel.text import TextVocabulary
 
 
 @pytest.fixture
@@ -30,14 +31,14 @@ def run(*arguments):
 
 
 def listed(model):
-    return {row["label"]: row["trained"] for row in json.loads(run(model, "ls", "--json").stdout)}
+    return {row["label"]: row["trained"] for row in json.loads(run(model, "list", "--json").stdout)}
 
 
 def test_adds_lists_and_removes(model, tmp_path):
     assert "now has 4 labels (+2)" in run(model, "add", "tram", "fire truck", "cat").stdout
     assert listed(model) == {"cat": True, "dog": True, "tram": False, "fire truck": False}
-    assert "by its text" in run(model, "ls").stdout
-    assert "now has 2 labels (-2)" in run(model, "rm", "tram", "cat").stdout
+    assert "by text" in run(model, "list").stdout
+    assert "now has 2 labels (-2)" in run(model, "remove", "tram", "cat").stdout
     assert listed(model) == {"dog": True, "fire truck": False}
     run(model, "add", "cat")
     assert listed(model)["cat"]  # it was trained on, though it was gone for a while
@@ -60,14 +61,14 @@ def test_a_model_that_is_changed_in_place_keeps_its_form_and_the_files_beside_it
     assert (model / "model.safetensors").stat().st_size < 1.1 * size
 
 
-def test_takes_the_folder_of_a_run_and_replaces_only_when_told(model, tmp_path):
+def test_takes_the_folder_of_a_run_and_replaces_only_when_asked(model, tmp_path):
     model.rename(tmp_path / "moved")
     (tmp_path / "run").mkdir()
     (tmp_path / "moved").rename(tmp_path / "run" / "model")
     run(tmp_path / "run", "add", "tram", "--out", tmp_path / "other")
     with pytest.raises(OutputExistsError):
-        run(tmp_path / "run", "rm", "cat", "--out", tmp_path / "other")
-    run(tmp_path / "run", "rm", "cat", "--out", tmp_path / "other", "--overwrite")
+        run(tmp_path / "run", "remove", "cat", "--out", tmp_path / "other")
+    run(tmp_path / "run", "remove", "cat", "--out", tmp_path / "other", "--overwrite")
     assert list(listed(tmp_path / "other")) == ["dog"]
 
 
@@ -75,9 +76,9 @@ def test_refuses_what_makes_no_sense(model, tmp_path):
     with pytest.raises(ConfigError, match="name at least one label"):
         run(model, "add")
     with pytest.raises(LabelError, match="the model has no label 'tarm'"):
-        run(model, "rm", "tarm")
-    with pytest.raises(ConfigError, match="leave one in"):
-        run(model, "rm", "cat", "dog")
+        run(model, "remove", "tarm")
+    with pytest.raises(ConfigError, match="keep one"):
+        run(model, "remove", "cat", "dog")
     with pytest.raises(LabelError, match="no vector for 'boat'"):
         run(model, "add", "boat")
     with pytest.raises(ConfigError, match="there is no file of labels"):
@@ -88,7 +89,7 @@ def test_refuses_what_makes_no_sense(model, tmp_path):
 def test_says_which_recipe_to_use_where_labels_are_fixed(tmp_path):
     made = Classifier.create("resnet10t", head=heads.LinearClassifier, labels=["cat"], pretrained=False)
     folder = made.save(tmp_path / "model")
-    assert "was not trained with the recipe zero_shot" in run(folder, "ls").stdout
+    assert "was not trained with the recipe zero_shot" in run(folder, "list").stdout
     with pytest.raises(ConfigError, match="use the recipe zero_shot"):
         run(folder, "add", "tram")
 
@@ -96,5 +97,5 @@ def test_says_which_recipe_to_use_where_labels_are_fixed(tmp_path):
 def test_labels_in_brackets_are_shown(tmp_path):
     labels = ["cat [pet]", "dog[/]"]
     made = Classifier.create("test_resnet", head=heads.LinearClassifier, labels=labels, pretrained=False)
-    shown = run(made.save(tmp_path / "model"), "ls").stdout
+    shown = run(made.save(tmp_path / "model"), "list").stdout
     assert all(label in shown for label in labels)

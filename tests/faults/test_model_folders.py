@@ -18,11 +18,12 @@ from safetensors.torch import load_file, save_file
 
 from manylabel import heads
 from manylabel.backbone import Backbone
-from manylabel.classifier import Classifier, ScoreCalibration, TextVocabulary, change_config, find_model
+from manylabel.classifier import Classifier, ScoreCalibration, change_config, find_model
 from manylabel.cli.main import main
 from manylabel.errors import ManyLabelError, ModelFormatError
 from manylabel.labelgraph import Partition
 from manylabel.predictions import InferenceSpec
+from manylabel.text import TextVocabulary
 from manylabel.types import InputSpec, LabelSpace
 
 NAMES = ["cat", "dog", "bird"]
@@ -262,7 +263,7 @@ COMMANDS = {
     "predict": ["IMAGE", "--model", "MODEL"],
     "explain": ["IMAGE", "--model", "MODEL"],
     "export": ["MODEL", "--to", "onnx", "--out", "OUT"],
-    "vocabulary": ["MODEL", "ls"],
+    "vocabulary": ["MODEL", "list"],
 }
 
 

@@ -13,10 +13,9 @@ from selenium.webdriver.support.wait import WebDriverWait
 
 from colour_model import SPEC, write_colour_model
 from manylabel import Classifier, heads
-from manylabel.classifier import TextVocabulary
 from manylabel.label_text import TAG_COLUMNS, join_labels
 from manylabel.server import ServedModel, create_app
-from manylabel.text import StoredVectors
+from manylabel.text import StoredVectors, TextVocabulary
 from picture_files import encode, photo
 from server_apps import listening, slow_app
 
@@ -244,7 +243,7 @@ def test_fits_a_phone_follows_dark_mode_and_asks_nobody_else(page, pictures, add
 def test_new_tags_are_asked_for_where_the_model_takes_them(browser, pictures, tmp_path, monkeypatch):
     torch.manual_seed(0)
     encoder = StoredVectors(["tram", "fire truck"], torch.randn(2, 8))
-    monkeypatch.setattr("manylabel.classifier.vocabulary.open_encoder", lambda name: encoder)
+    monkeypatch.setattr("manylabel.text.label_vectors.open_encoder", lambda name: encoder)
     model = Classifier.create(
         "test_resnet",
         head=heads.TextMap,

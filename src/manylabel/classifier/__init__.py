@@ -11,7 +11,6 @@ from manylabel.classifier.model_folder import (
     read_model,
     write_model,
 )
-from manylabel.classifier.vocabulary import TextVocabulary
 
 __all__ = [
     "MODEL_FILES",
@@ -20,7 +19,6 @@ __all__ = [
     "InferenceModule",
     "SavedModel",
     "ScoreCalibration",
-    "TextVocabulary",
     "TorchEngine",
     "change_config",
     "find_model",

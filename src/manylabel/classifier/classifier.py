@@ -32,11 +32,11 @@ from manylabel.classifier.model_folder import (
     upload_model,
     write_model,
 )
-from manylabel.classifier.vocabulary import TextVocabulary, label_bias, merge_labels, require_open, vectors_of
 from manylabel.errors import ConfigError, MissingExtraError, ModelFormatError
+from manylabel.heads.traits import as_open_vocabulary
 from manylabel.images import ImageLike
 from manylabel.predictions import Predictions, predict_images
-from manylabel.text import TextEncoder
+from manylabel.text import TextEncoder, TextVocabulary
 from manylabel.types import InputSpec, LabelSpace
 
 __all__ = ["Classifier"]
@@ -97,7 +97,7 @@ class Classifier(nn.Module):
         self.input_spec = input_spec or replace(backbone.input_spec, resize="squash", crop_fraction=1.0)
         self.text = text
         self.label_bias: Tensor | None
-        self.register_buffer("label_bias", label_bias(self.labels, text), persistent=False)
+        self.register_buffer("label_bias", None if text is None else text.bias(self.labels), persistent=False)
         outputs = getattr(head, "num_labels", None)
         if isinstance(outputs, int) and outputs != len(self.labels):
             raise ConfigError(f"the head has {outputs} outputs, but there are {len(self.labels)} labels")
@@ -225,9 +225,16 @@ class Classifier(nn.Module):
             >>> model.with_labels(["tram", "dog"], encoder=StoredVectors(["tram"], torch.randn(1, 8))).labels.names
             ('tram', 'dog')
         """
-        head, known, text = require_open(self.head, self.text, self.labels)
-        wanted = merge_labels(self.labels, labels)
-        vectors = vectors_of(wanted, known=self.labels, vectors=known, text=text, encoder=encoder)
+        head = as_open_vocabulary(self.head)
+        known = None if head is None else head.text_vectors
+        if head is None or known is None or self.text is None:
+            why = "it was trained without text queries" if head is None else "it does not say how they were encoded"
+            raise ConfigError(
+                f"this model ({type(self.head).__name__}) knows only the {len(self.labels)} labels it was trained on: "
+                f"{why}; for any label, use the recipe zero_shot (manylabel train zero_shot --data ...)"
+            )
+        wanted = self.labels.resolve(labels)
+        vectors = self.text.vectors(wanted, known=self.labels, vectors=known, encoder=encoder)
         asked, limits, calibration = head.with_text(vectors), self.thresholds, self.calibration
         if (limits or calibration) and getattr(asked, "num_trained", None) != getattr(head, "num_trained", None):
             logger.warning("thresholds and calibration are dropped: with other labels this head scores in another way")

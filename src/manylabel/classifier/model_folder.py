@@ -24,9 +24,9 @@ from torch import Tensor
 from manylabel.builtin import local_model
 from manylabel.classifier.calibration import ScoreCalibration
 from manylabel.classifier.head_config import HeadConfig
-from manylabel.classifier.vocabulary import TextVocabulary
 from manylabel.errors import LabelError, ModelFormatError, list_choices
 from manylabel.storage import decode_json, replacing_folder, write_text
+from manylabel.text import TextVocabulary
 from manylabel.types import InputSpec, LabelSpace
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""What to call models in tables, and which of them may be changed in place."""
+"""Names of models in tables, and a guard for models that must not be changed in place."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +10,7 @@ __all__ = ["model_name", "model_names", "refuse_shared"]
 
 
 def model_name(source: str) -> str:
-    """Return the last part of a model's path; that of the run, whose model lies in a folder called model.
+    """Return the last part of a model's path, or of its run's.
 
     Examples:
         >>> model_name("runs/first/model"), model_name("runs/first"), model_name("builtin:coco80")
@@ -21,7 +21,7 @@ def model_name(source: str) -> str:
 
 
 def model_names(sources: Sequence[str]) -> list[str]:
-    """Return a name for each model: the last part of its path, or the whole path where these are the same.
+    """Return a name for each model: the last part of its path, or the whole path where that is ambiguous.
 
     Examples:
         >>> model_names(["runs/first", "runs/second"]), model_names(["a/first", "b/first"])
@@ -32,10 +32,10 @@ def model_names(sources: Sequence[str]) -> list[str]:
 
 
 def refuse_shared(model: str) -> None:
-    """Raise if a model lies where others use it: in the package, or in the cache of the hub.
+    """Refuse to change a model of the package or of the hub's cache.
 
     Raises:
-        ConfigError: It does; the message says how to get a copy.
+        ConfigError: It is one; the message tells how to write a copy.
 
     Examples:
         >>> refuse_shared("builtin:coco80")

@@ -1,4 +1,4 @@
-"""`manylabel vocabulary`: the labels of a model that takes any label, listed, added and removed."""
+"""`manylabel vocabulary`: list, add and remove the labels of a zero-shot model."""
 
 from __future__ import annotations
 
@@ -22,32 +22,32 @@ __all__ = ["vocabulary"]
 
 
 class Action(StrEnum):
-    """What to do with the labels."""
+    """Action on the labels."""
 
     ADD = "add"
-    LS = "ls"
-    RM = "rm"
+    LIST = "list"
+    REMOVE = "remove"
 
 
 def vocabulary(
-    model: Annotated[str, typer.Argument(help="A model trained with the recipe zero_shot: its folder or its run's.")],
-    action: Annotated[Action, typer.Argument(help="add labels, list them (ls), or remove them (rm).")],
-    labels: Annotated[list[str] | None, typer.Argument(help="The labels; those of several words in quotes.")] = None,
+    model: Annotated[str, typer.Argument(help="Folder of a model, or of a run of the recipe zero_shot.")],
+    action: Annotated[Action, typer.Argument(help="Action on the labels.")],
+    labels: Annotated[list[str] | None, typer.Argument(help="Labels; those of several words in quotes.")] = None,
     file: Annotated[
-        Path | None, typer.Option("--from", help="A file with a label in each line, beside those named.")
+        Path | None, typer.Option("--from", metavar="FILE", help="File with more labels, one per line.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", help="Write the changed model here; it is changed in place when left out.")
+        Path | None, typer.Option(metavar="DIR", help="Write the changed model here (default: change it in place).")
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a model that is at --out.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a model that exists at --out.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show or change which labels a model answers for, without training."""
+    """List or change the labels that a zero-shot model scores, without training."""
     from manylabel.classifier import Classifier, find_model, read_model  # here: `--help` must not wait for torch
 
     source = find_model(model)
     found = Classifier.load(source)
-    if action is Action.LS:
+    if action is Action.LIST:
         _show(found, as_json=as_json)
         return
     names = _names(labels or [], file)
@@ -83,7 +83,7 @@ def _remove(model: Classifier, names: list[str]) -> Classifier:
             raise LabelError(f"the model has no label {name!r}; {list_choices(name, model.labels)}")
     kept = [name for name in model.labels if name not in set(names)]
     if not kept:
-        raise ConfigError("a model needs at least one label; leave one in")
+        raise ConfigError("a model needs at least one label; keep one")
     return model.with_labels(kept)
 
 
@@ -97,9 +97,9 @@ def _show(model: Classifier, *, as_json: bool) -> None:
     table.add_column("label")
     table.add_column("trained on")
     for row in rows:
-        table.add_row(escape(str(row["label"])), "yes" if row["trained"] else "no, by its text")
+        table.add_row(escape(str(row["label"])), "yes" if row["trained"] else "no, by text")
     Console().print(table)
     if model.text is None:
-        typer.echo("The model takes no other labels: it was not trained with the recipe zero_shot.")
+        typer.echo("The labels cannot be changed: the model was not trained with the recipe zero_shot.")
     else:
-        typer.echo(f"Others are encoded by {model.text.encoder}: manylabel vocabulary MODEL add 'fire truck'")
+        typer.echo(f"New labels are encoded by {model.text.encoder}: manylabel vocabulary MODEL add 'fire truck'")

@@ -22,7 +22,7 @@ from typing import Annotated, Any, Literal, cast
 from msgspec.structs import replace
 from torch import nn
 
-from manylabel.classifier import Classifier, TextVocabulary
+from manylabel.classifier import Classifier
 from manylabel.data import ImageDataset
 from manylabel.errors import ConfigError
 from manylabel.evaluation.scores import ScoredImages
@@ -38,7 +38,7 @@ from manylabel.recipes.sets import TrainAndVal, sets_of_run, trained_sets
 from manylabel.recipes.settings import RecipeSettings
 from manylabel.recipes.unseen import choose_unseen, seen_part
 from manylabel.storage import write_text
-from manylabel.text import DEFAULT_ENCODER, check_templates, encode_labels, open_encoder, text_centre
+from manylabel.text import DEFAULT_ENCODER, TextVocabulary, check_templates, encode_labels, open_encoder, text_centre
 from manylabel.training.fields import OneOf
 from manylabel.training.fit import fit
 from manylabel.training.processes import is_first_process

@@ -8,13 +8,14 @@ from manylabel.text.encoders import (
     WordVectors,
     open_encoder,
 )
-from manylabel.text.label_vectors import check_templates, encode_labels, text_centre
+from manylabel.text.label_vectors import TextVocabulary, check_templates, encode_labels, text_centre
 
 __all__ = [
     "DEFAULT_ENCODER",
     "SentenceEncoder",
     "StoredVectors",
     "TextEncoder",
+    "TextVocabulary",
     "WordVectors",
     "check_templates",
     "encode_labels",

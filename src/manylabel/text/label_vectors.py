@@ -6,15 +6,72 @@ Letters in shape comments: L labels, n texts, E text dimensions.
 import math
 from collections.abc import Sequence
 
+import msgspec
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from manylabel.errors import ConfigError
-from manylabel.text.encoders import TextEncoder
+from manylabel.text.encoders import TextEncoder, open_encoder
 from manylabel.types import LabelSpace
 
-__all__ = ["check_templates", "encode_labels", "text_centre"]
+__all__ = ["TextVocabulary", "check_templates", "encode_labels", "text_centre"]
+
+
+class TextVocabulary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Text encoding of a classifier's labels, so that new labels can be encoded alike.
+
+    Args:
+        encoder: Name of the text encoder, for `open_encoder`.
+        templates: Sentences that a label is put into.
+        trained: Labels that the model was trained on.
+        centre: Mean vector of the labels trained on, which is subtracted from the vector of every label.
+        new_label_bias: Bias added to the logits of labels unseen in training, to correct over- or under-prediction.
+
+    Examples:
+        >>> TextVocabulary("offline:minilm", ("a photo of a {label}",), trained=("cat", "dog")).new_label_bias
+        0.0
+    """
+
+    encoder: str
+    templates: tuple[str, ...]
+    trained: tuple[str, ...]
+    centre: tuple[float, ...] = ()
+    new_label_bias: float = 0.0
+
+    def vectors(
+        self, labels: LabelSpace, *, known: LabelSpace, vectors: Tensor, encoder: TextEncoder | None = None
+    ) -> Tensor:
+        """Return a text vector per label: the model's own where it has one, else a new one.
+
+        Args:
+            labels: Wanted labels.
+            known: The model's labels.
+            vectors: ``[L, E]``, their vectors.
+            encoder: Text encoder of new labels (default: the one that this names).
+
+        Raises:
+            ConfigError: The encoder gives vectors of another size.
+        """
+        new = labels.subset([name for name in labels if name not in known])
+        table = vectors.detach().cpu().float()
+        if len(new):
+            used = encoder or open_encoder(self.encoder)
+            made = encode_labels(used, new, templates=self.templates, centre=self.centre)
+            if made.shape[1] != table.shape[1]:
+                raise ConfigError(
+                    f"the model's labels have text vectors of {table.shape[1]} numbers, but the encoder gives "
+                    f"{made.shape[1]}; use the one that the model was trained with ({self.encoder})"
+                )
+            table = torch.cat([table, made])
+        rows = {name: row for row, name in enumerate([*known, *new])}
+        return table[[rows[name] for name in labels]]
+
+    def bias(self, labels: LabelSpace) -> Tensor | None:
+        """Return the bias of the logits, ``[L]``, or None where there is none."""
+        trained = set(self.trained)
+        bias = [0.0 if name in trained else self.new_label_bias for name in labels]
+        return torch.tensor(bias) if any(bias) else None
 
 
 def encode_labels(

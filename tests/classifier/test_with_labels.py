@@ -7,8 +7,9 @@ import torch
 from msgspec.structs import replace
 
 from manylabel import heads
-from manylabel.classifier import Classifier, TextVocabulary
+from manylabel.classifier import Classifier
 from manylabel.errors import ConfigError, LabelError
+from manylabel.text import TextVocabulary
 from manylabel.types import LabelSpace
 
 PICTURE = np.full((40, 50, 3), 128, dtype=np.uint8)
@@ -35,7 +36,7 @@ class LetterEncoder:
 @pytest.fixture
 def encoder(monkeypatch):
     found = LetterEncoder()
-    monkeypatch.setattr("manylabel.classifier.vocabulary.open_encoder", lambda name: found)
+    monkeypatch.setattr("manylabel.text.label_vectors.open_encoder", lambda name: found)
     return found
 
 
