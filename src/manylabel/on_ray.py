@@ -116,43 +116,35 @@ def run_on_ray(
     *,
     cpus: float = 1,
     gpus: float = 0,
-    address: str | None = None,
-    advice: str = "try again",
     is_stopped: Callable[[], bool] = lambda: False,
 ) -> Iterator[tuple[Item, Result | ClusterError]]:
-    """Call a function with each item, as tasks of Ray; items come as they are finished, with their results.
+    """Call a function with each item, as tasks of Ray, which must be connected; items come as they are finished.
 
     Args:
         function: The function.
         items: The items.
         cpus: CPUs of each task.
         gpus: GPUs of each task.
-        address: Address of a cluster (default: start Ray on this machine).
-        advice: End of an error, which tells what to do.
         is_stopped: Asked twice a second; once it is true, tasks get a `KeyboardInterrupt` and a minute to save.
 
     Yields:
         Each item, and its result or the error that ended it.
-
-    Raises:
-        MissingExtraError: Ray is not installed.
-        ClusterError: Ray cannot be had.
     """
-    with connected_to_ray(address, advice=advice) as ray:
-        shared = ray.put(function)  # once, not with each item
-        task = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=0)(_call)
-        running = {task.remote(shared, item): item for item in items}
-        while running and not is_stopped():
-            for reference in ray.wait(list(running), timeout=POLL_SECONDS)[0]:
-                try:
-                    result = ray.get(reference)
-                except ray.exceptions.RayError as error:
-                    result = ClusterError(_last_line(error))
-                yield running.pop(reference), result
-        for reference in running:
-            ray.cancel(reference)
-        if running:
-            ray.wait(list(running), num_returns=len(running), timeout=SECONDS_TO_SAVE)
+    ray = require("ray", extra="ray")
+    shared = ray.put(function)  # once, not with each item
+    task = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=0)(_call)
+    running = {task.remote(shared, item): item for item in items}
+    while running and not is_stopped():
+        for reference in ray.wait(list(running), timeout=POLL_SECONDS)[0]:
+            try:
+                result = ray.get(reference)
+            except ray.exceptions.RayError as error:
+                result = ClusterError(_last_line(error))
+            yield running.pop(reference), result
+    for reference in running:
+        ray.cancel(reference)
+    if running:
+        ray.wait(list(running), num_returns=len(running), timeout=SECONDS_TO_SAVE)
 
 
 class _Actor(Generic[Item, Result]):
