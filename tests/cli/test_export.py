@@ -25,11 +25,12 @@ def make():
 def test_a_model_is_exported_and_made_smaller(tmp_path):
     model = make()
     folder, out = model.save(tmp_path / "model"), tmp_path / "model.onnx"
-    result = run(folder, "--out", out, "--data", "scenes:30", "--int8", "--calibration-pictures", "8", "--fixed-size")
+    result = run(folder, "--out", out, "--data", "scenes:30", "--int8", "--calibration-images", "8", "--fixed-size")
     assert result.exit_code == 0
     assert "Largest difference from the model's scores: " in result.output
     assert "times smaller" in result.output
-    assert "mAP on 22 other pictures: " in result.output
+    assert "Flipped tags on 22 other images: " in result.output
+    assert "mAP on them: " in result.output
     assert Predictor.load(tmp_path / "model.int8.onnx").labels == model.labels
 
 
@@ -38,10 +39,10 @@ def quantised(monkeypatch):
     """Make it small without the work, and tell what the calibration saw."""
     seen = []
 
-    def quantise(path, small, batches, **_):
-        seen.extend(map(len, batches))
+    def quantise(path, small, images, **_):
+        seen.append(len(images))
         small.write_bytes(path.read_bytes())
-        return Quantised(small, num_bytes=1, size_ratio=1.0, speed_ratio=1.0, difference=0.0)
+        return Quantised(small, num_bytes=1, size_ratio=1.0, speed_ratio=1.0, weights_only=False)
 
     monkeypatch.setattr("manylabel.inference.quantisation.quantise", quantise)
     return seen
@@ -57,7 +58,7 @@ def write_photos(folder, *, bad=()):
 @pytest.mark.parametrize(
     ("table", "reason"),
     [
-        (None, "no other picture of the data has a label"),
+        (None, "no other image of the data has a label"),
         ("cow", "the data have 1 labels that the model lacks, such as cow"),
     ],
 )
@@ -75,15 +76,25 @@ def test_mAP_is_compared_on_pictures_behind_those_for_calibration(tmp_path, quan
     photos, label = write_photos(tmp_path / "photos", bad=(0, 2)), scenes(1).labels[0]
     (tmp_path / "labels.csv").write_text("image,labels\n" + "".join(f"{index}.png,{label}\n" for index in range(8)))
     data = f"csv:{tmp_path / 'labels.csv'},images={photos}"
-    arguments = ("--int8", "--calibration-pictures", "3", "--fixed-size")
+    arguments = ("--int8", "--calibration-images", "3", "--fixed-size")
     result = run(make().save(tmp_path / "model"), "--out", tmp_path / "model.onnx", "--data", data, *arguments)
     assert quantised == [3]  # 1, 3 and 4
-    assert "mAP on 3 other pictures: " in result.output
+    assert "Flipped tags on 3 other images: 0 of " in result.output
+    assert "mAP on them: " in result.output
+    assert "not recommended" not in result.output
+
+
+def test_int8_that_flips_many_tags_is_not_recommended(tmp_path, quantised, monkeypatch):
+    monkeypatch.setattr("manylabel.inference.quantisation.flipped_tags", lambda *_: (6, 100))
+    arguments = ("--data", "scenes:6", "--int8", "--fixed-size")
+    result = run(make().save(tmp_path / "model"), "--out", tmp_path / "model.onnx", *arguments)
+    assert "6 of 100 (6.0 %)" in result.output
+    assert result.output.endswith("int8 is not recommended for this model: it changes more than 5 % of the tags\n")
 
 
 def test_whole_numbers_want_pictures(tmp_path):
     for arguments in (["--int8"], ["--int8", "--data", "scenes:3", "--to", "torch-export"]):
-        with pytest.raises(ConfigError, match="int8 wants --to onnx and --data"):
+        with pytest.raises(ConfigError, match="int8 needs --to onnx and --data"):
             run(tmp_path, *arguments)
 
 

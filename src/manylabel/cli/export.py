@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -13,106 +12,130 @@ from manylabel.storage import refuse_existing
 
 if TYPE_CHECKING:  # these need torch, for which --help must not wait
     from manylabel.data import ImageDataset
+    from manylabel.predictions import Predictions
     from manylabel.types import LabelSpace
 
 __all__ = ["export"]
 
-_CHECKED = 16
-
-
-class Format(StrEnum):
-    """What can be written."""
-
-    ONNX = "onnx"
-    TORCH_EXPORT = "torch-export"
+CHECKED_IMAGES = 16
+MOST_COMPARED = 1000  # images on which int8 is compared
 
 
 def export(
     model: Annotated[str, typer.Argument(help="A model's folder, a name on the hub, or builtin:NAME.")],
-    to: Annotated[Format, typer.Option("--to", help="What to write.")] = Format.ONNX,
+    to: Annotated[Literal["onnx", "torch-export"], typer.Option("--to", help="Format to write.")] = "onnx",
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Where; model.onnx or model.pt2 when left out.")
+        Path | None, typer.Option(metavar="FILE", help="File to write (default: model.onnx or model.pt2).")
     ] = None,
     data: Annotated[
-        str | None, typer.Option(metavar="SPEC", help="Real pictures to check it on, and to calibrate int8 with.")
+        str | None, typer.Option(metavar="SPEC", help="Images to check the file on, and to calibrate int8 with.")
     ] = None,
-    fixed_size: Annotated[bool, typer.Option("--fixed-size", help="Take pictures of one size only.")] = False,
-    int8: Annotated[bool, typer.Option("--int8", help="Also write it in 8-bit numbers; wants --data.")] = False,
-    calibration_pictures: Annotated[int, typer.Option(min=1, help="Pictures that int8 is calibrated with.")] = 200,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace files that are there.")] = False,
+    fixed_size: Annotated[bool, typer.Option("--fixed-size", help="Take images of one size only.")] = False,
+    int8: Annotated[bool, typer.Option("--int8", help="Also write an 8-bit quantised file; needs --data.")] = False,
+    calibration_images: Annotated[int, typer.Option(min=1, help="Images that int8 is calibrated with.")] = 200,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")] = False,
 ) -> None:
-    """Write a model as ONNX or torch.export: bytes of pictures in, calibrated scores out.
+    """Write a model as ONNX or torch.export: bytes of images in, calibrated scores out.
 
-    The file is compared with the model on real pictures; one that disagrees is not written.
+    The file is compared with the model on real images; one that disagrees is not written.
     """
-    if int8 and (data is None or to is not Format.ONNX):
-        raise ConfigError("int8 wants --to onnx and --data SPEC: pictures like those it will see")
-    path = out or Path("model.onnx" if to is Format.ONNX else "model.pt2")
-    for file in (path, _small(path)) if int8 else (path,):
+    if int8 and (data is None or to != "onnx"):
+        raise ConfigError("int8 needs --to onnx and --data SPEC: images like those it will see")
+    path = out or Path("model.onnx" if to == "onnx" else "model.pt2")
+    for file in (path, _int8_path(path)) if int8 else (path,):
         refuse_existing(file, overwrite=overwrite)
     from manylabel.classifier import Classifier
     from manylabel.data import load
     from manylabel.inference.export import export_onnx, export_torch
 
     dataset = None if data is None else load(data)
-    checked = None if dataset is None else [dataset.pictures[index] for index in _readable(dataset, _CHECKED)]
-    write = export_onnx if to is Format.ONNX else export_torch
+    checked = None if dataset is None else [dataset.pictures[index] for index in _readable(dataset, CHECKED_IMAGES)]
+    write = export_onnx if to == "onnx" else export_torch
     classifier = Classifier.from_pretrained(model)
-    result = write(classifier, path, pictures=checked, any_size=not fixed_size, overwrite=overwrite)
-    sizes = "pictures of any size" if result.any_size else "pictures of one size"
+    result = write(classifier, path, images=checked, any_size=not fixed_size, overwrite=overwrite)
+    sizes = "images of any size" if result.any_size else "images of one size"
     typer.echo(f"Wrote {path}: {result.num_bytes / 1e6:.1f} MB, any number of {sizes}")
     typer.echo(f"Largest difference from the model's scores: {result.difference:.1e}")
     if result.note:
         typer.echo(result.note)
     if int8 and dataset is not None:
-        _quantise(path, dataset, calibration_pictures, overwrite=overwrite)
+        _quantise(path, dataset, calibration_images, overwrite=overwrite)
 
 
 def _quantise(path: Path, dataset: ImageDataset, count: int, *, overwrite: bool) -> None:
-    """Write the smaller file and say what it costs, on pictures that it was not calibrated with."""
+    """Write the smaller file and print its cost, on images that it was not calibrated with."""
     import numpy as np
 
-    from manylabel.evaluation import measure, score
     from manylabel.images import prepare
     from manylabel.inference import OnnxEngine
-    from manylabel.inference.quantisation import quantise
+    from manylabel.inference.quantisation import MOST_FLIPPED, flipped_tags, quantise
 
-    before = OnnxEngine(path)
+    spec, small = OnnxEngine(path).spec, _int8_path(path)
     used = _readable(dataset, min(count, max(1, len(dataset) // 2)))
-    pictures = [prepare(dataset.pictures[index], before.spec.input_spec) for index in used]
-    batches = [np.stack(pictures[start : start + 16]) for start in range(0, len(pictures), 16)]
-    small = _small(path)
-    result = quantise(path, small, batches, overwrite=overwrite)
+    images = np.stack([prepare(dataset.pictures[index], spec.input_spec) for index in used])
+    result = quantise(path, small, images, overwrite=overwrite)
     typer.echo(f"Wrote {small}: {result.num_bytes / 1e6:.1f} MB, {result.size_ratio:.1f} times smaller")
+    if result.weights_only:
+        typer.echo("Only its weights are 8-bit integers: with 8-bit activations, too many tags would flip")
     typer.echo(f"Speed: {result.speed_ratio:.2f} times that of {path.name}, on this machine")
-    typer.echo(f"Mean difference of scores: {result.difference:.1e}")
-    rest = dataset.subset(np.arange(used[-1] + 1, len(dataset)))
-    if reason := _incomparable(rest, before.spec.labels):
-        typer.echo(f"mAP was not compared: {reason}")
+    rest = dataset.subset(np.arange(used[-1] + 1, len(dataset))[:MOST_COMPARED])
+    if not len(rest):
+        typer.echo("int8 was not compared: the data have no images beside those for calibration")
         return
-    old, new = (measure(score(OnnxEngine(each), rest, max_bad_share=1.0))["mAP"] for each in (path, small))
-    change = f"{100 * (new - old):+.2f} points"
-    typer.echo(f"mAP on {len(rest):,} other pictures: {100 * old:.2f} before, {100 * new:.2f} as int8 ({change})")
+    before, after = (_predict(file, rest) for file in (path, small))
+    flipped, num_tags = flipped_tags(before, after)
+    fraction = flipped / max(1, num_tags)
+    typer.echo(f"Flipped tags on {len(rest):,} other images: {flipped:,} of {num_tags:,} ({100 * fraction:.1f} %)")
+    if reason := _incomparable(rest, spec.labels):
+        typer.echo(f"mAP was not compared: {reason}")
+    else:
+        old, new = (100 * _mean_average_precision(each, rest) for each in (before, after))
+        typer.echo(f"mAP on them: {old:.2f} before, {new:.2f} as int8 ({new - old:+.2f} points)")
+    if fraction > MOST_FLIPPED:
+        typer.echo(
+            f"int8 is not recommended for this model: it changes more than {100 * MOST_FLIPPED:.0f} % of the tags"
+        )
+
+
+def _predict(file: Path, dataset: ImageDataset) -> Predictions:
+    from manylabel.data.loading import fetch_images
+    from manylabel.inference import OnnxEngine
+    from manylabel.inference.pipeline import prepare_batches
+    from manylabel.predictions import join_predictions, score_batch
+    from manylabel.system import default_workers
+
+    engine = OnnxEngine(file)
+    batches = prepare_batches(fetch_images(dataset), engine.spec.input_spec, num_workers=default_workers())
+    return join_predictions([score_batch(engine, batch) for batch in batches], engine.spec)
+
+
+def _mean_average_precision(predictions: Predictions, dataset: ImageDataset) -> float:
+    import torch
+
+    from manylabel.metrics import average_precision
+
+    readable = predictions.readable.nonzero()[0]
+    columns = [predictions.labels.index(name) for name in dataset.labels]
+    scores = torch.from_numpy(predictions.scores[readable][:, columns])
+    targets, known = map(torch.from_numpy, dataset.targets.dense(readable))
+    return float(average_precision(scores, targets, known).mean())
 
 
 def _incomparable(rest: ImageDataset, labels: LabelSpace) -> str:
-    """Say why mAP cannot be measured on pictures; nothing if it can."""
-    if not len(rest):
-        return "the data have no pictures beside those for calibration"
+    """Return the reason why mAP cannot be measured on images; empty if it can."""
     if not rest.targets.positives.sum():
-        return "no other picture of the data has a label"
+        return "no other image of the data has a label"
     if missing := [name for name in rest.labels if name not in labels]:
         return f"the data have {len(missing):,} labels that the model lacks, such as {missing[0]}"
     return ""
 
 
-def _small(path: Path) -> Path:
-    """Return where the model in 8-bit numbers goes."""
+def _int8_path(path: Path) -> Path:
     return path.with_suffix(".int8.onnx")
 
 
 def _readable(dataset: ImageDataset, count: int) -> list[int]:
-    """Return where the first pictures are that can be read to their end."""
+    """Return the positions of the first images that can be read to their end."""
     from manylabel.errors import ImageError
     from manylabel.images import decode
 
@@ -126,5 +149,5 @@ def _readable(dataset: ImageDataset, count: int) -> list[int]:
         if len(found) == count:
             break
     if not found:
-        raise ConfigError(f"{dataset.name} has no picture that can be read; run: manylabel data check SPEC")
+        raise ConfigError(f"{dataset.name} has no image that can be read; run: manylabel data check SPEC")
     return found

@@ -1,4 +1,4 @@
-"""Classifiers as files for other programs: ONNX and torch.export, checked on real pictures before they are written."""
+"""Classifiers as files for other programs: ONNX and torch.export, checked on real images before they are written."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Export:
         path: The file.
         num_bytes: Its size.
         difference: The largest difference between its scores and the model's.
-        any_size: Whether pictures may have any height and width; their number is always free.
+        any_size: Whether images may have any height and width; their number is always free.
         note: Why not, if not.
     """
 
@@ -55,7 +55,7 @@ def export_onnx(
     classifier: Classifier,
     path: str | Path,
     *,
-    pictures: Sequence[ImageLike] | None = None,
+    images: Sequence[ImageLike] | None = None,
     any_size: bool = True,
     overwrite: bool = False,
 ) -> Export:
@@ -67,7 +67,7 @@ def export_onnx(
     Args:
         classifier: The classifier.
         path: Where the file goes.
-        pictures: What it is checked on; the sample photos when left out.
+        images: Images that it is checked on (default: the sample photos).
         any_size: Whether to leave height and width free, where the backbone allows.
         overwrite: Whether a file that is there may be replaced.
 
@@ -86,14 +86,14 @@ def export_onnx(
         session = open_session(target)
         return lambda inputs: torch.from_numpy(session.run(["scores"], {"images": inputs.numpy()})[0])
 
-    return _export(classifier, path, write, pictures=pictures, any_size=any_size, overwrite=overwrite)
+    return _export(classifier, path, write, images=images, any_size=any_size, overwrite=overwrite)
 
 
 def export_torch(
     classifier: Classifier,
     path: str | Path,
     *,
-    pictures: Sequence[ImageLike] | None = None,
+    images: Sequence[ImageLike] | None = None,
     any_size: bool = True,
     overwrite: bool = False,
 ) -> Export:
@@ -120,7 +120,7 @@ def export_torch(
             raise ConfigError(f"{classifier.backbone.name} cannot be exported by torch.export: {reason}") from error
         return lambda inputs: loaded(inputs)[0]
 
-    return _export(classifier, path, write, pictures=pictures, any_size=any_size, overwrite=overwrite)
+    return _export(classifier, path, write, images=images, any_size=any_size, overwrite=overwrite)
 
 
 @torch.no_grad()
@@ -129,43 +129,43 @@ def _export(
     path: str | Path,
     write: Callable[[Path, InferenceModule, Tensor, Sequence[int]], Run],
     *,
-    pictures: Sequence[ImageLike] | None,
+    images: Sequence[ImageLike] | None,
     any_size: bool,
     overwrite: bool,
 ) -> Export:
     """Write a file under a temporary name, check it, and move it into place."""
     refuse_existing(path, overwrite=overwrite)
     module = InferenceModule(classifier.fuse()).cpu()
-    images = _images(classifier, sample_photos() if pictures is None else pictures)
+    pixels = _pixels(classifier, sample_photos() if images is None else images)
     note = _why_one_size(classifier.backbone) if any_size else ""
     free = any_size and not note
     with replacing(path, overwrite=overwrite) as temporary:
         if free:
             try:
-                difference = _difference(write(temporary, module, images[:2], (0, 1, 2)), module, images, other=True)
+                difference = _difference(write(temporary, module, pixels[:2], (0, 1, 2)), module, pixels, other=True)
             except ConfigError as error:
-                free, note = False, f"Only one size of pictures: {str(error).partition(chr(10))[0]}"
+                free, note = False, f"Only one size of images: {str(error).partition(chr(10))[0]}"
         if not free:
-            difference = _difference(write(temporary, module, images[:2], (0,)), module, images, other=False)
+            difference = _difference(write(temporary, module, pixels[:2], (0,)), module, pixels, other=False)
         num_bytes = temporary.stat().st_size
     return Export(Path(path), num_bytes, difference, any_size=free, note=note)
 
 
 def _why_one_size(backbone: Backbone) -> str:
-    """Return why a file cannot be for pictures of any size; nothing where it can."""
+    """Return why a file cannot take images of any size; empty if it can."""
     if not backbone.takes_any_size:
-        return f"{backbone.name} is built for one size of pictures."
+        return f"{backbone.name} is built for one size of images."
     # how it pads depends on the size in each layer, an expression that grows without end in torch's exporter
     if any(isinstance(module, Conv2dSame) for module in backbone.modules()):
-        return f"{backbone.name} pads pictures by their size, which only exports for one size."
+        return f"{backbone.name} pads images by their size, which only exports for one size."
     return ""
 
 
-def _images(classifier: Classifier, pictures: Sequence[ImageLike]) -> Tensor:
-    """Return pictures as bytes ``[B, H, W, 3]``, three or more: exporters take small numbers for constants."""
-    pixels = [prepare(picture, classifier.input_spec) for picture in pictures]
+def _pixels(classifier: Classifier, images: Sequence[ImageLike]) -> Tensor:
+    """Return images as bytes ``[B, H, W, 3]``, three or more: exporters take small numbers for constants."""
+    pixels = [prepare(image, classifier.input_spec) for image in images]
     if not pixels:
-        raise ConfigError("give at least one picture to check the export on")
+        raise ConfigError("give at least one image to check the export on")
     return torch.from_numpy(np.stack((pixels * 3)[: max(3, len(pixels))]))
 
 

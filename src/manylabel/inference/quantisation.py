@@ -1,6 +1,6 @@
-"""Exported models in 8-bit whole numbers: smaller, on many CPUs faster, and a little less right.
+"""Exported models in 8-bit integers: smaller, on many CPUs faster, and a little less accurate.
 
-Letters in shape comments: B pictures, H and W pixels.
+Letters in shape comments: N images, H and W pixels.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ import logging
 import statistics
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,116 +21,184 @@ from numpy.typing import NDArray
 from manylabel.errors import ConfigError
 from manylabel.images import Pixels
 from manylabel.inference.engine import OnnxEngine
+from manylabel.predictions import Predictions
 from manylabel.storage import refuse_existing, replacing
 from manylabel.system import require
 
-__all__ = ["Quantised", "quantise"]
+__all__ = ["MOST_FLIPPED", "Quantised", "flipped_tags", "quantise"]
+
+MOST_FLIPPED = 0.05
+"""Fraction of the tags that may change; where more do, int8 is not recommended."""
+
+BATCH_SIZE = 16
+SMALL_WEIGHT = 1024  # numbers; smaller weights stay as they are
+WEIGHTED = ("Conv", "Gemm", "MatMul")
 
 
 @dataclass(frozen=True)
 class Quantised:
-    """A file that was written, compared with the one it was made of.
+    """A quantised file, compared with the one it was made of.
 
     Args:
         path: The file.
         num_bytes: Its size.
-        size_ratio: How many times smaller it is.
-        speed_ratio: How many times faster it is, on this machine.
-        difference: The mean difference of scores on some of the pictures that it was calibrated with.
+        size_ratio: Size of the original file, divided by its own.
+        speed_ratio: Speed, divided by that of the original file, on this machine.
+        weights_only: Whether activations stayed floats, because quantised ones flipped too many tags.
     """
 
     path: Path
     num_bytes: int
     size_ratio: float
     speed_ratio: float
-    difference: float
+    weights_only: bool
 
 
-def quantise(source: str | Path, path: str | Path, batches: Iterable[Pixels], *, overwrite: bool = False) -> Quantised:
-    """Turn an exported model into 8-bit whole numbers (static quantisation).
+def quantise(source: str | Path, path: str | Path, images: Pixels, *, overwrite: bool = False) -> Quantised:
+    """Quantise an exported model to 8-bit integers, per channel.
+
+    Activations are quantised as well (static quantisation), except those of the first and last layer, unless that flips
+    more than `MOST_FLIPPED` of the tags of the images: then the weights alone are, which saves the same space.
 
     Args:
         source: A file that `export_onnx` wrote.
-        path: Where the smaller file goes.
-        batches: Pictures ``[B, H, W, 3]`` like those it will see, from which the ranges of its layers are learned; a
-            hundred or more pictures are good.
-        overwrite: Whether a file that is there may be replaced.
-
-    Returns:
-        What was written.
+        path: File to write.
+        images: ``[N, H, W, 3]``, images like those it will see, which the ranges of its layers are calibrated with; a
+            hundred or more are good.
+        overwrite: Whether an existing file may be replaced.
 
     Raises:
         MissingExtraError: onnx or onnxruntime is not installed.
-        ConfigError: There are no pictures, or onnxruntime cannot quantise the model.
-        OutputExistsError: The file is there and `overwrite` is false.
+        ConfigError: There are no images, or onnxruntime cannot quantise the model.
+        OutputExistsError: The file exists and `overwrite` is false.
     """
     refuse_existing(path, overwrite=overwrite)
     require("onnx", extra="onnx")
-    kept = [np.ascontiguousarray(batch) for batch in batches if len(batch)]
-    if not kept:
-        raise ConfigError("give pictures to calibrate with, as many kinds of them as the model will see")
+    if not len(images):
+        raise ConfigError("give images to calibrate with, as many kinds of them as the model will see")
+    before = OnnxEngine(source)
     with replacing(path, overwrite=overwrite) as temporary:
         try:
-            _quantise(Path(source), temporary, kept)
+            _quantise_all(Path(source), temporary, images)
+            flipped, num_tags = flipped_tags(*(_predict(OnnxEngine(file), images) for file in (source, temporary)))
+            weights_only = flipped > MOST_FLIPPED * num_tags
+            if weights_only:
+                _quantise_weights(Path(source), temporary)
+            after = OnnxEngine(temporary)
         except Exception as error:
             reason = f"{type(error).__name__}: {error}"
             raise ConfigError(f"onnxruntime cannot quantise {source}: {reason}") from error
-        before, after = OnnxEngine(source), OnnxEngine(temporary)
         num_bytes = temporary.stat().st_size
-        differences = [float(np.abs(before.scores(batch) - after.scores(batch)).mean()) for batch in kept[:4]]
-        speed = _speed_ratio(before, after, kept[0])
-    return Quantised(Path(path), num_bytes, Path(source).stat().st_size / num_bytes, speed, float(np.mean(differences)))
+        speed = _speed_ratio(before, after, images[:BATCH_SIZE])
+    return Quantised(Path(path), num_bytes, Path(source).stat().st_size / num_bytes, speed, weights_only)
 
 
-def _quantise(source: Path, target: Path, batches: list[Pixels]) -> None:
-    """Let onnxruntime learn the ranges and write the file."""
+def flipped_tags(before: Predictions, after: Predictions) -> tuple[int, int]:
+    """Return the number of tags that one of two predictions of the same images has alone, and that of the first's tags.
+
+    Examples:
+        >>> from manylabel.types import LabelSpace
+        >>> labels, names = LabelSpace(["a", "b"]), ["x.jpg"]
+        >>> before, after = (Predictions(np.array([row]), labels, names) for row in ([0.9, 0.6], [0.8, 0.4]))
+        >>> flipped_tags(before, after)
+        (1, 2)
+    """
+    labels = [[{tag.label for tag in image.tags} for image in each] for each in (before, after)]
+    return sum(len(old ^ new) for old, new in zip(*labels, strict=True)), sum(map(len, labels[0]))
+
+
+def _predict(engine: OnnxEngine, images: Pixels) -> Predictions:
+    parts = [engine.scores(images[start : start + BATCH_SIZE]) for start in range(0, len(images), BATCH_SIZE)]
+    spec, names = engine.spec, list(map(str, range(len(images))))
+    return Predictions(np.concatenate(parts), spec.labels, names, spec.thresholds, spec.single_label)
+
+
+def _quantise_all(source: Path, target: Path, images: Pixels) -> None:
+    """Let onnxruntime learn the ranges of activations; what it leaves as floats gets 8-bit weights."""
+    onnx = require("onnx", extra="onnx")
     quantization = require("onnxruntime.quantization", extra="onnx")
     shape_inference = require("onnxruntime.quantization.shape_inference", extra="onnx")
-    onnx = require("onnx", extra="onnx")
     with tempfile.TemporaryDirectory() as folder, _quiet():
-        ready = Path(folder) / "ready.onnx"
+        ready, static = Path(folder) / "ready.onnx", Path(folder) / "static.onnx"
         shape_inference.quant_pre_process(str(source), str(ready), skip_symbolic_shape=True)
+        layers = [node.name for node in onnx.load(str(ready)).graph.node if node.op_type in WEIGHTED]
         quantization.quantize_static(
             str(ready),
-            str(target),
-            _reader(quantization, batches),
+            str(static),
+            _reader(quantization, images),
             quant_format=quantization.QuantFormat.QDQ,
             per_channel=True,
             reduce_range=True,  # 7 bits for weights: CPUs without VNNI add products in 16 bits, which else overflow
             activation_type=quantization.QuantType.QUInt8,
             weight_type=quantization.QuantType.QInt8,
             # the convolutions and products hold the time; norms, softmax and the rest lose more than they gain
-            op_types_to_quantize=["Conv", "Gemm", "MatMul"],
+            op_types_to_quantize=list(WEIGHTED),
+            nodes_to_exclude=[layers[0], layers[-1]] if len(layers) > 2 else [],
         )
-        model = onnx.load(str(target))
-        said = {entry.key: entry.value for entry in onnx.load(str(source), load_external_data=False).metadata_props}
-        onnx.helper.set_model_props(model, said)
-        onnx.save(model, str(target))
+        _quantise_weights(static, target, metadata=source)
 
 
-def _reader(quantization: Any, batches: list[Pixels]) -> object:  # noqa: ANN401 - onnxruntime has no types
-    """Return the batches as onnxruntime wants to be given them."""
+def _quantise_weights(source: Path, target: Path, *, metadata: Path | None = None) -> None:
+    """Replace the float weights of layers by 8-bit ones and a scale per channel, which onnxruntime multiplies once."""
+    onnx = require("onnx", extra="onnx")
+    model = onnx.load(str(source))
+    graph = model.graph
+    users: dict[str, list[tuple[Any, int]]] = {}
+    for node in graph.node:
+        for place, name in enumerate(node.input):
+            users.setdefault(name, []).append((node, place))
+    for weight in list(graph.initializer):
+        used = users.get(weight.name, [])
+        if not used or any(node.op_type not in WEIGHTED or place != 1 for node, place in used):
+            continue
+        values = onnx.numpy_helper.to_array(weight)
+        if values.dtype != np.float32 or values.size < SMALL_WEIGHT or values.ndim < 2:
+            continue
+        is_transposed = any(attribute.name == "transB" and attribute.i for attribute in used[0][0].attribute)
+        axis = 0 if used[0][0].op_type == "Conv" or is_transposed else values.ndim - 1
+        integers, scale = (f"{weight.name}.{part}" for part in ("int8", "scale"))
+        graph.initializer.remove(weight)
+        for name, part in zip((integers, scale), _to_8_bits(values, axis), strict=True):
+            graph.initializer.append(onnx.numpy_helper.from_array(part, name))
+        # not DequantizeLinear, which onnxruntime would compute again for every batch
+        floats = f"{weight.name}.float"
+        graph.node.insert(0, onnx.helper.make_node("Mul", [floats, scale], [weight.name]))
+        graph.node.insert(0, onnx.helper.make_node("Cast", [integers], [floats], to=onnx.TensorProto.FLOAT))
+    original = onnx.load(str(metadata or source), load_external_data=False)
+    onnx.helper.set_model_props(model, {entry.key: entry.value for entry in original.metadata_props})
+    onnx.save(model, str(target))
+
+
+def _to_8_bits(values: NDArray[np.float32], axis: int) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
+    """Return integers in -127..127 and the scale of each channel, in a shape that multiplies."""
+    others = tuple(other for other in range(values.ndim) if other != axis)
+    scale = np.maximum(np.abs(values).max(axis=others, keepdims=True), 1e-12) / np.float32(127)
+    return np.rint(values / scale).astype(np.int8), scale.astype(np.float32)
+
+
+def _reader(quantization: Any, images: Pixels) -> object:  # noqa: ANN401 - onnxruntime has no types
+    """Return the images in batches, as onnxruntime takes them."""
 
     class Reader(quantization.CalibrationDataReader):  # type: ignore[misc] # likewise
         def __init__(self) -> None:
-            self.batches: Iterator[Pixels] = iter(batches)
+            self.starts = iter(range(0, len(images), BATCH_SIZE))
 
-        def get_next(self) -> dict[str, NDArray[np.uint8]] | None:
-            batch = next(self.batches, None)
-            return None if batch is None else {"images": batch}
+        def get_next(self) -> dict[str, Pixels] | None:
+            start = next(self.starts, None)
+            return None if start is None else {"images": images[start : start + BATCH_SIZE]}
 
     return Reader()
 
 
-class _quiet:  # noqa: N801 - used as a statement
-    """Silences advice that onnxruntime logs to the root logger."""
-
-    def __enter__(self) -> None:
-        self.before = logging.root.manager.disable
-        logging.disable(logging.WARNING)
-
-    def __exit__(self, *_: object) -> None:
-        logging.disable(self.before)
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence advice that onnxruntime logs to the root logger."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.disable(before)
 
 
 def _speed_ratio(before: OnnxEngine, after: OnnxEngine, pixels: Pixels, *, rounds: int = 5) -> float:
