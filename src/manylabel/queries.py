@@ -1,4 +1,4 @@
-"""What a head asks of a picture: one query per label or per group of labels; learned, random or made from text.
+"""Queries of heads: one per label or per group of labels; learned, random or made from text.
 
 Letters in shape comments: L labels, K groups (K = L when every label has its own query), g slots of a group, D width,
 E text dimensions.
@@ -40,7 +40,7 @@ def group_labels(num_labels: int, num_groups: int, seed: int = 0) -> Tensor:
         seed: Seeds the division; the same seed always divides in the same way.
 
     Returns:
-        ``[L]``, the slot of each label: ``group * g + place`` with ``g = ceil(num_labels / num_groups)``.
+        ``[L]``, the slot of each label: ``group * g + position`` with ``g = ceil(num_labels / num_groups)``.
 
     Raises:
         ConfigError: There are more groups than labels, or none.
@@ -65,7 +65,7 @@ class LearnableQueries(nn.Module):
     """Queries that are trained with the rest.
 
     Args:
-        num_queries: How many.
+        num_queries: Number of queries.
         width: Channels of a query.
 
     Examples:
@@ -83,10 +83,10 @@ class LearnableQueries(nn.Module):
 
 
 class RandomQueries(nn.Module):
-    """Queries drawn once from N(0, 1) and never trained: the projection behind them learns in their place.
+    """Queries drawn once from N(0, 1) and never trained: the projection behind them learns instead.
 
     Args:
-        num_queries: How many.
+        num_queries: Number of queries.
         width: Channels of a query.
         seed: Seeds the draw.
 
@@ -139,7 +139,7 @@ class TextQueries(nn.Module):
 
         Args:
             groups: ``[L]``, the group of each label; a group's query is made from the mean vector of its labels.
-            num_groups: How many groups there are.
+            num_groups: Number of groups.
 
         Returns:
             ``[L, D]``, or ``[K, D]`` with `groups`.
@@ -165,7 +165,7 @@ def make_queries(
 
     Args:
         kind: ``"learnable"``, ``"random"`` or ``"text"``.
-        num_queries: How many queries.
+        num_queries: Number of queries.
         width: Channels of a query.
         num_labels: Labels; text queries have a vector for each.
         text_vectors: See `TextQueries`.

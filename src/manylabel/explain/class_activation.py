@@ -42,7 +42,7 @@ __all__ = [
 
 
 class LibraryMethod(NamedTuple):
-    """A method of the grad-cam library: its class there, and whether it reads gradients."""
+    """A method of the grad-cam library: its class there, and if it reads gradients."""
 
     class_name: str
     reads_gradients: bool = True

@@ -95,7 +95,7 @@ def measure_faithfulness(model: Classifier, explanation: Explanation, *, steps: 
 
 
 def points_at(explanation: Explanation, boxes: Sequence[Box]) -> bool:
-    """Say whether the hottest position lies in a box of the label: one round of the pointing game.
+    """Return true if the hottest position lies in a box of the label: one round of the pointing game.
 
     Args:
         explanation: What a model says of a label.

@@ -68,7 +68,7 @@ class ExpertLoad:
         return tuple((self.loads.amax(dim=0) < limit).nonzero().flatten().tolist())
 
     def in_words(self) -> str:
-        """Say whether experts are dead."""
+        """State if experts are dead."""
         count = self.loads.shape[1]
         if not self.dead:
             return f"None of the {count} experts is dead: each has a label that listens to it."

@@ -1,6 +1,6 @@
 """Attention over tokens and the feed-forward block: the parts that all transformer heads share.
 
-Letters in shape comments: B pictures, C channels, H and W places of a map, T = H * W tokens, Q queries, D width,
+Letters in shape comments: B images, C channels, H and W positions of a map, T = H * W tokens, Q queries, D width,
 h attention heads, d channels of a head.
 """
 
@@ -15,7 +15,7 @@ __all__ = ["MultiHeadAttention", "feed_forward", "to_tokens"]
 
 
 def to_tokens(feature: Tensor) -> Tensor:
-    """Return the places of a feature map ``[B, C, H, W]`` as tokens ``[B, T, C]``, row by row.
+    """Return the positions of a feature map ``[B, C, H, W]`` as tokens ``[B, T, C]``, row by row.
 
     Examples:
         >>> import torch
@@ -44,8 +44,8 @@ class MultiHeadAttention(nn.Module):
     Args:
         width: Channels of queries, keys, values and output.
         num_heads: Attention heads.
-        head_width: Channels of each head; when left out, the heads share the width evenly.
-        dropout: Share of attention weights dropped in training.
+        head_width: Channels of each head (default: the width divided by the heads).
+        dropout: Fraction of attention weights dropped in training.
 
     Raises:
         ConfigError: The heads cannot share the width evenly.
@@ -54,7 +54,7 @@ class MultiHeadAttention(nn.Module):
         >>> import torch
         >>> attention = MultiHeadAttention(8, 2)
         >>> queries, tokens = torch.zeros(1, 3, 8), torch.zeros(4, 6, 8)
-        >>> attention(queries, tokens, tokens).shape  # one set of queries for all four pictures
+        >>> attention(queries, tokens, tokens).shape  # one set of queries for all four images
         torch.Size([4, 3, 8])
     """
 
@@ -75,7 +75,7 @@ class MultiHeadAttention(nn.Module):
             nn.init.zeros_(projection.bias)
 
     def extra_repr(self) -> str:
-        """Tell the settings."""
+        """Return the settings."""
         return f"width={self.width}, num_heads={self.num_heads}, head_width={self.head_width}, dropout={self.dropout}"
 
     def forward(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:

@@ -1,10 +1,10 @@
 """ConSE: a classifier of the trained labels, whose answers are mixed into a text vector to compare others with.
 
 Norouzi et al., "Zero-Shot Learning by Convex Combination of Semantic Embeddings", ICLR 2014,
-https://arxiv.org/abs/1312.5650. Theirs is a softmax over labels; for many labels in a picture, weights are the sigmoid
+https://arxiv.org/abs/1312.5650. Theirs is a softmax over labels; for many labels in an image, weights are the sigmoid
 scores of the best few, made to sum to 1.
 
-Letters in shape comments: B pictures, C channels, S trained labels, L labels, T best labels, E text dimensions.
+Letters in shape comments: B images, C channels, S trained labels, L labels, T best labels, E text dimensions.
 """
 
 import copy
@@ -21,7 +21,7 @@ from manylabel.queries import check_text_vectors
 
 __all__ = ["ConSE"]
 
-SCALE, MIDDLE = 20.0, 0.5  # from cosines to logits: nothing in ConSE says; any rising line ranks the same
+SCALE, MIDDLE = 20.0, 0.5  # from cosines to logits: ConSE leaves it open; any rising line ranks the same
 
 
 class ConSE(nn.Module):
@@ -36,11 +36,11 @@ class ConSE(nn.Module):
         text_vectors: ``[L, E]``, a vector per label; saved with the model.
         text_dim: E; lets a saved model be built again before its state dict fills in `text_vectors`.
         num_trained: Labels that the linear layer was trained on, when these are others; S.
-        num_best: How many of the best trained labels are mixed, T in the paper.
+        num_best: Number of most confident trained labels that are mixed, T in the paper.
         pooling: ``"average"``, ``"max"`` or ``"generalised_mean"``.
 
     Raises:
-        ConfigError: A setting is wrong; the message says which and what to do.
+        ConfigError: A setting is wrong.
 
     Examples:
         >>> head = ConSE(512, 3, text_vectors=torch.randn(3, 8))
@@ -87,7 +87,7 @@ class ConSE(nn.Module):
 
     @property
     def pooled_input(self) -> PooledInput:
-        """What may be pooled before the head sees it."""
+        """Pooling that leaves the logits unchanged."""
         return self.pool.pooled_input
 
     def _by_text(self, trained: Tensor) -> Tensor:

@@ -1,11 +1,11 @@
 """Class-specific residual attention: the average score of a label plus its score where it scores best.
 
 Zhu and Wu, "Residual Attention: A Simple but Effective Method for Multi-Label Recognition",
-https://arxiv.org/abs/2108.02456. With the scores ``s_j = m . x_j`` of a label at each place ``x_j`` of the map, its
+https://arxiv.org/abs/2108.02456. With the scores ``s_j = m . x_j`` of a label at each position ``x_j`` of the map, its
 logit is ``mean_j s_j + weight * sum_j softmax_j(T * s)_j * s_j``, summed over heads of different temperatures T.
 Deviation: the authors' code divides each ``m`` by its length; here, as in the equations, it stays as it is.
 
-Letters in shape comments: B pictures, C channels, H and W places of a map, P = H * W, L labels, h heads.
+Letters in shape comments: B images, C channels, H and W positions of a map, P = H * W, L labels, h heads.
 """
 
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ class CSRA(nn.Module):
         attention_weight: Weight of the attended score beside the average one, lambda in the paper.
 
     Raises:
-        ConfigError: A setting is wrong; the message says which and what to do.
+        ConfigError: A setting is wrong.
 
     Examples:
         >>> head = CSRA(512, 80, temperatures=(1, None))

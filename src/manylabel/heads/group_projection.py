@@ -47,7 +47,7 @@ class GroupProjection(nn.Module):
         nn.init.xavier_normal_(self.weight)
 
     def extra_repr(self) -> str:
-        """Tell the settings."""
+        """Return the settings."""
         return f"num_labels={self.num_labels}, num_groups={self.num_groups}, width={self.width}, seed={self.seed}"
 
     @property
@@ -113,7 +113,7 @@ class TextGroupProjection(nn.Module):
         self.bias = nn.Parameter(torch.zeros(1))
 
     def extra_repr(self) -> str:
-        """Tell the settings."""
+        """Return the settings."""
         return f"num_labels={self.num_labels}, num_groups={self.num_groups}, width={self.width}, seed={self.seed}"
 
     @property

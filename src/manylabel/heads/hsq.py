@@ -5,11 +5,11 @@ code of theirs is public. Left open there and decided here: the transformer is Q
 between labels; sigma is ReLU; a label's gate has n_t + n_s outputs; the linear layers have biases; one classifier for
 all labels.
 
-What the paper does not say: the labels' outputs never read the shared stream. Label i sees the shared experts through
+Not stated in the paper: the labels' outputs never read the shared stream. Label i sees the shared experts through
 its own input, ``X_ti E_s``, and the shared output ``O_s`` feeds nothing but the next layer's shared output. So a
 model's logits do not depend on it, and its gate never gets a gradient; `shared_output=False` leaves both out.
 
-Nor does it say how the experts are initialised. Here as He et al. do before a ReLU: with the usual initialisation of
+Nor how the experts are initialised. Here as He et al. do before a ReLU: with the usual initialisation of
 linear layers, what a label's input tells shrinks so much in two layers of averaged experts that learning takes several
 times the epochs.
 
@@ -20,7 +20,8 @@ input), O width of the experts (a layer's output).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import ClassVar, Literal, cast
 
@@ -43,11 +44,11 @@ class HybridSharingQuery(nn.Module):
     Args:
         in_channels: Channels of the final map.
         num_labels: Labels.
-        width: Width of tokens and queries, to which a convolution projects the map; `in_channels` when left out.
+        width: Width of tokens and queries, to which a convolution projects the map; default: `in_channels`.
         num_heads: Attention heads; must divide the width.
-        feedforward: Hidden width of the transformer's feed-forward blocks; four times the width when left out.
-        dropout: Share of values dropped in training.
-        num_encoder_layers: Encoder layers over the map's places.
+        feedforward: Hidden width of the transformer's feed-forward blocks; default: four times the width.
+        dropout: Fraction of values dropped in training.
+        num_encoder_layers: Encoder layers over the map's positions.
         num_decoder_layers: Decoder layers.
         layers: ``"hybrid"`` mixes experts; ``"linear"`` puts plain linear layers of the same widths in their place,
             the same for all labels: the paper's ablation HSQ-Linear.
@@ -56,10 +57,10 @@ class HybridSharingQuery(nn.Module):
         num_label_experts: Experts of each label, n_t.
         gate_hidden: Hidden width of the gates; None makes them linear.
         classifier_hidden: Hidden width of the classifier; None makes it linear.
-        bias: Whether experts and gates have biases; the paper's equations write none, its "linear layers" have one.
+        bias: Give experts and gates biases; the paper's equations write none, its "linear layers" have one.
 
     Raises:
-        ConfigError: A setting is wrong; the message says which and what to do.
+        ConfigError: A setting is wrong.
 
     Examples:
         >>> import torch
@@ -132,11 +133,11 @@ class HybridSharingQuery(nn.Module):
         return logits
 
     def gates(self, features: Features, *, layer: int = -1) -> Tensor:
-        """Return how much each label listens to each expert, ``[B, L, n_t + n_s]``: its own first, then the shared.
+        """Return the weight of each expert for each label, ``[B, L, n_t + n_s]``: its own first, then the shared.
 
         Args:
             features: As for `forward`.
-            layer: Which hybrid sharing layer, from the front or, negative, from the end.
+            layer: Hybrid sharing layer, from the front or, negative, from the end.
 
         Raises:
             ConfigError: There is no such layer, or the head has no experts.
@@ -152,7 +153,7 @@ class HybridSharingQuery(nn.Module):
 
     @property
     def has_experts(self) -> bool:
-        """Whether experts are mixed, not the plain linear layers of the ablation."""
+        """True for mixed experts, false for the plain linear layers of the ablation."""
         return self.layers == "hybrid"
 
     def attention(self, features: Features) -> Tensor:
@@ -192,11 +193,11 @@ class HybridSharingLayer(nn.Module):
         num_shared_experts: Experts shared by all labels, n_s; 0 cuts all sharing.
         num_label_experts: Experts of each label, n_t.
         gate_hidden: Hidden width of the gates; None makes them linear.
-        bias: Whether experts and gates have biases.
-        shared_output: Whether to give the shared output O_s, too; no label's output ever depends on it.
+        bias: Give experts and gates biases.
+        shared_output: Return the shared output O_s, too; no label's output ever depends on it.
 
     Raises:
-        ConfigError: A setting is wrong; the message says which and what to do.
+        ConfigError: A setting is wrong.
 
     Examples:
         >>> layer = HybridSharingLayer(5, 16, 8, num_shared_experts=3, shared_output=True)
@@ -236,10 +237,9 @@ class HybridSharingLayer(nn.Module):
         initialise_before_relu(self.label_experts, in_width)
         if self.shared_experts is not None:
             initialise_before_relu(self.shared_experts, in_width)
-        self.label_gate = self._label_gate(num_label_experts + num_shared_experts)
-        self.shared_gate = (
-            self._shared_gate(num_labels * num_label_experts + num_shared_experts) if shared_output else None
-        )
+        self.label_gate = self._gate(partial(LabelLinear, num_labels), num_label_experts + num_shared_experts)
+        num_experts = num_labels * num_label_experts + num_shared_experts
+        self.shared_gate = self._gate(nn.Linear, num_experts) if shared_output else None
 
     def extra_repr(self) -> str:
         """Return the settings."""
@@ -282,19 +282,11 @@ class HybridSharingLayer(nn.Module):
         activated = outputs.relu().reshape(*weights.shape, self.out_width)  # [B, L, E, O]
         return (weights.unsqueeze(2) @ activated).squeeze(2)
 
-    def _label_gate(self, num_experts: int) -> nn.Module:
-        first = num_experts if self.gate_hidden is None else self.gate_hidden
-        gate = LabelLinear(self.num_labels, self.in_width, first, bias=self.bias)
+    def _gate(self, linear: Callable[..., nn.Module], num_experts: int) -> nn.Module:
         if self.gate_hidden is None:
-            return gate
-        return nn.Sequential(gate, nn.ReLU(), LabelLinear(self.num_labels, first, num_experts, bias=self.bias))
-
-    def _shared_gate(self, num_experts: int) -> nn.Module:
-        first = num_experts if self.gate_hidden is None else self.gate_hidden
-        gate = nn.Linear(self.in_width, first, bias=self.bias)
-        if self.gate_hidden is None:
-            return gate
-        return nn.Sequential(gate, nn.ReLU(), nn.Linear(first, num_experts, bias=self.bias))
+            return linear(self.in_width, num_experts, bias=self.bias)
+        first = linear(self.in_width, self.gate_hidden, bias=self.bias)
+        return nn.Sequential(first, nn.ReLU(), linear(self.gate_hidden, num_experts, bias=self.bias))
 
 
 class LabelLinear(nn.Module):
@@ -304,7 +296,7 @@ class LabelLinear(nn.Module):
         num_labels: Labels.
         in_width: Width of the input.
         out_width: Width of the output.
-        bias: Whether each has a bias.
+        bias: Give each a bias.
 
     Examples:
         >>> LabelLinear(5, 8, 3)(torch.zeros(2, 5, 8)).shape
@@ -329,7 +321,7 @@ class LabelLinear(nn.Module):
 
 
 def initialise_before_relu(layer: nn.Linear | LabelLinear, in_width: int) -> None:
-    """Draw the weights of a layer that a ReLU follows so that what it tells neither shrinks nor grows.
+    """Draw the weights of a layer that a ReLU follows so that its output neither shrinks nor grows.
 
     Args:
         layer: The layer.

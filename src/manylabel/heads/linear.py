@@ -19,7 +19,7 @@ Pooling = Literal["average", "max", "generalised_mean"]
 class LinearClassifier(nn.Module):
     """Pools the final map and gives it to a linear layer: on a frozen backbone, the linear probe.
 
-    The papers compare against average pooling. Maximum pooling is often stronger with several objects in a picture,
+    The papers compare against average pooling. Maximum pooling is often stronger with several objects in an image,
     as a small one is not averaged away.
 
     Args:
@@ -28,7 +28,7 @@ class LinearClassifier(nn.Module):
         pooling: ``"average"``, ``"max"`` or ``"generalised_mean"``, which lies between the two and learns where.
 
     Raises:
-        ConfigError: A setting is wrong; the message says which and what to do.
+        ConfigError: A setting is wrong.
 
     Examples:
         >>> import torch
@@ -56,7 +56,7 @@ class LinearClassifier(nn.Module):
 
     @property
     def pooled_input(self) -> PooledInput:
-        """What may be pooled before the head sees it."""
+        """Pooling that leaves the logits unchanged."""
         return self.pool.pooled_input
 
     def label_weights(self) -> Tensor:

@@ -40,18 +40,18 @@ class MLDecoder(nn.Module):
         width: Channels of queries and tokens.
         num_heads: Attention heads; must divide the width.
         feedforward: Hidden channels of the feed-forward block.
-        dropout: Share of values dropped in training.
+        dropout: Fraction of values dropped in training.
         num_layers: Decoder layers.
         queries: ``"random"`` (drawn once, never trained), ``"learnable"`` or ``"text"`` (from `text_vectors`).
         text_vectors: ``[L, E]``, a vector per label, for text queries; saved with the model.
         text_dim: E; lets a saved model be built again before its state dict fills in `text_vectors`.
-        self_attention: Whether queries attend to each other first, as in a plain decoder (for ablation).
-        shared_projection: Whether all labels share the output weights, so that others can be asked for later; with text
+        self_attention: Let queries attend to each other first, as in a plain decoder (for ablation).
+        shared_projection: Share the output weights among all labels, so that others can be asked for later; with text
             queries and groups, a label's weight is made from its text vector.
         seed: Seeds random queries and the division of labels into groups.
 
     Raises:
-        ConfigError: A setting is wrong; the message says which and what to do.
+        ConfigError: A setting is wrong.
 
     Examples:
         >>> head = MLDecoder(32, 80, num_groups=20, width=64)
@@ -189,7 +189,7 @@ class MLDecoder(nn.Module):
 
     @property
     def takes_new_labels(self) -> bool:
-        """Whether labels can be asked for that were not there in training: text queries, shared output weights."""
+        """True if it can answer for labels unseen in training: text queries, shared output weights."""
         return isinstance(self.query_bank, TextQueries) and self.shared_projection
 
     def with_text(self, text_vectors: Tensor, *, num_groups: int | None = None) -> MLDecoder:
@@ -197,7 +197,7 @@ class MLDecoder(nn.Module):
 
         Args:
             text_vectors: ``[L', E]``, the labels' text vectors.
-            num_groups: Groups, where the head decodes in groups; as many labels in each as in training when left out.
+            num_groups: Groups, where the head decodes in groups (default: as many labels in each as in training).
 
         Raises:
             ConfigError: The head has no text queries with shared output weights, or the vectors do not fit.
@@ -305,7 +305,7 @@ class FoldedMLDecoder(nn.Module):
 
     @property
     def takes_new_labels(self) -> bool:
-        """Whether labels can be asked for that were not there in training."""
+        """True if it can answer for labels unseen in training."""
         return self.head.takes_new_labels
 
     @property

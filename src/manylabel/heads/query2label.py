@@ -29,17 +29,17 @@ class Query2Label(nn.Module):
     Args:
         in_channels: Channels of the final feature map.
         num_labels: Labels.
-        width: Channels of queries and tokens; as many as the map has when left out, else a linear layer comes first.
+        width: Channels of queries and tokens, to which a convolution projects the map (default: the map's own).
         num_heads: Attention heads; must divide the width.
-        feedforward: Hidden channels of the feed-forward blocks; four times the width when left out.
-        dropout: Share of values dropped in training.
-        num_encoder_layers: Encoder layers over the map's places.
+        feedforward: Hidden channels of the feed-forward blocks; default: four times the width.
+        dropout: Fraction of values dropped in training.
+        num_encoder_layers: Encoder layers over the map's positions.
         num_decoder_layers: Decoder layers.
-        self_attention: Whether labels attend to each other, from the second decoder layer on; the first would see
+        self_attention: Let labels attend to each other, from the second decoder layer on; the first would see
             nothing but zeros. The cost grows with the square of the number of labels.
 
     Raises:
-        ConfigError: A setting is wrong; the message says which and what to do.
+        ConfigError: A setting is wrong.
 
     Examples:
         >>> head = Query2Label(32, 80)
@@ -109,14 +109,14 @@ class QueryTransformer(nn.Module):
         width: Channels of the map, the tokens and the queries; a multiple of 4.
         num_heads: Attention heads; must divide the width.
         feedforward: Hidden channels of the feed-forward blocks.
-        dropout: Share of values dropped in training.
+        dropout: Fraction of values dropped in training.
         num_encoder_layers: Encoder layers; none is allowed.
         num_decoder_layers: Decoder layers.
-        self_attention: Whether labels attend to each other, from the second decoder layer on; the first would see
+        self_attention: Let labels attend to each other, from the second decoder layer on; the first would see
             nothing but zeros. The cost grows with the square of the number of labels.
 
     Raises:
-        ConfigError: A setting is wrong; the message says which and what to do.
+        ConfigError: A setting is wrong.
 
     Examples:
         >>> transformer = QueryTransformer(5, 16, num_heads=2, feedforward=32)
@@ -187,7 +187,7 @@ class QueryTransformer(nn.Module):
         return tokens, positions
 
     def _start(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the decoder's target, zeros, and the queries, which stand in the place of positions."""
+        """Return the decoder's target, zeros, and the queries, which take the role of positions."""
         queries: Tensor = self.query_bank()
         return tokens.new_zeros(tokens.shape[0], *queries.shape), queries
 
@@ -240,8 +240,8 @@ class _DecoderLayer(nn.Module):
 
 def _sine_code(length: int, frequencies: Tensor) -> Tensor:
     """Return ``[length, 2 * len(frequencies)]``, sine and cosine by turns, of positions scaled to one full turn."""
-    places = torch.arange(1, length + 1) / length * 2 * math.pi
-    angles = places.unsqueeze(1) * frequencies  # [length, channels / 4]
+    positions = torch.arange(1, length + 1) / length * 2 * math.pi
+    angles = positions.unsqueeze(1) * frequencies  # [length, channels / 4]
     return torch.stack([angles.sin(), angles.cos()], dim=2).flatten(1)
 
 
@@ -253,7 +253,7 @@ def _initialise_as_published(transformer: QueryTransformer) -> None:
 
 
 def sine_positions(height: int, width: int, channels: int) -> Tensor:
-    """Return a sine code for every place of a map: half of the channels tell the row, half the column.
+    """Return a sine code for every position of a map: half of the channels code the row, half the column.
 
     Args:
         height: Rows.

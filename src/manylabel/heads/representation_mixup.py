@@ -30,7 +30,7 @@ from manylabel.heads.traits import PooledInput, attention_of, label_weights, poo
 __all__ = ["RepresentationMixup", "Summary"]
 
 Summary = Literal["convolution", "tokens"]
-"""How an earlier map becomes a vector: averaged and through a linear layer (Eq. 2), or flattened and pooled (Eq. 3)."""
+"""Ways from an earlier map to a vector: average and linear layer (Eq. 2), or flattened and pooled (Eq. 3)."""
 
 
 class RepresentationMixup(nn.Module):
@@ -41,14 +41,14 @@ class RepresentationMixup(nn.Module):
         num_labels: Labels.
         stages: The stages to mix, the finest first; the last one must be the final one, -1. Stage 0 is the paper's
             RM@1, 1 its RM@2, 2 its RM@3.
-        summary: How an earlier map becomes a vector: ``"convolution"`` averages it and learns a linear layer with a
+        summary: Way from an earlier map to a vector: ``"convolution"`` averages it and learns a linear layer with a
             sigmoid (Eq. 2); ``"tokens"``, for maps of patch tokens as in Swin, flattens it position by position and
             averages that to the width of the final representation, without parameters (Eq. 3).
         top: The head that gets the mixture as a map ``[B, C, H, W]`` of the final stage's channels. Default: the
             paper's, a linear layer on the average.
 
     Raises:
-        ConfigError: A setting is wrong; the message says which and what to do.
+        ConfigError: A setting is wrong.
 
     Examples:
         >>> head = RepresentationMixup((64, 512), 80)
@@ -124,7 +124,7 @@ class RepresentationMixup(nn.Module):
 
     @property
     def pooled_input(self) -> PooledInput:
-        """What may be pooled before the head sees it: earlier stages always, the final one as far as `top` lets it."""
+        """Pooling that leaves the logits unchanged: of earlier stages always, of the final one if `top` averages it."""
         if self.summary == "tokens":
             return "none"
         return "average" if pooled_input(self.top) == "average" else "earlier"

@@ -2,7 +2,7 @@
 
 As in Frome et al., "DeViSE", NIPS 2013, but trained with a loss for many labels instead of a ranking.
 
-Letters in shape comments: B pictures, C channels, L labels, E text dimensions.
+Letters in shape comments: B images, C channels, L labels, E text dimensions.
 """
 
 import copy
@@ -22,7 +22,7 @@ __all__ = ["TextMap"]
 
 
 class TextMap(nn.Module):
-    """Scores a label by the cosine of its text vector and the picture's, times a scale, plus a bias; both are learned.
+    """Scores a label by the cosine of its text vector and the image's, times a scale, plus a bias; both are learned.
 
     Args:
         in_channels: Channels of the final map.
@@ -32,7 +32,7 @@ class TextMap(nn.Module):
         pooling: ``"average"``, ``"max"`` or ``"generalised_mean"``.
 
     Raises:
-        ConfigError: A setting is wrong; the message says which and what to do.
+        ConfigError: A setting is wrong.
 
     Examples:
         >>> head = TextMap(512, 3, text_vectors=torch.randn(3, 8))
@@ -70,13 +70,13 @@ class TextMap(nn.Module):
 
     def forward(self, features: Features) -> Tensor:
         """Return logits ``[B, L]`` of a feature map ``[B, C, H, W]``, or of the last of several."""
-        pictures = F.normalize(self.map(self.pool(final_map(features, self.in_channels))), dim=1)  # [B, E]
-        cosines = pictures @ F.normalize(self.text_vectors, dim=1).t()  # [B, L]
+        images = F.normalize(self.map(self.pool(final_map(features, self.in_channels))), dim=1)  # [B, E]
+        cosines = images @ F.normalize(self.text_vectors, dim=1).t()  # [B, L]
         return self.log_scale.exp() * cosines + self.bias
 
     @property
     def pooled_input(self) -> PooledInput:
-        """What may be pooled before the head sees it."""
+        """Pooling that leaves the logits unchanged."""
         return self.pool.pooled_input
 
     def with_text(self, text_vectors: Tensor) -> Self:

@@ -1,9 +1,9 @@
 """Label tokens and visual tokens through one encoder: "ResNet101-TF" of CPSD.
 
 Xu et al., "Boosting Multi-Label Image Classification with Complementary Parallel Self-Distillation", IJCAI 2022,
-https://arxiv.org/abs/2205.10986. What the paper leaves open is decided in docs/methods/baselines.md.
+https://arxiv.org/abs/2205.10986. Choices that the paper leaves open: docs/methods/baselines.md.
 
-Letters in shape comments: B pictures, C channels, H and W places of a map, T = H * W visual tokens, L labels, D width.
+Letters in shape comments: B images, C channels, H and W positions of a map, T = H * W visual tokens, L labels, D width.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ __all__ = ["TokenEncoder"]
 
 
 class TokenEncoder(nn.Module):
-    """A pre-norm encoder over a token per label and the places of the map, with one output weight for all labels.
+    """A pre-norm encoder over a token per label and the positions of the map, with one output weight for all labels.
 
     Args:
         in_channels: Channels of the final feature map.
         num_labels: Labels.
         width: Channels of tokens.
         num_heads: Attention heads.
-        head_width: Channels of each attention head; as many as the width when left out, as in the published code.
-        feedforward: Hidden channels of the feed-forward blocks; as many as the width when left out.
-        dropout: Share of values dropped in training.
+        head_width: Channels of each attention head (default: the width, as in the published code).
+        feedforward: Hidden channels of the feed-forward blocks (default: the width).
+        dropout: Fraction of values dropped in training.
         num_layers: Encoder layers.
         queries: Where label tokens come from: ``"learnable"`` or ``"text"`` (from `text_vectors`).
         text_vectors: ``[L, E]``, a vector per label, for text tokens; saved with the model.
         text_dim: E; lets a saved model be built again before its state dict fills in `text_vectors`.
 
     Raises:
-        ConfigError: A setting is wrong; the message says which and what to do.
+        ConfigError: A setting is wrong.
 
     Examples:
         >>> head = TokenEncoder(32, 80, width=64)

@@ -6,7 +6,7 @@ for it by the functions below, so that no head is known by its class outside thi
 | trait | meaning | asked for by |
 |---|---|---|
 | ``stages`` | stages of the backbone that it reads; every head has it | classifier |
-| ``pooled_input`` | how much of the maps it needs: see `pooled_input` | cache of features |
+| ``pooled_input`` | pooling that leaves its logits unchanged: see `pooled_input` | cache of features |
 | ``probe_defaults`` | its sizes and learning rate on frozen features: `ProbeDefaults` | linear probe |
 | ``fold()`` | a frozen copy for inference, constants computed once | `Classifier.fuse`, export |
 | ``attention(features)`` | ``[B, L, H, W]``, where it looks for each label | explanation |
@@ -46,7 +46,7 @@ __all__ = [
 ]
 
 PooledInput = Literal["none", "average", "max", "earlier"]
-"""What may be pooled before a head sees it: nothing, all maps by their average or maximum, or all but the final one."""
+"""Pooling that leaves a head's logits unchanged: none, average or maximum of all maps, or of all but the final one."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class OpenVocabularyHead(Protocol):
 
     @property
     def takes_new_labels(self) -> bool:
-        """Whether it can answer for other labels as it is set."""
+        """True if it can answer for other labels with these settings."""
         ...
 
     @property
@@ -90,7 +90,7 @@ class ExpertHead(Protocol):
 
     @property
     def has_experts(self) -> bool:
-        """Whether it mixes experts as it is set."""
+        """True if it mixes experts with these settings."""
         ...
 
     def gates(self, features: Features, *, layer: int = -1) -> Tensor:
@@ -128,7 +128,7 @@ def as_mixup_head(head: nn.Module) -> MixupHead | None:
 
 
 def attention_of(head: nn.Module) -> Callable[[Features], Tensor] | None:
-    """Return the method that tells where a head looks for each label, or None if it has no attention.
+    """Return a head's method for the attention map of each label, or None if it has no attention.
 
     Examples:
         >>> from manylabel.heads import CSRA, LinearClassifier
@@ -151,7 +151,7 @@ def label_weights(head: nn.Module) -> Tensor | None:
 
 
 def pooled_input(head: nn.Module) -> PooledInput:
-    """Return what may be pooled before a head sees it, without changing its logits.
+    """Return the pooling of maps that leaves a head's logits unchanged.
 
     Examples:
         >>> from manylabel.heads import CSRA, LinearClassifier
