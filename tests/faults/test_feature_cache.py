@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from faults.disk import full_after
+from faults.disk import die_at_move, full_after
 from manylabel.errors import BusyError, CacheError
 from manylabel.features import StoreWriter, list_stores
 from manylabel.features import store as store_module
@@ -30,6 +30,8 @@ from tiny_features import (
     write,
     write_images,
 )
+
+FORKS = pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")  # the child only writes files
 
 
 def start_writing(folder):
@@ -58,6 +60,7 @@ def kill(process):
 
 
 @pytest.mark.slow
+@FORKS
 def test_kills_at_any_moment_leave_whole_batches_and_the_next_writer_goes_on(tmp_path):
     folder, chance = tmp_path / "a", random.Random(0)
     for _ in range(15):
@@ -72,6 +75,27 @@ def test_kills_at_any_moment_leave_whole_batches_and_the_next_writer_goes_on(tmp
         assert found_in(folder, range(2000)) == list(range(count))
     write(folder, [2000])
     assert list_stores(tmp_path)[0].num_images == count + 1
+
+
+@pytest.mark.slow
+@FORKS
+@pytest.mark.parametrize("number", [1, 2])
+@pytest.mark.parametrize("before", [True, False])
+def test_a_kill_while_the_journal_is_written_anew_loses_nothing(tmp_path, number, before):
+    write(tmp_path / "a", [0, 1], [2, 3], [4, 5])
+    damage(tmp_path / "a" / "images.u64", 20)  # of the second batch, so that there is something to drop
+    process = os.fork()
+    if not process:
+        try:
+            die_at_move(pytest.MonkeyPatch(), number, before=before)  # of the description, then of the journal
+            write(tmp_path / "a", [6])
+        finally:
+            os._exit(1)
+    assert os.WTERMSIG(os.waitpid(process, 0)[1]) == signal.SIGKILL
+    assert found_in(tmp_path / "a", range(9)) == [0, 1, 4, 5]
+    write(tmp_path / "a", [2, 3])
+    assert found_in(tmp_path / "a", range(9)) == [0, 1, 2, 3, 4, 5]
+    assert not list((tmp_path / "a").glob(".*"))
 
 
 def test_goes_on_behind_half_a_batch(tmp_path):

@@ -177,6 +177,8 @@ class FeatureStore:
         starts = np.array([chunk.start for chunk in self.chunks], dtype=np.int64)
         holders = np.unique(np.searchsorted(starts, rows[rows >= 0], side="right") - 1)
         unchecked = [chunk for chunk in map(self.chunks.__getitem__, holders) if chunk not in self._checked]
+        num_bytes = sum(chunk.end - chunk.start for chunk in unchecked) * self.spec.bytes_per_image
+        logger.info("checking %.2f GB of features in %s", num_bytes / 1e9, self.folder)
         with ThreadPoolExecutor(min(available_cores(), 8)) as pool:  # checksums and reading leave Python's lock
             intact = list(pool.map(self._is_intact, unchecked))
         self._checked.update(unchecked)
