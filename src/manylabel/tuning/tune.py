@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from manylabel.classifier import CalibrationMethod, ScoreCalibration
 from manylabel.data import stratified_folds
 from manylabel.errors import ConfigError
-from manylabel.evaluation import ScoredImages
+from manylabel.evaluation import MEASURES, ScoredImages
 from manylabel.metrics import Calibration, precision_recall, top_labels
 from manylabel.metrics import calibration as bin_scores
 from manylabel.page import (
@@ -46,16 +46,8 @@ __all__ = ["MEASURE_TITLES", "Performance", "TunedLabel", "Tuning", "tune", "tun
 
 SMALLEST = 1e-7  # scores in float32 do not come nearer to 0 or 1
 
-MEASURE_TITLES = {
-    "CP": "precision, mean of labels (CP)",
-    "CR": "recall, mean of labels (CR)",
-    "CF1": "F1 of both (CF1)",
-    "OP": "precision, all together (OP)",
-    "OR": "recall, all together (OR)",
-    "OF1": "F1 of both (OF1)",
-    "calibration_error": "calibration error",
-    "log_loss": "log loss",
-}
+_SHARED = ("CP", "CR", "CF1", "OP", "OR", "OF1", "calibration_error")
+MEASURE_TITLES = {**{name: MEASURES[name].title for name in _SHARED}, "log_loss": "log loss"}
 
 
 @dataclass(frozen=True, eq=False)
