@@ -103,7 +103,7 @@ def test_predictions_are_a_sequence_with_bad_images_in_their_place():
     assert predictions[-1] == Prediction("z", error="it is empty")
     assert predictions[1:] == list(predictions)[1:]
     assert predictions.top(2)[2] == ()
-    assert predictions.to_dicts()[2] == {"picture": "z", "error": "it is empty"}
+    assert predictions.to_dicts()[2] == {"image": "z", "error": "it is empty"}
     assert predictions.readable.tolist() == [True, True, False]
     with pytest.raises(IndexError):
         predictions[3]

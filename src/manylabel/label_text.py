@@ -13,6 +13,7 @@ from urllib.parse import unquote
 
 __all__ = [
     "LABEL_FILE",
+    "PROTECTED",
     "SEPARATOR",
     "TAG_COLUMNS",
     "folder_name",
@@ -26,7 +27,7 @@ __all__ = [
 SEPARATOR = "|"
 """Stands between the labels of a CSV cell."""
 
-TAG_COLUMNS = ("picture", "tags", "scores", "error")
+TAG_COLUMNS = ("image", "tags", "scores", "error")
 """The header of a CSV file of tags; by it such a file is known when it is read back."""
 
 LABEL_FILE = ".label"
@@ -35,6 +36,9 @@ LABEL_FILE = ".label"
 _UNPRINTABLE = "\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff"  # no XML 1.0 may hold these
 _ESCAPE_LIKE = "%(?=[0-9A-Fa-f]{2})"
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
+PROTECTED = r"^'('*[=+\-@\t\r])"
+"""A cell that `protect_cell` changed, as a regular expression whose group is its text without the apostrophe."""
+
 _DEVICES = re.compile(r"(?i)(?:con|prn|aux|nul|com\d|lpt\d)(?:\.|$)")  # names that Windows keeps for itself
 _LONGEST_NAME = 180  # bytes; file systems take 255, and a sync program may add to it
 
@@ -65,7 +69,7 @@ def protect_cell(text: str) -> str:
 
 def unprotect_cell(cell: str) -> str:
     """Undo `protect_cell`."""
-    return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
+    return re.sub(PROTECTED, r"\1", cell)
 
 
 def join_labels(labels: Iterable[str]) -> str:
@@ -79,8 +83,8 @@ def join_labels(labels: Iterable[str]) -> str:
 
 
 def split_labels(cell: str) -> list[str]:
-    """Return the labels of a cell that `join_labels` made."""
-    return [unquote(label, errors="surrogatepass") for label in unprotect_cell(cell).split(SEPARATOR) if label]
+    """Return the labels of a cell that `join_labels` made, once its protection is undone."""
+    return [unquote(label, errors="surrogatepass") for label in cell.split(SEPARATOR) if label]
 
 
 def folder_name(label: str) -> str:

@@ -198,7 +198,7 @@ class Prediction:
         >>> Prediction("a.jpg", (Tag("cat", 0.9),))
         Prediction(a.jpg: cat 0.90)
         >>> Prediction("a.jpg", (Tag("cat", 0.9),)).to_dict()
-        {'picture': 'a.jpg', 'tags': [{'label': 'cat', 'score': 0.9}]}
+        {'image': 'a.jpg', 'tags': [{'label': 'cat', 'score': 0.9}]}
     """
 
     name: str
@@ -208,8 +208,8 @@ class Prediction:
     def to_dict(self) -> dict[str, Any]:
         """Return plain lists and dictionaries, ready for JSON."""
         if self.error is not None:
-            return {"picture": self.name, "error": self.error}
-        return {"picture": self.name, "tags": [tag._asdict() for tag in self.tags]}
+            return {"image": self.name, "error": self.error}
+        return {"image": self.name, "tags": [tag._asdict() for tag in self.tags]}
 
     def __str__(self) -> str:
         if self.error is not None:
@@ -323,9 +323,9 @@ class Predictions(Sequence[Prediction]):
         """Return one dictionary per image with every label's score, or its error, ready for JSON."""
         errors = {image.index: image.reason for image in self.bad}
         return [
-            {"picture": name, "error": errors[row]}
+            {"image": name, "error": errors[row]}
             if row in errors
-            else {"picture": name, "scores": dict(zip(self.labels, self.scores[row].tolist(), strict=True))}
+            else {"image": name, "scores": dict(zip(self.labels, self.scores[row].tolist(), strict=True))}
             for row, name in enumerate(self.names)
         ]
 

@@ -57,7 +57,7 @@ def test_a_file_of_tags_goes_on_where_it_was(model, photos, tmp_path):
     result = run(photos, "--model", model, "--out", out, "--resume")
     assert "3 images to" in result.stderr
     assert "1 skipped" in result.stderr
-    assert [row["picture"].rpartition("/")[2] for row in rows(out)] == ["a.png", "b.png", "c.png", "z.jpg"]
+    assert [row["image"].rpartition("/")[2] for row in rows(out)] == ["a.png", "b.png", "c.png", "z.jpg"]
     assert "error" in rows(out)[3]
 
 
@@ -151,5 +151,5 @@ def test_a_killed_run_leaves_whole_rows_and_goes_on(model, tmp_path):
     for path in sorted(folder.iterdir())[before + 50 :]:
         path.unlink()
     run(folder, "--model", model, "--out", out, "--resume", "--workers", "0")
-    names = [row["picture"] for row in rows(out)]
+    names = [row["image"] for row in rows(out)]
     assert names == [str(folder / f"{number:04}.jpg") for number in range(before + 50)]

@@ -39,6 +39,18 @@ def test_what_was_saved_is_read_again_to_the_last_bit(tmp_path, dataset, scored,
     assert found.model == f"scores.{ending}"
 
 
+def test_labels_and_names_that_would_be_formulas_are_read_back(tmp_path):
+    labels, names = ["=1+1", "'-x", "@cat"], ["=a.jpg", "+b.jpg", "c.jpg"]
+    targets = Targets.from_lists([[0], [1], [2]], num_labels=3)
+    dataset = ImageDataset(Files("photos", names), targets, LabelSpace(labels))
+    scored = ScoredImages.from_arrays(torch.eye(3), torch.eye(3), labels=labels, names=names)
+    file = save_scores(scored, tmp_path / "scores.csv")
+    cells = [cell for line in file.read_text().splitlines() for cell in line.split(",")]
+    assert not any(cell.startswith(("=", "+", "-", "@")) for cell in cells)
+    found = read_scores(file, dataset)
+    assert (found.names, tuple(found.labels)) == (tuple(names), tuple(labels))
+
+
 def test_the_truth_comes_from_the_data_set(tmp_path, dataset, scored):
     found = read_scores(save_scores(scored, tmp_path / "scores.npz"), dataset)
     assert found.targets.int().tolist() == [[1, 0], [1, 1], [0, 0]]

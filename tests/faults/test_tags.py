@@ -26,9 +26,9 @@ IMAGES = [Prediction(f"{number}.jpg", (Tag("cat", 0.9), Tag("dog", 0.8))) for nu
 
 def names_in(path):
     if path.suffix == ".jsonl":
-        return [json.loads(line)["picture"] for line in path.read_text().splitlines()]
+        return [json.loads(line)["image"] for line in path.read_text().splitlines()]
     frame = pl.read_parquet(path) if path.suffix == ".parquet" else pl.read_csv(path)
-    return frame["picture"].to_list()
+    return frame["image"].to_list()
 
 
 def write_all(writer, images, batch=8):

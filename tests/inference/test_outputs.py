@@ -42,7 +42,7 @@ def test_json_lines_hold_tags_or_a_reason(tmp_path):
     write(tmp_path / "tags.jsonl", PICTURES)
     rows = [json.loads(line) for line in (tmp_path / "tags.jsonl").read_text(encoding="utf-8").splitlines()]
     assert rows == [picture.to_dict() for picture in PICTURES]
-    assert rows[2] == {"picture": 'bad, "really".jpg', "error": "it is empty (0 bytes)"}
+    assert rows[2] == {"image": 'bad, "really".jpg', "error": "it is empty (0 bytes)"}
 
 
 def test_a_table_of_tags_is_read_back_as_a_data_set(tmp_path):
@@ -64,7 +64,7 @@ def test_a_folder_of_parts_is_one_table(tmp_path, monkeypatch):
     writer.close()
     assert list(tmp_path.iterdir()) == [path]
     frame = pl.read_parquet(path)
-    assert frame["picture"].to_list() == [picture.name for picture in PICTURES]
+    assert frame["image"].to_list() == [picture.name for picture in PICTURES]
     assert frame["tags"][0].to_list() == [
         {"label": "cat", "score": pytest.approx(0.9)},
         {"label": "traffic light", "score": 0.25},

@@ -47,7 +47,7 @@ def test_python(local_ray, capsys):
     for language, block in FENCE.findall(TEXT):
         if language == "python":
             exec(compile(block, "snippet", "exec"), {})
-    assert [eval(line)["picture"] for line in capsys.readouterr().out.splitlines()] == ["a.jpg", "b.jpg"]
+    assert [eval(line)["image"] for line in capsys.readouterr().out.splitlines()] == ["a.jpg", "b.jpg"]
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl")

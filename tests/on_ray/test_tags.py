@@ -83,7 +83,7 @@ def test_the_command_goes_on_where_it_was(local_ray, colour_file, photos, tmp_pa
     CliRunner().invoke(app, [*base, str(photos[0] / "00.png")], catch_exceptions=False)
     again = CliRunner().invoke(app, [*base, str(photos[0]), "--resume", "--executor", "ray"], catch_exceptions=False)
     assert "20 images to" in again.stderr
-    rows = [json.loads(line)["picture"] for line in out.read_text().splitlines()]
+    rows = [json.loads(line)["image"] for line in out.read_text().splitlines()]
     assert len(set(rows)) == len(rows) == 21
 
 

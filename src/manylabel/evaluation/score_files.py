@@ -25,6 +25,7 @@ from manylabel.data.readers.layout import existing
 from manylabel.data.readers.table import find_image_column, read_table
 from manylabel.errors import DataError, list_choices
 from manylabel.evaluation.scores import ScoredImages, match_labels
+from manylabel.label_text import protect_cell
 from manylabel.storage import replacing
 from manylabel.types import BadImage
 
@@ -154,9 +155,11 @@ def save_scores(scored: ScoredImages, path: str | Path, *, overwrite: bool = Fal
         if ending == ".npz":
             _write_npz(scored, temporary)
         else:
-            frame = pl.DataFrame(scored.scores.numpy(), schema=list(scored.labels))
-            frame.insert_column(0, pl.Series("image", scored.names, dtype=pl.String))
-            (frame.write_csv if ending == ".csv" else frame.write_parquet)(temporary)
+            is_text = ending == ".csv"
+            to_text = protect_cell if is_text else str  # no label may be a formula for a spreadsheet
+            frame = pl.DataFrame(scored.scores.numpy(), schema=list(map(to_text, scored.labels)))
+            frame.insert_column(0, pl.Series("image", map(to_text, scored.names), dtype=pl.String))
+            (frame.write_csv if is_text else frame.write_parquet)(temporary)
     return path
 
 

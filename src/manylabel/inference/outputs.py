@@ -172,7 +172,7 @@ class _Rows:
 class _JsonLines(_Rows):
     """One JSON object per line."""
 
-    start = b'{"picture": '
+    start = b'{"image": '
 
     def ends_a_row(self) -> Callable[[bytes], bool]:
         return lambda line: line.endswith(b"}\n")
@@ -185,14 +185,14 @@ class _JsonLines(_Rows):
             for number, line in enumerate(lines, 1):
                 try:
                     row = json.loads(line)
-                    _ = row["picture"]
+                    _ = row["image"]
                 except (ValueError, KeyError, TypeError) as error:
                     message = f"line {number} of {self.path} is not a tagged image ({error!r})"
                     raise DataError(f"{message}; choose another file or --overwrite") from error
                 yield row
 
     def names(self) -> Iterator[str]:
-        return (row["picture"] for row in self.rows())
+        return (row["image"] for row in self.rows())
 
 
 class _Csv(_Rows):
@@ -269,7 +269,7 @@ class _Parquet:
         import polars as pl
 
         for part in self._parts():
-            yield from pl.read_parquet(part, columns=["picture"])["picture"]
+            yield from pl.read_parquet(part, columns=["image"])["image"]
 
     def _parts(self) -> list[Path]:
         return sorted(self.path.glob("part-*.parquet"))
@@ -279,7 +279,7 @@ class _Parquet:
 
         tag = pl.Struct({"label": pl.String, "score": pl.Float32})
         columns = {
-            "picture": pl.Series(map(_valid, (row["picture"] for row in self._rows)), dtype=pl.String),
+            "image": pl.Series(map(_valid, (row["image"] for row in self._rows)), dtype=pl.String),
             "tags": pl.Series([row.get("tags", []) for row in self._rows], dtype=pl.List(tag)),
             "error": pl.Series([row.get("error") for row in self._rows], dtype=pl.String),
         }

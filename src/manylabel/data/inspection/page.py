@@ -205,7 +205,7 @@ def _sizes(report: CheckReport) -> Iterator[Part]:
 def _bad(report: CheckReport) -> Iterator[Part]:
     if report.bad:
         yield Heading("Pictures that cannot be read")
-        yield Table(["picture", "why"], [[picture.name, picture.reason] for picture in report.bad[:_MOST_ROWS]])
+        yield Table(["image", "why"], [[picture.name, picture.reason] for picture in report.bad[:_MOST_ROWS]])
     if len(report.bad) > _MOST_ROWS:
         yield Text(f"The first {_MOST_ROWS:,} of {len(report.bad):,} are shown.")
 

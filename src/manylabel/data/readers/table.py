@@ -16,7 +16,7 @@ from manylabel.data.readers.table_labels import are_flags, read_joined_tags, rea
 from manylabel.data.sources import Files
 from manylabel.errors import DataError, list_choices
 from manylabel.images import IMAGE_ENDINGS
-from manylabel.label_text import TAG_COLUMNS, split_labels, unprotect_cell
+from manylabel.label_text import PROTECTED, TAG_COLUMNS, split_labels, unprotect_cell
 from manylabel.targets import Targets
 from manylabel.types import LabelSpace
 
@@ -168,7 +168,8 @@ def read_table(path: str | Path) -> pl.DataFrame:
 
     The columns of a text table stay text, so that ``007`` stays ``007``. A byte-order mark, Windows line ends, quoted
     fields with delimiters and line breaks inside, and empty lines are all fine. A column without a name, such as the
-    row numbers that pandas writes, is left out.
+    row numbers that pandas writes, is left out. An apostrophe that keeps a spreadsheet from taking a cell for a formula
+    (``'=1``) is taken off.
 
     Args:
         path: A ``.csv``, ``.tsv``, ``.tab``, ``.txt``, ``.parquet``, ``.pq``, ``.jsonl`` or ``.ndjson`` file.
@@ -214,20 +215,16 @@ def _read(path: Path) -> pl.DataFrame:
     frame = pl.read_csv(path, separator=delimiter, infer_schema=False)
     named = [position for position, name in enumerate(header) if name]
     frame = frame[:, named]
-    frame.columns = [header[position] for position in named]
+    frame.columns = [unprotect_cell(header[position]) for position in named]
     frame = frame.filter(~pl.all_horizontal(pl.all().is_null()))
-    return _unescaped(frame) if tuple(frame.columns) == TAG_COLUMNS else frame
+    frame = frame.with_columns(pl.col(pl.String).str.replace(PROTECTED, "$1"))
+    return _split_tags(frame) if tuple(frame.columns) == TAG_COLUMNS else frame
 
 
-def _unescaped(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return the table that `manylabel predict --out` wrote with its names and labels as they were."""
-    names, tags = frame["picture"].fill_null(""), frame["tags"].fill_null("")
-    return pl.DataFrame(
-        {
-            "picture": pl.Series(map(unprotect_cell, names), dtype=pl.String),
-            "tags": pl.Series(map(split_labels, tags), dtype=pl.List(pl.String)),
-        }
-    )
+def _split_tags(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return the images and the labels of a table that `manylabel predict --out` wrote."""
+    tags = pl.Series("tags", map(split_labels, frame["tags"].fill_null("")), dtype=pl.List(pl.String))
+    return frame.select("image").with_columns(tags)
 
 
 def _header(path: Path) -> tuple[str, list[str]]:
