@@ -7,13 +7,14 @@ import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
 from itertools import islice
+from pathlib import Path
 
 import httpx2 as httpx
 import pytest
 from PIL import Image
 
-from manylabel.server import api
-from manylabel.server.run import MOST_PER_ADDRESS
+from manylabel.server import ServerSettings, api, run
+from manylabel.server.limits import BODIES_HELD, MOST_IMAGES
 from picture_files import encode
 from server_apps import listening, slow_app
 
@@ -133,7 +134,7 @@ def test_a_request_may_take_longer_than_its_headers():
 def test_half_open_connections_of_one_address_shut_nobody_out():
     _, app = slow_app()
     with listening(app) as (address, _):
-        lines = [connect(address, b"GET / HTTP/1.1\r\nHost: loc") for _ in range(MOST_PER_ADDRESS)]
+        lines = [connect(address, b"GET / HTTP/1.1\r\nHost: loc") for _ in range(run.MOST_PER_ADDRESS)]
         with connect(address) as refused:
             assert refused.recv(100).startswith(b"HTTP/1.1 429 ")
         with connect(address, b"GET /healthz HTTP/1.0\r\n\r\n", source="127.0.0.2") as other:
@@ -141,6 +142,38 @@ def test_half_open_connections_of_one_address_shut_nobody_out():
         for line in lines:
             line.close()
         assert ask_until(200, address).status_code == 200
+
+
+def test_connections_have_a_limit_in_all(monkeypatch):
+    monkeypatch.setattr(run, "MOST_CONNECTIONS", 6)
+    monkeypatch.setattr(run, "MOST_PER_ADDRESS", 3)
+    head = b"GET / HTTP/1.1\r\nHost: loc"
+    _, app = slow_app()
+    with listening(app) as (address, _):
+        lines = [connect(address, head, source=f"127.0.0.{number // 3 + 1}") for number in range(6)]
+        with connect(address, b"GET /healthz HTTP/1.0\r\n\r\n", source="127.0.0.3") as other:
+            assert other.recv(100).startswith(b"HTTP/1.1 503 ")
+        for line in lines:
+            line.close()
+        assert ask_until(200, address).status_code == 200
+
+
+def test_the_docs_state_the_limits_that_are_tested_here():
+    settings = ServerSettings()
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "serve.md").read_text()
+    _, _, table = page.partition("## Limits\n")
+    for row in (
+        f"| bytes of a request | {settings.max_body_bytes / 1e6:g} MB |",
+        f"| images of a request | {MOST_IMAGES} |",
+        f"| pixels of all images of a request | {settings.max_pixels / 1e6:g} million |",
+        f"| images that are accepted and not answered yet | {settings.max_waiting} |",
+        f"| time for a body to arrive, and for its answer | {settings.seconds:g} s each |",
+        f"| time for a request's headers | {run.HEAD_SECONDS:g} s |",
+        f"| connections, from one address and in all | {run.MOST_PER_ADDRESS} and {run.MOST_CONNECTIONS} |",
+    ):
+        assert row in table
+    assert BODIES_HELD == 10
+    assert "| ten times as many |" in table
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 
 import uvicorn
 from fastapi import FastAPI
@@ -37,13 +38,14 @@ def make_server(
         >>> make_server(FastAPI(), port=0).config.host
         '127.0.0.1'
     """
+    logging.getLogger("python_multipart").setLevel(logging.ERROR)  # of every broken form: clients could fill the log
     config = uvicorn.Config(
         app,
         host=host,
         port=port,
         http=type("Protocol", (_Protocol,), {"head_seconds": head_seconds}),
         ws="none",
-        log_level="warning",
+        log_level="error",  # uvicorn warns of every broken request
         access_log=False,
         server_header=False,
         limit_concurrency=MOST_CONNECTIONS,
