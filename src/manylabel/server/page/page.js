@@ -122,7 +122,7 @@ function shownTags(card) {
 
 function results() {
   return state.cards.map((card) => ({
-    picture: card.file.name,
+    image: card.file.name,
     ...(card.problem ? { error: card.problem } : { tags: shownTags(card).map(({ label, score }) => ({ label, score })) }),
   }));
 }
@@ -307,8 +307,8 @@ function showChips() {
 // --- results
 
 async function copy() {
-  const lines = results().map(({ picture, tags, error }) =>
-    `${picture}\t${error ?? tags.map(({ label, score }) => `${label} ${score.toFixed(2)}`).join(", ")}`);
+  const lines = results().map(({ image, tags, error }) =>
+    `${image}\t${error ?? tags.map(({ label, score }) => `${label} ${score.toFixed(2)}`).join(", ")}`);
   const text = lines.join("\n");
   try {
     await navigator.clipboard.writeText(text);
@@ -335,10 +335,10 @@ const joinLabels = (labels) =>
 
 function csv() {
   const quote = (value) => `"${String(value).replaceAll('"', '""')}"`;
-  const rows = results().map(({ picture, tags = [], error = "" }) =>
-    [protect(picture), joinLabels(tags.map((tag) => tag.label)), tags.map((tag) => tag.score).join("|"), protect(error)]
+  const rows = results().map(({ image, tags = [], error = "" }) =>
+    [protect(image), joinLabels(tags.map((tag) => tag.label)), tags.map((tag) => tag.score).join("|"), protect(error)]
       .map(quote).join(","));
-  return ["picture,tags,scores,error", ...rows].join("\r\n") + "\r\n";
+  return ["image,tags,scores,error", ...rows].join("\r\n") + "\r\n";
 }
 
 // --- start
