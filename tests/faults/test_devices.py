@@ -19,7 +19,7 @@ def data(tmp_path):
     return f"csv:{tmp_path / 'labels.csv'},images={tmp_path}"
 
 
-@pytest.mark.parametrize("command", ["predict", "evaluate", "compare", "tune", "serve"])
+@pytest.mark.parametrize("command", ["predict", "evaluate", "compare", "tune", "report", "serve"])
 def test_a_missing_gpu_is_one_sentence(command, data, tmp_path, tiny_model):
     model = str(tiny_model)
     arguments = {
@@ -27,6 +27,7 @@ def test_a_missing_gpu_is_one_sentence(command, data, tmp_path, tiny_model):
         "evaluate": [model, "--data", data],
         "compare": [model, model, "--data", data],
         "tune": [model, "--data", data, "--dry-run"],
+        "report": [str(tmp_path), "--out", str(tmp_path / "report.html")],
         "serve": ["--model", model],
     }[command]
     result = CliRunner().invoke(app, [command, *arguments, "--device", "cuda"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -132,11 +133,6 @@ class _Scoring(NamedTuple):
     common_labels: bool
     progress: Callable[[int, int], None]
 
-    @staticmethod
-    def notify(message: str) -> None:
-        """Print what takes time."""
-        typer.echo(message, err=True)
-
     def run(self, source: str, *, name: str) -> ScoredImages:
         """Read scores from a file, or let a model make them."""
         from manylabel import evaluation
@@ -146,7 +142,7 @@ class _Scoring(NamedTuple):
         from manylabel.inference import open_engine
 
         return evaluation.score(
-            open_engine(source, device=self.device, num_images=len(self.dataset), notify=self.notify),
+            open_engine(source, device=self.device, num_images=len(self.dataset), notify=partial(typer.echo, err=True)),
             self.dataset,
             name=name,
             batch_size=self.batch_size,

@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -118,8 +119,14 @@ def predict(
             address=ray_address,
         )
     else:
+        notify = partial(typer.echo, err=True)
         predictor = Predictor.load(
-            model, engine=engine, labels=asked, device=device, num_images=num_images, notify=_notify
+            model,
+            engine=engine,
+            labels=asked,
+            device=device,
+            num_images=num_images,
+            notify=partial(typer.echo, err=True),
         )
         choice.limits(predictor.spec)
         num_workers = default_workers() if workers is None else workers
@@ -135,10 +142,6 @@ def predict(
             speed = results.count / (time.monotonic() - start)
             bar.update(results.count, total.number, f"{speed:.1f} images/s")
     results.report(skipped=skipped[True])
-
-
-def _notify(message: str) -> None:
-    typer.echo(message, err=True)
 
 
 class _Total:

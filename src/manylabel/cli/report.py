@@ -37,7 +37,9 @@ def report(
     """
     refuse_existing(out, overwrite=overwrite)
     from manylabel.runs import evaluate_run, heat_thumbnails, report_page
+    from manylabel.system import find_device
 
+    find_device(device or "cpu")  # or each run would fail by itself
     evaluated, failed = [], {}
     for run in _read(folders):
         try:

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -77,7 +78,9 @@ def tune(
     saved = read_model(folder)
     dataset = _with_labels(load(data), saved.labels, data)
     name = Path(model).name
-    engine = Uncalibrated(open_engine(folder, device=device, num_images=len(dataset), notify=_notify))
+    engine = Uncalibrated(
+        open_engine(folder, device=device, num_images=len(dataset), notify=partial(typer.echo, err=True))
+    )
     with progress_bar("scoring images") as progress:
         scored = evaluation.score(engine, dataset, name=name, num_workers=workers, progress=progress)
     result = tuning.tune(
@@ -97,10 +100,6 @@ def tune(
     else:
         _write_copy(saved, folder, out, changes, overwrite=overwrite)
         typer.echo(f"Wrote {out}")
-
-
-def _notify(message: str) -> None:
-    typer.echo(message, err=True)
 
 
 def _with_labels(dataset: ImageDataset, labels: LabelSpace, spec: str) -> ImageDataset:
