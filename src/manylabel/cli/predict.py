@@ -119,7 +119,6 @@ def predict(
             address=ray_address,
         )
     else:
-        notify = partial(typer.echo, err=True)
         predictor = Predictor.load(
             model,
             engine=engine,
