@@ -72,7 +72,7 @@ def make_backbone(stages=(-1,)):
     """Always the same weights."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        return Backbone("resnet10t", pretrained=False, frozen=True, stages=stages)
+        return Backbone("test_resnet", pretrained=False, frozen=True, stages=stages)
 
 
 def write_images(folder, count, *, first=0):

@@ -44,7 +44,7 @@ def test_an_export_is_for_one_set_of_weights_stages_and_one_size(backbone, expor
     assert path_in(exports, make_backbone()) == path
     assert path_in(exports, make_backbone((0, -1))) != path
     assert path_in(exports, backbone, size=(64, 96)) != path
-    other = Backbone("resnet10t", pretrained=False, frozen=True, stages=(-1,))
+    other = Backbone("test_resnet", pretrained=False, frozen=True, stages=(-1,))
     assert fingerprint_weights(other) != fingerprint_weights(backbone)
     assert path_in(exports, other) != path
 
@@ -71,7 +71,7 @@ def test_torch_takes_over_where_a_backbone_cannot_be_exported(backbone, tmp_path
 
     monkeypatch.setattr(torch.onnx, "export", fail)
     assert not isinstance(ready(backbone, tmp_path), OnnxBackbone)
-    assert "resnet10t cannot be exported to ONNX: RuntimeError: no such operator" in caplog.text
+    assert "test_resnet cannot be exported to ONNX: RuntimeError: no such operator" in caplog.text
     assert not list(tmp_path.iterdir())
 
 
