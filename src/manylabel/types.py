@@ -260,16 +260,6 @@ class FeatureBatch:
             views=None if self.views is None else self.views.to(device, non_blocking=non_blocking),
         )
 
-    def pin_memory(self) -> Self:
-        """Return the batch in page-locked memory; torch's DataLoader calls this."""
-        return type(self)(
-            features=tuple(stage.pin_memory() for stage in self.features),
-            targets=self.targets.pin_memory(),
-            known=self.known.pin_memory(),
-            indices=self.indices.pin_memory(),
-            views=None if self.views is None else self.views.pin_memory(),
-        )
-
 
 LARGEST_INPUT = 4096  # pixels each way: a batch of larger ones fits no machine
 

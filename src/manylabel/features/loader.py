@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 from torch.nn.functional import dropout2d
-from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.utils.data import Sampler
 
 from manylabel.data.dataset import ImageDataset
 from manylabel.data.sampling import Draw, SeededBatches, every_picture
@@ -111,7 +111,7 @@ class CachedFeatures:
         return replace(self, dataset=self.dataset.subset(chosen), rows=self.rows[:, chosen])
 
 
-class FeatureLoader(DataLoader[Any]):
+class FeatureLoader:
     """Yields batches of cached features.
 
     The first pass is epoch 0, each further pass the next epoch; `set_epoch` goes to any other. Order and choice of
@@ -124,11 +124,12 @@ class FeatureLoader(DataLoader[Any]):
         seed: Seed of order and views.
         sampler: Images in their order, instead of `shuffle`.
         view: ``"random"`` draws one for each image and epoch; a number takes that one.
-        pin_memory: Give batches in page-locked memory, from where they reach a GPU faster.
 
     Raises:
         ConfigError: A setting is wrong.
     """
+
+    num_empty = 0  # features are only kept of good images
 
     def __init__(
         self,
@@ -139,7 +140,6 @@ class FeatureLoader(DataLoader[Any]):
         seed: int = 0,
         sampler: Sampler[int] | None = None,
         view: int | Literal["random"] = "random",
-        pin_memory: bool = False,
     ) -> None:
         if batch_size < 1:
             raise ConfigError(f"batch_size must be at least 1, got {batch_size}")
@@ -149,53 +149,26 @@ class FeatureLoader(DataLoader[Any]):
             raise ConfigError(f"view must be 'random' or 0 to {cached.num_views - 1}, got {view!r}; cache more views")
         self.cached = cached
         self.view = view
-        self.seed = seed
-        self.num_empty = 0  # features are only kept of good images
-        self.batches = SeededBatches(
-            every_picture(len(cached), shuffle=shuffle, seed=seed) if sampler is None else sampler,
-            batch_size=batch_size,
-            seed=seed,
-        )
-        super().__init__(
-            _DrawnFeatures(cached, view),
-            batch_sampler=self.batches,
-            collate_fn=_as_it_is,
-            pin_memory=pin_memory,
-            generator=torch.Generator(),  # its own: else each pass would move torch's, on which training depends
-        )
+        sampler = every_picture(len(cached), shuffle=shuffle, seed=seed) if sampler is None else sampler
+        self.batches = SeededBatches(sampler, batch_size=batch_size, seed=seed)
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch of the next pass."""
         self.batches.set_epoch(epoch)
 
-    def __iter__(self) -> Iterator[FeatureBatch]:  # type: ignore[override] # torch promises its own class
-        yield from super().__iter__()
-
-
-class _DrawnFeatures(Dataset[FeatureBatch]):
-    """Reads a whole batch at once."""
-
-    def __init__(self, cached: CachedFeatures, view: int | Literal["random"]) -> None:
-        self.cached = cached
-        self.view = view
-
     def __len__(self) -> int:
-        return len(self.cached)
+        return len(self.batches)
 
-    def __getitem__(self, draw: Draw) -> FeatureBatch:
-        return self.__getitems__([draw])
+    def __iter__(self) -> Iterator[FeatureBatch]:
+        return map(self._read, self.batches)
 
-    def __getitems__(self, draws: Sequence[Draw]) -> FeatureBatch:
+    def _read(self, draws: Sequence[Draw]) -> FeatureBatch:
         indices = np.array([draw.index for draw in draws], dtype=np.int64)
         random = np.array([draw.seed for draw in draws], dtype=np.int64) % self.cached.num_views
         views = random if self.view == "random" else np.full(len(draws), self.view, dtype=np.int64)
         targets, known = map(torch.from_numpy, self.cached.dataset.targets.dense(indices))  # [B, L]
         features = self.cached.read(indices, random if self.view == "random" else self.view)
         return FeatureBatch(tuple(features), targets, known, torch.from_numpy(indices), torch.from_numpy(views))
-
-
-def _as_it_is(batch: Any) -> Any:  # noqa: ANN401 - torch expects a list here, but hands on what the dataset gives
-    return batch
 
 
 @contextmanager
