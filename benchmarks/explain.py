@@ -21,7 +21,7 @@ from manylabel.data import decode, eval_transform
 from manylabel.data.readers.voc import voc_boxes
 from manylabel.explain import METHODS, Explanation, explain
 from manylabel.explain.faithfulness import measure_faithfulness, points_at
-from manylabel.recipes import LinearProbe, open_sets
+from manylabel.recipes import Probe, open_sets
 from manylabel.storage import write_text
 
 RESULTS = Path(__file__).parent / "results" / "explain.json"
@@ -49,7 +49,7 @@ def centre(explanation: Explanation) -> Explanation:
 
 def measure(model: Classifier, root: Path, options: argparse.Namespace) -> dict[str, dict[str, float]]:
     """Play the pointing game and draw curves, for every method."""
-    dataset = open_sets(LinearProbe(data=f"voc:{root},split=train")).val  # what training holds out, too
+    dataset = open_sets(Probe(data=f"voc:{root},split=train")).val  # what training holds out, too
     order = torch.randperm(len(dataset), generator=torch.Generator().manual_seed(0)).tolist()
     methods = methods_of(model)
     hits: dict[str, list[bool]] = {method: [] for method in [*methods, "centre"]}

@@ -17,14 +17,14 @@ import numpy as np
 from benchmarks.claims.arms import WATCHED, scores
 
 from manylabel.evaluation import ScoredImages, measure
-from manylabel.recipes import LinearProbe, TrainAndVal, linear_probe, open_sets
+from manylabel.recipes import Probe, TrainAndVal, open_sets, probe
 from manylabel.storage import write_text
 
 
 def main() -> None:
     """Train what is missing, print the table and write it as JSON."""
     options = parse()
-    whole = open_sets(LinearProbe(data=options.data, val=options.val))
+    whole = open_sets(Probe(data=options.data, val=options.val))
     values, known = whole.val.targets.dense()
     rows = []
     for num, (head, steps) in product(options.pictures, options.setups):
@@ -48,17 +48,17 @@ def main() -> None:
 def train(options: argparse.Namespace, sets: TrainAndVal, head: str, steps: int, seed: int) -> Path:
     """Return the model that a head becomes on these pictures in at least so many steps."""
     num = len(sets.train)
-    settings = LinearProbe(
+    settings = Probe(
         data=options.data,
         val=options.val,
         head=head,
-        epochs=-(-steps // -(-num // LinearProbe.batch_size)),
+        epochs=-(-steps // -(-num // Probe.batch_size)),
         seed=seed,
         logger="none",
         out=options.out / f"{num}-{head}-{steps}-{seed}",
     )
     watched = TrainAndVal(sets.train, sets.val.subset(range(min(WATCHED, len(sets.val)))))
-    return linear_probe(settings, sets=watched, resume=True).model
+    return probe(settings, sets=watched, resume=True).model
 
 
 def setup(text: str) -> tuple[str, int]:

@@ -2,7 +2,7 @@
 
     python benchmarks/heads_on_pictures.py voc --data voc:VOCdevkit/VOC2012,split=train --seeds 0 1 2
 
-Each cell is one `manylabel train linear_probe` with that head's defaults, in a process of its own; runs that are
+Each cell is one `manylabel train probe` with that head's defaults, in a process of its own; runs that are
 finished are not run again, one that was killed goes on. Logistic regression works on the average-pooled features, one
 model per label, with the regularisation that is best on the very pictures it is judged by: that flatters it. Intervals
 are 95 % bootstrap intervals over the held-out pictures, of the mean of the seeds' mAP. Minutes are wall clock on the
@@ -32,9 +32,9 @@ from manylabel.evaluation.bootstrap import estimate
 from manylabel.features import CachedFeatures, FeatureLoader
 from manylabel.heads import HEADS
 from manylabel.metrics import mean_average_precision
-from manylabel.recipes import LinearProbe
-from manylabel.recipes.building import build_classifier
+from manylabel.recipes import Probe
 from manylabel.recipes.loading import CachedSets, cache_sets
+from manylabel.recipes.models import build_classifier
 from manylabel.recipes.sets import open_sets
 from manylabel.storage import write_text
 
@@ -87,7 +87,7 @@ def train(arguments: argparse.Namespace, head: str, seed: int) -> None:
     out = arguments.runs / arguments.name / f"{head}-{seed}"
     if not (out / "model" / "config.json").is_file():
         extra = ["--val", arguments.val] if arguments.val else []
-        recipe = ["representation_mixup"] if head == "rm" else ["linear_probe", "--head", head]
+        recipe = ["representation_mixup"] if head == "rm" else ["probe", "--head", head]
         common = ["--data", arguments.data, *extra, "--seed", str(seed), "--out", str(out), "--resume"]
         begun, whole = time.time(), not out.exists()
         subprocess.run([sys.executable, "-m", "manylabel", "train", *recipe, *common], check=True)
@@ -137,9 +137,9 @@ def main() -> None:
     if not arguments.only_collect:
         for head, seed in product(arguments.heads, arguments.seeds):
             train(arguments, head, seed)
-    settings = LinearProbe(data=arguments.data, val=arguments.val, views=1)
+    settings = Probe(data=arguments.data, val=arguments.val, views=1)
     sets = open_sets(settings)
-    cached = cache_sets(build_classifier(settings, sets, frozen=True), sets, settings)
+    cached = cache_sets(build_classifier(settings, sets.train, frozen=True), sets, settings)
     _, targets, known = read_all(cached.val)
     scores, strength = logistic_regression(cached)
     baseline = draws_of(scores, targets, known)
@@ -163,7 +163,7 @@ def main() -> None:
             parameters = sum(each.numel() for each in model.head.parameters() if each.requires_grad)
             features = cached.val if model.backbone.stages == cached.val.stores[0].kind.stages else None
             if features is None:
-                other = LinearProbe(data=arguments.data, val=arguments.val, views=1)
+                other = Probe(data=arguments.data, val=arguments.val, views=1)
                 features = cache_sets(model, sets, other).val
             found.append(draws_of(read_all(features, head=model.head)[0], targets, known))
             kept = out / "minutes.json"  # not there if the run was begun by hand

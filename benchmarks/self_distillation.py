@@ -16,35 +16,35 @@ from dataclasses import replace
 from pathlib import Path
 
 from manylabel.recipes import SelfDistillation, TrainAndVal, open_sets
-from manylabel.recipes.building import build_classifier, build_teacher
 from manylabel.recipes.loading import cache_sets
-from manylabel.recipes.self_distillation.classroom import Classroom, teach, train_on
-from manylabel.recipes.self_distillation.lessons import Lesson, divide, plan_lessons
+from manylabel.recipes.models import build_classifier, build_teacher
+from manylabel.recipes.self_distillation.partition import TeacherTask, partition_sides, teacher_tasks
+from manylabel.recipes.self_distillation.teachers import TeacherTraining, train_model, train_teacher
 from manylabel.storage import write_text
 from manylabel.training import RunFolder
 
 RESULTS = Path(__file__).parent / "results" / "self_distillation.json"
 
 
-def together(settings: SelfDistillation, sets: TrainAndVal, lessons: Sequence[Lesson], folder: Path) -> None:
+def together(settings: SelfDistillation, sets: TrainAndVal, tasks: Sequence[TeacherTask], folder: Path) -> None:
     """Pass the pictures through the backbone once and train all teachers on the features."""
-    model = build_classifier(settings, sets, frozen=True)
+    model = build_classifier(settings, sets.train, frozen=True)
     cached = cache_sets(model, sets, settings)
-    classroom = Classroom(settings, cached, folder / "together")
-    for lesson in lessons:
-        teach(classroom, lesson)
+    training = TeacherTraining(settings, cached, folder / "together")
+    for task in tasks:
+        train_teacher(training, task)
 
 
-def alone(settings: SelfDistillation, sets: TrainAndVal, lessons: Sequence[Lesson], folder: Path) -> None:
+def alone(settings: SelfDistillation, sets: TrainAndVal, tasks: Sequence[TeacherTask], folder: Path) -> None:
     """Train each teacher on its own pictures, through the backbone in every epoch."""
-    classroom = Classroom(settings, sets, folder / "alone")
-    for lesson in lessons:
-        own = classroom.settings_of(lesson)
-        parts = classroom.sets_of(lesson)
+    training = TeacherTraining(settings, sets, folder / "alone")
+    for task in tasks:
+        own = training.settings_of(task)
+        parts = training.sets_of(task)
         assert isinstance(parts, TrainAndVal)
-        model = build_teacher(settings, parts.train.labels, seed=own.seed)
+        model = build_teacher(settings, parts.train.labels, seed=own.seed, frozen=True)
         run = RunFolder.open(own.out)
-        train_on(parts, model, replace(own, augment=False), run=run)
+        train_model(parts, model, replace(own, augment=False), run=run)
         run.save(model)
 
 
@@ -72,18 +72,18 @@ def main() -> None:
             logger="none",
         )
         sets = open_sets(settings)
-        lessons = plan_lessons(divide(sets.train, partition="both", k=settings.k, tau=settings.tau, seed=0))
+        tasks = teacher_tasks(partition_sides(sets.train, partition="both", k=settings.k, tau=settings.tau, seed=0))
         start = time.perf_counter()
-        together(settings, sets, lessons, Path(root))
+        together(settings, sets, tasks, Path(root))
         middle = time.perf_counter()
         print(f"together: {middle - start:.1f} s", file=sys.stderr)
-        alone(settings, sets, lessons, Path(root))
+        alone(settings, sets, tasks, Path(root))
         end = time.perf_counter()
     result = {
         **vars(options),
         "pictures": len(sets.train),
         "pictures_to_judge_by": len(sets.val),
-        "teachers": len(lessons),
+        "teachers": len(tasks),
         "together_seconds": round(middle - start, 1),
         "alone_seconds": round(end - middle, 1),
         "times_faster": round((end - middle) / (middle - start), 1),

@@ -4,11 +4,7 @@ Trains base, SD, CGPD, DGPD, CPSD and a random partition for each seed, on the s
 finished is not trained again, and one that was killed goes on, so the command can be given again. Other data or
 settings need another --out.
 
-What is the same for all (`--same`):
-- total: the number of pictures that are seen, counted over all models of a variant. With a budget of E epochs, base
-  trains E epochs; a variant whose teachers see T epochs' worth of pictures (teacher epochs x the pictures of all
-  teachers / all pictures) trains its student for E - T epochs, rounded.
-- student: the epochs of the student, as in the paper: base and every student train E epochs; teachers come on top.
+As in the paper, base, teachers and students train as many epochs each.
 
 Each student and base of one seed begin with the same weights and see pictures in the same order where epochs agree.
 mAP is that of the last epoch's averaged weights on all pictures of --val; with `--watch N`, only N of them are looked
@@ -19,7 +15,6 @@ of 95 %: Student's t over seeds (another training), and a paired bootstrap over 
 
 import argparse
 import json
-from dataclasses import replace
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -33,21 +28,18 @@ from scipy import stats
 from manylabel.classifier import Classifier
 from manylabel.evaluation import ScoredImages, bootstrap, measure
 from manylabel.features import CachedFeatures, FeatureLoader
-from manylabel.recipes import LinearProbe, SelfDistillation, TrainAndVal, linear_probe, open_sets, self_distillation
-from manylabel.recipes.building import build_classifier
-from manylabel.recipes.linear_probe import SIZES
+from manylabel.heads import HEADS
+from manylabel.heads.traits import probe_defaults
+from manylabel.recipes import Probe, SelfDistillation, TrainAndVal, open_sets, probe, self_distillation
 from manylabel.recipes.loading import cache_sets
-from manylabel.recipes.reporting import Reporter
-from manylabel.recipes.self_distillation.lessons import divide, plan_lessons
+from manylabel.recipes.models import build_classifier
 from manylabel.storage import write_text
 from manylabel.training import RunFolder
 
 VARIANTS = {"base": None, "SD": "whole", "CGPD": "co", "DGPD": "dis", "CPSD": "both", "random": "random"}
 
 
-def settings_for(
-    options: argparse.Namespace, sets: TrainAndVal, variant: str, seed: int
-) -> LinearProbe | SelfDistillation:
+def settings_for(options: argparse.Namespace, variant: str, seed: int) -> Probe | SelfDistillation:
     """Return the settings of one run."""
     common: dict[str, Any] = {
         "data": options.data,
@@ -55,8 +47,8 @@ def settings_for(
         "limit": options.limit,
         "backbone": options.backbone,
         "head": options.head,
-        "head_settings": {**SIZES.get(options.head, {}), **json.loads(options.head_settings)},
-        "epochs": options.budget,
+        "head_settings": {**probe_defaults(HEADS[options.head]).settings, **json.loads(options.head_settings)},
+        "epochs": options.epochs,
         "batch_size": options.batch_size,
         "learning_rate": options.learning_rate,
         "weight_decay": options.weight_decay,
@@ -67,28 +59,19 @@ def settings_for(
     }
     partition = VARIANTS[variant]
     if partition is None:
-        return LinearProbe(**common, views=1, feature_dropout=0.0)  # as the teachers and students train
-    settings = SelfDistillation(
+        return Probe(**common, views=1, feature_dropout=0.0)  # as the teachers and students train
+    return SelfDistillation(
         **common,
         partition=partition,
         k=options.k,
         tau=options.tau,
         teacher_epochs=options.teacher_epochs,
-        teacher_pictures=options.teacher_pictures,
-        ask_about=options.ask_about,
+        teacher_images=options.teacher_images,
         distillation_weight=options.distillation_weight,
         executor=options.executor,
         processes=options.processes,
         baseline=False,
     )
-    if options.same == "student":
-        return settings
-    sides = divide(sets.train, partition=partition, k=options.k, tau=options.tau, seed=seed)
-    for_teachers = settings.budget(sets.train, plan_lessons(sides)) - options.budget
-    left = round(options.budget - for_teachers)
-    if left < 1:
-        raise SystemExit(f"{variant}: teachers take {for_teachers:.1f} of {options.budget} epochs; raise --budget")
-    return replace(settings, epochs=left)
 
 
 def scores_of(run: RunFolder, cached: CachedFeatures) -> NDArray[np.float32]:
@@ -131,13 +114,13 @@ def main() -> None:
     epochs: dict[str, list[int]] = {variant: [] for variant in options.variants}
     for seed in options.seeds:
         for variant in options.variants:
-            settings = settings_for(options, sets, variant, seed)
+            settings = settings_for(options, variant, seed)
             console.print(f"{variant}, seed {seed}: {settings.epochs} epochs", highlight=False)
-            train = linear_probe if variant == "base" else self_distillation
-            runs[variant].append(train(settings, sets=sets, resume=True, reporter=Reporter()))
+            train = probe if variant == "base" else self_distillation
+            runs[variant].append(train(settings, sets=sets, resume=True))
             epochs[variant].append(settings.epochs)
-    probe = settings_for(options, sets, "base", 0)
-    cached = cache_sets(build_classifier(probe, whole, frozen=True), whole, probe).val
+    base = settings_for(options, "base", 0)
+    cached = cache_sets(build_classifier(base, whole.train, frozen=True), whole, base).val
     rows = summarise(options, runs, epochs, cached)
     print(table(rows, options))
     recorded = {name: str(value) if isinstance(value, Path) else value for name, value in vars(options).items()}
@@ -199,12 +182,10 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--head-settings", default="{}", help="as JSON")
     parser.add_argument("--variants", nargs="+", choices=list(VARIANTS), default=list(VARIANTS))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
-    parser.add_argument("--same", choices=["total", "student"], default="total")
-    parser.add_argument("--budget", type=int, default=60, help="epochs")
-    parser.add_argument("--teacher-epochs", type=int, default=10)
-    parser.add_argument("--teacher-pictures", choices=["own", "all"], default="own")
-    parser.add_argument("--ask-about", choices=["own", "all"], default="own")
-    parser.add_argument("--distillation-weight", type=float, default=1.0)
+    parser.add_argument("--epochs", type=int, default=60)
+    parser.add_argument("--teacher-epochs", type=int, default=None)
+    parser.add_argument("--teacher-images", choices=["all", "own"], default="all")
+    parser.add_argument("--distillation-weight", type=float, default=0.5)
     parser.add_argument("--k", type=int, default=5)
     parser.add_argument("--tau", type=float, default=2.0)
     parser.add_argument("--batch-size", type=int, default=256)

@@ -14,7 +14,7 @@ COMMANDS = f"""
 predict {FOLDER}/photos
 data scenes {FOLDER}/scenes --n 300 --unknown 0.05 --overwrite
 data check csv:{FOLDER}/scenes/labels.csv --html {FOLDER}/check.html --overwrite
-train linear_probe --data csv:{FOLDER}/scenes/labels.csv --out {FOLDER}/run --overwrite
+train probe --data csv:{FOLDER}/scenes/labels.csv --out {FOLDER}/run --overwrite
 report {FOLDER}/run --out {FOLDER}/report.html --overwrite
 """
 

@@ -26,7 +26,7 @@ PAGES = [
 ]
 ON_RAY = ("--executor ray", "tag_with_ray")  # tests/on_ray/test_docs.py runs them
 SHORTER = {
-    "linear_probe": "--epochs 1 --limit 16 --views 1",
+    "probe": "--epochs 1 --limit 16 --views 1",
     "representation_mixup": "--epochs 1 --limit 16",
     "finetune": "--epochs 1 --limit 4 --no-pretrained --image-size 64 --devices 1 --workers 0 --dry-run",
     "self_distillation": "--epochs 1 --teacher-epochs 1 --executor sequential",

@@ -12,7 +12,7 @@ from manylabel.data.sampling import SeededBatches, every_picture
 from manylabel.heads import LinearClassifier
 from manylabel.losses import BinaryCrossEntropy
 from manylabel.seeds import private_generator
-from manylabel.training.settings import LoopSettings
+from manylabel.settings import LoopSettings
 from manylabel.training.task import ClassificationTask
 
 

@@ -5,7 +5,8 @@ import torch
 from manylabel import heads
 from manylabel.classifier import Classifier
 from manylabel.data import load
-from manylabel.recipes import LinearProbe
+from manylabel.recipes import Probe
+from manylabel.recipes.models import resolve_head
 from manylabel.training import RunFolder
 
 SPEC = "scenes:30"
@@ -13,7 +14,7 @@ SPEC = "scenes:30"
 
 def make_run(folder, *, head="linear", epochs=3, finished=True, data=SPEC, labels=None, **changes):
     """Leave what a run leaves: settings, numbers of its epochs, and a model with random weights."""
-    settings = LinearProbe(
+    given = Probe(
         data=data,
         head=head,
         out=folder,
@@ -23,8 +24,9 @@ def make_run(folder, *, head="linear", epochs=3, finished=True, data=SPEC, label
         image_size=64,
         **changes,
     )
+    settings = resolve_head(given, None, small=True)
     run = RunFolder.open(folder)
-    run.describe(settings, command=f"manylabel train linear_probe --head {head}")
+    run.describe(settings, command=f"manylabel train probe --head {head}")
     rows = [f"{number},{number},{1 / number},{number / 10},0.001,2.5" for number in range(1, epochs + 1)]
     text = "\n".join(["epoch,step,train_loss,val_mAP,learning_rate,seconds", *rows]) + "\n"
     run.metrics.write_text(text, encoding="utf-8")

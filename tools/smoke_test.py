@@ -17,7 +17,7 @@ COMMANDS = (
     "predict photos --out tags.jsonl",
     "data scenes scenes --n 40",
     "data check csv:scenes/labels.csv",
-    "train linear_probe --data csv:scenes/labels.csv --epochs 1 --views 1 --out run",
+    "train probe --data csv:scenes/labels.csv --epochs 1 --views 1 --out run",
     "evaluate run --data csv:scenes/labels.csv --html judged.html",
     "report run --out report.html",
 )

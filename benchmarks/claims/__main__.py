@@ -22,7 +22,7 @@ from benchmarks.claims.statements import CLAIMS, Claim
 from numpy.typing import NDArray
 
 from manylabel.data import ImageDataset
-from manylabel.recipes import LinearProbe, TrainAndVal, open_sets
+from manylabel.recipes import Probe, TrainAndVal, open_sets
 from manylabel.storage import write_text
 
 HERE = Path(__file__).parent
@@ -84,7 +84,7 @@ def open_places(options: argparse.Namespace) -> dict[str, Place]:
     ):
         if data is not None and not (options.quick and "COCO" in name):
             settings = {"data": data, "val": val, "limit": limit, **(QUICK if options.quick else {})}
-            sets = open_sets(LinearProbe(data=data, val=val, limit=limit))
+            sets = open_sets(Probe(data=data, val=val, limit=limit))
             places[name] = Place(settings, sets, options.runs / name.lower().replace(" ", "_"), seeds, more)
     voc = places["VOC"]
     alone = TrainAndVal(*(with_one_label(dataset) for dataset in (voc.sets.train, voc.sets.val)))

@@ -4,30 +4,37 @@ A run that is finished is not trained again, one that was killed goes on.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import nn
 
 from manylabel.classifier import Classifier
 from manylabel.features import FeatureLoader
-from manylabel.recipes import LinearProbe, RepresentationMixup, TrainAndVal, linear_probe, representation_mixup
+from manylabel.recipes import Probe, RepresentationMixup, TrainAndVal, probe, representation_mixup
 from manylabel.recipes.loading import cache_sets
+from manylabel.recipes.models import build_classifier, build_loss
+from manylabel.recipes.recipe import Setup
 from manylabel.text import encode_labels, open_encoder
-from manylabel.types import LabelSpace
 
 
-class WordQueries(LinearProbe):
-    """A linear probe whose queries are the labels' text vectors."""
+class WordQueries(Probe):
+    """A probe whose queries are the labels' text vectors."""
 
-    def head_arguments(self, labels: LabelSpace) -> Mapping[str, Any]:
-        """Return the head's arguments with a vector for each label."""
-        encoder = open_encoder("offline:minilm")
-        vectors = encode_labels(encoder, labels, templates=encoder.templates)
-        return {**self.head_settings, "queries": "text", "text_vectors": vectors}
+
+def _prepare_words(settings: Probe, data: TrainAndVal, head: type[nn.Module] | None) -> Setup[Probe]:
+    encoder = open_encoder("offline:minilm")
+    vectors = encode_labels(encoder, data.train.labels, templates=encoder.templates)
+    arguments = {**settings.head_settings, "queries": "text", "text_vectors": vectors}
+    model = build_classifier(settings, data.train, frozen=True, head=head, head_arguments=arguments)
+    return Setup(settings, data, data, model, build_loss(settings, single_label=model.single_label), head)
+
+
+RUNS = {Probe: probe, WordQueries: replace(probe, prepare=_prepare_words), RepresentationMixup: representation_mixup}
 
 
 @dataclass(frozen=True)
@@ -42,7 +49,7 @@ class Arm:
 
     name: str
     settings: Mapping[str, Any] = field(default_factory=dict)
-    recipe: type[LinearProbe | RepresentationMixup] = LinearProbe
+    recipe: type[Probe | RepresentationMixup] = Probe
 
 
 def decoder(name: str, **head: object) -> Arm:
@@ -122,8 +129,7 @@ def train(arm: Arm, data: Mapping[str, Any], sets: TrainAndVal, folder: Path, se
         out = folder / f"{arm.name}-{seed}"
         known = {name: value for name, value in data.items() if name in arm.recipe.__dataclass_fields__}
         settings = arm.recipe(**{**arm.settings, **known}, seed=seed, out=out, logger="none")
-        run = representation_mixup if isinstance(settings, RepresentationMixup) else linear_probe
-        found.append(run(settings, sets=watched, resume=True).model)
+        found.append(RUNS[arm.recipe](settings, sets=watched, resume=True).model)
     return found
 
 
@@ -132,7 +138,7 @@ def scores(model: Path, sets: TrainAndVal) -> NDArray[np.float32]:
     kept = model.parent / "scores.npy"
     if not kept.is_file():
         classifier = Classifier.load(model).eval()
-        cached = cache_sets(classifier, sets, LinearProbe(data="", views=1)).val
+        cached = cache_sets(classifier, sets, Probe(data="", views=1)).val
         with torch.inference_mode():
             parts = [
                 classifier.head(batch.features).sigmoid() for batch in FeatureLoader(cached, batch_size=256, view=0)

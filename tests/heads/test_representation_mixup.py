@@ -10,7 +10,8 @@ from manylabel.errors import ConfigError, ManyLabelError
 from manylabel.features.cache import pool
 from manylabel.heads import CSRA, HEADS, LinearClassifier, MLDecoder, RepresentationMixup
 from manylabel.heads.traits import pooled_input
-from manylabel.recipes import LinearProbe
+from manylabel.recipes import Probe
+from manylabel.recipes.models import resolve_head
 
 SMALL = {"width": 16, "num_heads": 4, "feedforward": 32}
 TOPS = {"csra": {}, "hsq": SMALL, "ml_decoder": SMALL, "q2l": SMALL}
@@ -179,9 +180,9 @@ def test_a_folded_head_has_its_top_folded() -> None:
 
 
 def test_a_probe_gives_the_head_on_top_its_size_and_rate() -> None:
-    probe = LinearProbe(data="scenes:8", head="rm", head_settings={"top": "hsq"})
+    probe = resolve_head(Probe(data="scenes:8", head="rm", head_settings={"top": "hsq"}), None, small=True)
     assert probe.head_settings["top"] == {"name": "hsq", "settings": {"width": 256, "feedforward": 512}}
-    assert probe.learning_rate == LinearProbe(data="scenes:8", head="hsq").learning_rate
+    assert probe.learning_rate == 5e-4
 
 
 def test_the_head_on_top_may_be_named_in_settings_and_comes_back_from_a_saved_model() -> None:

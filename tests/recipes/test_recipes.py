@@ -11,7 +11,6 @@ import yaml
 from torch import nn
 
 from manylabel.classifier import Classifier, change_config
-from manylabel.cli.recipe_names import RECIPE_NAMES
 from manylabel.data import LazyBytes, folder, scenes
 from manylabel.errors import ConfigError, RunInterruptedError
 from manylabel.features import FeatureCache
@@ -20,19 +19,22 @@ from manylabel.recipes import (
     PRESETS,
     RECIPES,
     Finetune,
-    LinearProbe,
+    Probe,
     RepresentationMixup,
     TrainAndVal,
     finetune,
-    linear_probe,
     loading,
+    probe,
     representation_mixup,
 )
+from manylabel.recipes.models import resolve_head
+from manylabel.settings import RECIPE_SETTINGS
 from manylabel.training import Share, shared_sampler
 
 
-def test_the_command_line_names_the_recipes_there_are():
-    assert list(RECIPE_NAMES) == list(RECIPES)
+def test_every_recipe_has_settings_and_presets():
+    assert {name: recipe.settings for name, recipe in RECIPES.items()} == RECIPE_SETTINGS
+    assert list(PRESETS) == list(RECIPES)
 
 
 @pytest.mark.parametrize("name", [name for name in RECIPES if name != "zero_shot"])  # which judges unseen labels
@@ -40,7 +42,7 @@ def test_a_recipe_leaves_a_run_and_a_model_that_predicts_what_was_measured(name,
     recipe = RECIPES[name]
     heads = {} if name == "representation_mixup" else {"head": "csra"}
     few = {"executor": "sequential", "k": 2, "teacher_epochs": 1} if name == "self_distillation" else {}
-    run = recipe.run(recipe.settings(**quick, **heads, **few, out=tmp_path / "run"), sets=sets)
+    run = recipe(recipe.settings(**quick, **heads, **few, out=tmp_path / "run"), sets=sets)
     model = Classifier.load(run.model)
     predictions = model.predict([sets.val.pictures[index] for index in range(len(sets.val))])
     values, known = sets.val.targets.dense()
@@ -56,21 +58,21 @@ def test_a_recipe_leaves_a_run_and_a_model_that_predicts_what_was_measured(name,
 
 
 def test_a_finished_run_is_not_trained_again(quick, tmp_path):
-    settings = LinearProbe(**quick, out=tmp_path / "run", head="linear")
-    run = linear_probe(settings)
+    settings = Probe(**quick, out=tmp_path / "run", head="linear")
+    run = probe(settings)
     written = (run.model / "model.safetensors").stat().st_mtime_ns
-    linear_probe(settings, resume=True)
+    probe(settings, resume=True)
     assert (run.model / "model.safetensors").stat().st_mtime_ns == written
 
 
 def test_the_frozen_backbone_stays_as_it_is_and_finetune_changes_it(quick, sets, tmp_path):
-    probe = linear_probe(LinearProbe(**quick, out=tmp_path / "probe", head="linear"), sets=sets)
+    first = probe(Probe(**quick, out=tmp_path / "probe", head="linear"), sets=sets)
     tuned = finetune(Finetune(**quick, out=tmp_path / "tuned", head="linear"), sets=sets)
     torch.manual_seed(0)
     start = Classifier.create(
         "resnet10t", head=LinearClassifier, labels=sets.train.labels, pretrained=False, frozen=True, image_size=64
     ).backbone.state_dict()
-    frozen, changed = (Classifier.load(run.model).backbone.state_dict() for run in (probe, tuned))
+    frozen, changed = (Classifier.load(run.model).backbone.state_dict() for run in (first, tuned))
     assert all(torch.equal(value, frozen[name]) for name, value in start.items())
     assert not all(torch.equal(value, changed[name]) for name, value in start.items())
 
@@ -87,17 +89,14 @@ def test_freezing_first_needs_an_epoch_more_for_the_backbone_to_change(quick, se
 
 def test_training_without_a_cache_is_the_same_but_for_rounding(quick, sets, tmp_path):
     quick |= {"head": "linear", "views": 1}
-    models = [
-        linear_probe(LinearProbe(**quick, out=tmp_path / str(cache), cache=cache), sets=sets).model
-        for cache in (True, False)
-    ]
+    models = [probe(Probe(**quick, out=tmp_path / str(cache), cache=cache), sets=sets).model for cache in (True, False)]
     cached, direct = (Classifier.load(model).head.state_dict() for model in models)
     assert all(torch.allclose(value, direct[name], atol=1e-3) for name, value in cached.items())
 
 
 def test_views_are_drawn_from(quick, sets, tmp_path):
     plain, varied = (
-        linear_probe(LinearProbe(**quick, out=tmp_path / str(views), head="linear", views=views), sets=sets).model
+        probe(Probe(**quick, out=tmp_path / str(views), head="linear", views=views), sets=sets).model
         for views in (1, 2)
     )
     one, other = (Classifier.load(model).head.linear.weight for model in (plain, varied))
@@ -110,9 +109,9 @@ def test_single_label_data_train_with_a_softmax(quick, tmp_path):
         place = tmp_path / "photos" / ("cat" if number % 2 else "dog")
         place.mkdir(parents=True, exist_ok=True)
         (place / f"{number}.jpg").write_bytes(pictures.pictures[number])
-    settings = LinearProbe(**{**quick, "data": f"folder:{tmp_path / 'photos'}"}, out=tmp_path / "run", head="linear")
+    settings = Probe(**{**quick, "data": f"folder:{tmp_path / 'photos'}"}, out=tmp_path / "run", head="linear")
     assert folder(tmp_path / "photos").single_label
-    run = linear_probe(settings)
+    run = probe(settings)
     assert Classifier.load(run.model).single_label
     assert "val_accuracy" in run.metrics.read_text()
 
@@ -127,9 +126,9 @@ class OwnHead(nn.Module):
         return self.factor * self.linear(features[-1].amax((2, 3)))
 
 
-@pytest.mark.parametrize("recipe", ["linear_probe", "finetune"])
+@pytest.mark.parametrize("recipe", ["probe", "finetune"])
 def test_a_head_of_ones_own_trains_with_the_settings_that_were_given(recipe, quick, sets, tmp_path):
-    train, kind = RECIPES[recipe].run, RECIPES[recipe].settings
+    train, kind = RECIPES[recipe], RECIPES[recipe].settings
     settings = replace(kind(**quick, head_settings={"factor": 2}), out=tmp_path / "run")
     run = train(settings, sets=sets, head=OwnHead)
     head = Classifier.load(run.model, head=OwnHead).head
@@ -142,36 +141,36 @@ def test_a_head_of_ones_own_trains_with_the_settings_that_were_given(recipe, qui
 
 def test_the_name_of_a_head_of_ones_own_is_not_enough(quick, sets, tmp_path):
     with pytest.raises(ConfigError, match="is not one of ours; call the recipe"):
-        linear_probe(LinearProbe(**quick, out=tmp_path / "other", head="tests:OwnHead"), sets=sets)
+        probe(Probe(**quick, out=tmp_path / "other", head="tests:OwnHead"), sets=sets)
 
 
 def test_a_loss_that_does_not_fit_is_refused(quick, sets, tmp_path):
-    settings = LinearProbe(**quick, out=tmp_path / "run", loss="cross_entropy")
-    with pytest.raises(ConfigError, match="cross_entropy does not fit pictures with any number of labels"):
-        linear_probe(settings, sets=sets)
-    settings = LinearProbe(**quick, out=tmp_path / "other", loss_settings={"gama": 1})
+    settings = Probe(**quick, out=tmp_path / "run", loss="cross_entropy")
+    with pytest.raises(ConfigError, match="cross_entropy does not fit images with any number of labels"):
+        probe(settings, sets=sets)
+    settings = Probe(**quick, out=tmp_path / "other", loss_settings={"gama": 1})
     with pytest.raises(ConfigError, match="AsymmetricLoss has no setting 'gama'"):
-        linear_probe(settings, sets=sets)
+        probe(settings, sets=sets)
 
 
 def test_labels_that_cannot_be_learned_and_heads_too_big_are_told(quick, sets, tmp_path, caplog):
     few = TrainAndVal(sets.train.subset([0]), sets.val)
     with caplog.at_level(logging.WARNING, "manylabel"):
-        linear_probe(LinearProbe(**{**quick, "epochs": 1}, out=tmp_path / "run"), sets=few)
+        probe(Probe(**{**quick, "epochs": 1}, out=tmp_path / "run"), sets=few)
     told = " ".join(caplog.messages)
-    assert "no picture to train on has one of" in told
-    assert "million parameters on 1 pictures" in told
+    assert "no training image has one of" in told
+    assert "million parameters on 1 images" in told
 
 
 def test_the_papers_settings():
-    decoder = Finetune(data="x", **PRESETS["ml_decoder"])
+    decoder = Finetune(data="x", **PRESETS["finetune"]["ml_decoder"])
     assert (decoder.optimizer, decoder.learning_rate, decoder.weight_decay) == ("adam", 1e-4, 1e-4)
     assert (decoder.epochs, decoder.batch_size, decoder.image_size, decoder.ema_decay) == (40, 56, 448, 0.9997)
-    sharing = Finetune(data="x", **PRESETS["hsq"])
+    sharing = Finetune(data="x", **PRESETS["finetune"]["hsq"])
     assert (sharing.betas, sharing.epochs, sharing.image_size) == ((0.9, 0.9999), 100, 576)
-    assert Finetune(data="x", **PRESETS["q2l"]).loss_settings["gamma_negative"] == 2
+    assert Finetune(data="x", **PRESETS["finetune"]["q2l"]).loss_settings["gamma_negative"] == 2
     mixup = RepresentationMixup(data="x")
-    assert (mixup.optimizer, mixup.momentum, mixup.learning_rate) == ("sgd", 0.9, 0.1)
+    assert (mixup.optimizer, mixup.learning_rate) == ("sgd", 0.1)
     assert (mixup.schedule, mixup.epochs, mixup.loss) == ("one_cycle", 30, "soft_margin")
 
 
@@ -203,19 +202,19 @@ def with_bad_picture(sets, bad):
 
 
 def test_a_bad_picture_does_not_keep_whole_maps_from_serving(quick, sets, tmp_path, monkeypatch):
-    from manylabel.recipes.planning import plan
+    from manylabel.recipes.plan import plan
 
     monkeypatch.setenv("MANYLABEL_CACHE", str(tmp_path / "cache"))
     asked = watched_poolings(monkeypatch)
     monkeypatch.setattr(loading, "FeatureCache", partial(loading.FeatureCache, max_bad_share=0.5))
     sets = with_bad_picture(sets, 1)
-    linear_probe(LinearProbe(**quick, out=tmp_path / "maps", head="csra", views=1), sets=sets)
-    pooled = LinearProbe(**quick, out=tmp_path / "pooled", head="linear", views=1)
+    probe(Probe(**quick, out=tmp_path / "maps", head="csra", views=1), sets=sets)
+    pooled = Probe(**quick, out=tmp_path / "pooled", head="linear", views=1)
     planned = []
     real = loading.plan_sets
-    monkeypatch.setattr("manylabel.recipes.planning.plan_sets", lambda *a: planned.append(real(*a)) or planned[-1])
-    plan(pooled, sets=sets)
-    linear_probe(pooled, sets=sets)
+    monkeypatch.setattr("manylabel.recipes.plan.plan_sets", lambda *a: planned.append(real(*a)) or planned[-1])
+    plan(probe.setup(pooled, sets=sets))
+    probe(pooled, sets=sets)
     assert asked == ["none"] * 4
     assert [(each.pooling, each.missing) for each in planned] == [("none", 1)]
 
@@ -225,8 +224,8 @@ def test_an_epoch_whose_last_batch_is_bad_is_validated(keep, quick, sets, tmp_pa
     monkeypatch.setattr(loading, "ImageLoader", partial(loading.ImageLoader, max_bad_share=0.5))
     few = TrainAndVal(sets.train.subset(range(9)), sets.val)
     last = list(shared_sampler(9, Share(), shuffle=True))[-1]
-    settings = LinearProbe(**quick, out=tmp_path / "run", head="linear", cache=False, keep=keep)
-    run = linear_probe(settings, sets=with_bad_picture(few, last))
+    settings = Probe(**quick, out=tmp_path / "run", head="linear", cache=False, keep=keep)
+    run = probe(settings, sets=with_bad_picture(few, last))
     with run.metrics.open() as file:
         rows = list(csv.DictReader(file))
     assert [(row["step"], 0 <= float(row["val_mAP"]) <= 1) for row in rows] == [("2", True), ("4", True)]
@@ -234,9 +233,9 @@ def test_an_epoch_whose_last_batch_is_bad_is_validated(keep, quick, sets, tmp_pa
 
 def test_whole_maps_of_an_earlier_run_serve_a_head_that_pools(quick, tmp_path, monkeypatch):
     monkeypatch.setenv("MANYLABEL_CACHE", str(tmp_path / "cache"))
-    linear_probe(LinearProbe(**quick, out=tmp_path / "maps", head="csra"))
+    probe(Probe(**quick, out=tmp_path / "maps", head="csra"))
     asked = watched_poolings(monkeypatch)
-    linear_probe(LinearProbe(**quick, out=tmp_path / "pooled", head="linear"))
+    probe(Probe(**quick, out=tmp_path / "pooled", head="linear"))
     assert asked == ["none", "none"]
 
 
@@ -265,25 +264,25 @@ def test_a_run_that_was_stopped_goes_on(quick, sets, tmp_path):
 
 
 def test_few_pictures_are_cached_in_several_views_and_many_in_one():
-    probe = LinearProbe(data="x")
-    assert [probe.num_views(count) for count in (10, 6_250, 10_000, 82_081)] == [4, 4, 2, 1]
-    assert LinearProbe(data="x", views=3).num_views(82_081) == 3
+    settings = Probe(data="x")
+    assert [settings.num_views(count) for count in (10, 6_250, 10_000, 82_081)] == [4, 4, 2, 1]
+    assert Probe(data="x", views=3).num_views(82_081) == 3
 
 
 def test_heads_on_frozen_features_are_small_unless_asked_otherwise():
+    def head_settings(**given):
+        return resolve_head(Probe(data="x", **given), None, small=True).head_settings
+
     small = {"width": 256, "feedforward": 512}
-    assert LinearProbe(data="x", head="hsq").head_settings == small
-    assert LinearProbe(data="x", head="token_encoder").head_settings == {**small, "num_layers": 1}
-    assert LinearProbe(data="x", head_settings={"width": 768}).head_settings == {"width": 768, "feedforward": 512}
-    assert LinearProbe(data="x", head="linear").head_settings == {}
+    assert head_settings(head="hsq") == small
+    assert head_settings(head="token_encoder") == {**small, "num_layers": 1}
+    assert head_settings(head_settings={"width": 768}) == {"width": 768, "feedforward": 512}
+    assert head_settings(head="linear") == {}
 
 
 def test_dropped_channels_change_training_and_are_not_part_of_the_model(quick, sets, tmp_path):
     quick |= {"head": "linear", "views": 1}
-    runs = [
-        linear_probe(LinearProbe(**quick, out=tmp_path / str(share), feature_dropout=share), sets=sets)
-        for share in (0.0, 0.5)
-    ]
+    runs = [probe(Probe(**quick, out=tmp_path / str(share), feature_dropout=share), sets=sets) for share in (0.0, 0.5)]
     plain, dropped = (Classifier.load(run.model).train() for run in runs)
     assert not torch.equal(plain.head.linear.weight, dropped.head.linear.weight)
     maps = [torch.ones(2, 512, 2, 2)]
@@ -292,13 +291,13 @@ def test_dropped_channels_change_training_and_are_not_part_of_the_model(quick, s
 
 def test_finetuning_goes_on_from_a_trained_model(quick, sets, tmp_path):
     quick |= {"head": "linear", "views": 1}
-    probe = linear_probe(LinearProbe(**quick, out=tmp_path / "probe"), sets=sets)
+    first = probe(Probe(**quick, out=tmp_path / "probe"), sets=sets)
     quick = {name: value for name, value in quick.items() if name not in ("head", "views")}
-    change_config(probe.model, {"thresholds": [0.25] * len(sets.train.labels)})
-    still = {"start_from": str(probe.path), "learning_rate": 1e-12, "augment": False, "ema_decay": 0.0}
+    change_config(first.model, {"thresholds": [0.25] * len(sets.train.labels)})
+    still = {"start_from": str(first.path), "learning_rate": 1e-12, "augment": False, "ema_decay": 0.0}
     tuned = finetune(Finetune(**quick, **still, out=tmp_path / "tuned"), sets=sets)
     blurred = finetune(Finetune(**quick, **still, keep_statistics=False, out=tmp_path / "blurred"), sets=sets)
-    before, after, other = (Classifier.load(run.model) for run in (probe, tuned, blurred))
+    before, after, other = (Classifier.load(run.model) for run in (first, tuned, blurred))
     assert torch.allclose(before.head.linear.weight, after.head.linear.weight)
     assert (before.thresholds is not None, after.thresholds) == (True, None)  # they were for the weights before
     name = next(name for name in before.backbone.state_dict() if name.endswith("running_mean"))
@@ -309,24 +308,24 @@ def test_finetuning_goes_on_from_a_trained_model(quick, sets, tmp_path):
 
 def test_the_start_keeps_its_share_of_the_finished_model(quick, sets, tmp_path):
     quick |= {"head": "linear", "views": 1}
-    probe = linear_probe(LinearProbe(**quick, out=tmp_path / "probe"), sets=sets)
+    first = probe(Probe(**quick, out=tmp_path / "probe"), sets=sets)
     quick = {name: value for name, value in quick.items() if name not in ("head", "views")}
-    start = {"start_from": str(probe.model), "augment": False}
+    start = {"start_from": str(first.model), "augment": False}
     runs = [
-        finetune(Finetune(**quick, **start, start_share=share, out=tmp_path / f"{share}"), sets=sets)
+        finetune(Finetune(**quick, **start, start_fraction=share, out=tmp_path / f"{share}"), sets=sets)
         for share in (0.0, 0.25)
     ]
-    begun, tuned, mixed = (Classifier.load(run.model).state_dict() for run in (probe, *runs))
+    begun, tuned, mixed = (Classifier.load(run.model).state_dict() for run in (first, *runs))
     assert not torch.equal(begun["head.linear.weight"], tuned["head.linear.weight"])
     for name, weights in mixed.items():
         if weights.is_floating_point():
             torch.testing.assert_close(weights, 0.25 * begun[name] + 0.75 * tuned[name])
-    with pytest.raises(ConfigError, match="no trained model to share; set start_from"):
-        Finetune(**quick, start_share=0.5)
+    with pytest.raises(ConfigError, match="there is no trained model; set start_from"):
+        Finetune(**quick, start_fraction=0.5)
 
 
 def test_finetuning_refuses_a_model_of_other_labels(quick, sets, tmp_path):
-    probe = linear_probe(LinearProbe(**quick, out=tmp_path / "probe", head="linear"), sets=sets)
+    first = probe(Probe(**quick, out=tmp_path / "probe", head="linear"), sets=sets)
     fewer = TrainAndVal(*(part.select_labels(sets.train.labels.names[1:]) for part in (sets.train, sets.val)))
     with pytest.raises(ConfigError, match="was trained on other labels"):
-        finetune(Finetune(**quick, out=tmp_path / "tuned", start_from=str(probe.model)), sets=fewer)
+        finetune(Finetune(**quick, out=tmp_path / "tuned", start_from=str(first.model)), sets=fewer)

@@ -4,11 +4,11 @@ import pytest
 
 from manylabel.data import load, scenes
 from manylabel.errors import DataError
-from manylabel.recipes import LinearProbe, TrainAndVal, open_sets
+from manylabel.recipes import Probe, TrainAndVal, open_sets
 
 
 def sizes(**settings):
-    sets = open_sets(LinearProbe(**settings))
+    sets = open_sets(Probe(**settings))
     return len(sets.train), len(sets.val)
 
 
@@ -22,9 +22,7 @@ def test_named_validation_pictures_come_before_all():
 
 def test_else_a_share_is_held_out_and_always_the_same(tmp_path):
     assert sizes(data="scenes:20,split=train") == (13, 3)
-    first, second = (
-        open_sets(LinearProbe(data="scenes:20,split=train", val_fraction=0.25, seed=seed)) for seed in (1, 2)
-    )
+    first, second = (open_sets(Probe(data="scenes:20,split=train", val_fraction=0.25, seed=seed)) for seed in (1, 2))
     names = [[sets.val.pictures.name(index) for index in range(len(sets.val))] for sets in (first, second)]
     assert names[0] == names[1]
     assert len(names[0]) == 4
@@ -37,7 +35,7 @@ def test_pictures_to_test_on_are_neither_trained_on_nor_judged_by(tmp_path, capl
             place.mkdir(parents=True, exist_ok=True)
             (place / f"{number}.jpg").touch()
     with caplog.at_level(logging.WARNING, "manylabel"):
-        sets = open_sets(LinearProbe(data=f"folder:{tmp_path}"))
+        sets = open_sets(Probe(data=f"folder:{tmp_path}"))
     again = load(f"folder:{tmp_path},val_fraction=0.2,part=val")
     train, val, same = (
         [part.pictures.name(index) for index in range(len(part))] for part in (sets.train, sets.val, again)
@@ -45,7 +43,7 @@ def test_pictures_to_test_on_are_neither_trained_on_nor_judged_by(tmp_path, capl
     assert (len(train), len(val)) == (8, 2)
     assert all(name.startswith("train/") for name in train + val)
     assert val == same
-    assert "left aside: test" in caplog.text
+    assert "ignoring test" in caplog.text
 
 
 def test_other_splits_are_not_trained_on_where_one_of_them_is_to_judge_by(tmp_path, caplog):
@@ -54,12 +52,12 @@ def test_other_splits_are_not_trained_on_where_one_of_them_is_to_judge_by(tmp_pa
             (tmp_path / split / label).mkdir(parents=True)
             (tmp_path / split / label / "a.jpg").touch()
     with caplog.at_level(logging.WARNING, "manylabel"):
-        sets = open_sets(LinearProbe(data=f"folder:{tmp_path}", val=f"folder:{tmp_path},split=test"))
+        sets = open_sets(Probe(data=f"folder:{tmp_path}", val=f"folder:{tmp_path},split=test"))
     assert [sets.train.pictures.name(index) for index in range(len(sets.train))] == [
         "train/cat/a.jpg",
         "train/dog/a.jpg",
     ]
-    assert "trained on is its split train; left aside: val, test" in caplog.text
+    assert "training on split train; ignoring val, test" in caplog.text
 
 
 def split_table(folder, *splits):
@@ -72,16 +70,16 @@ def split_table(folder, *splits):
 
 
 def test_splits_in_capitals_are_those_to_train_on_and_to_judge_by(tmp_path):
-    sets = open_sets(LinearProbe(data=split_table(tmp_path, "Train", "Val", "TEST")))
+    sets = open_sets(Probe(data=split_table(tmp_path, "Train", "Val", "TEST")))
     names = [part.pictures.name(index) for part in (sets.train, sets.val) for index in range(len(part))]
     assert [name[:3] for name in names] == ["Tra"] * 4 + ["Val"] * 4
 
 
 def test_splits_of_which_it_is_not_plain_what_they_are_for_are_named(tmp_path, caplog):
     with caplog.at_level(logging.WARNING, "manylabel"):
-        sets = open_sets(LinearProbe(data=split_table(tmp_path, "train1", "train2", "val")))
+        sets = open_sets(Probe(data=split_table(tmp_path, "train1", "train2", "val")))
     assert len(sets.train) + len(sets.val) == 12
-    assert "has the splits train1, train2, val, and it is not plain which to train on" in caplog.text
+    assert "has the splits train1, train2, val, and it is not clear which to train on" in caplog.text
 
 
 def test_a_limit_makes_both_parts_small():
@@ -107,11 +105,11 @@ def test_a_file_of_labels_makes_two_tables_fit(tmp_path):
     (tmp_path / "labels.txt").write_text("cow\ncat\ndog\n")
     data, val = (f"csv:{tmp_path / name}.csv" for name in ("train", "val"))
     with pytest.raises(DataError, match="add labels=FILE"):
-        open_sets(LinearProbe(data=data, val=val))
-    sets = open_sets(LinearProbe(data=f"{data},labels=labels.txt", val=f"{val},labels=labels.txt"))
+        open_sets(Probe(data=data, val=val))
+    sets = open_sets(Probe(data=f"{data},labels=labels.txt", val=f"{val},labels=labels.txt"))
     assert sets.train.labels.names == sets.val.labels.names == ("cow", "cat", "dog")
 
 
 def test_a_part_without_pictures_is_told():
-    with pytest.raises(DataError, match="no pictures to judge by"):
+    with pytest.raises(DataError, match="no validation images"):
         TrainAndVal(scenes(5), scenes(5).subset([]))

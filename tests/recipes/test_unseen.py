@@ -57,14 +57,14 @@ def test_never_trains_on_unseen_labels_and_keeps_the_pictures_asked_for():
     has_seen = (values.sum(1) - values[:, positions].sum(1)) > 0
     expected = {"with_seen": has_seen, "without_unseen": ~has_unseen, "all": has_seen | ~has_seen}
     for pictures, mask in expected.items():
-        part = seen_part(dataset, unseen, pictures=pictures)
+        part = seen_part(dataset, unseen, images=pictures)
         assert not set(unseen) & set(part.labels)
         assert len(part) == mask.sum()
-    assert seen_part(dataset, (), pictures="with_seen") is dataset
+    assert seen_part(dataset, (), images="with_seen") is dataset
 
 
 def test_says_when_no_picture_is_left():
     dataset = scenes(3)
     unseen = tuple(dataset.labels)[:-1]
     with pytest.raises(DataError, match="is left to train on"):
-        seen_part(dataset, unseen, pictures="without_unseen")
+        seen_part(dataset, unseen, images="without_unseen")

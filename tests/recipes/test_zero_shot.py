@@ -8,11 +8,11 @@ import torch
 
 from manylabel.classifier import Classifier
 from manylabel.errors import ConfigError
-from manylabel.recipes import RECIPES, TrainAndVal, ZeroShot, zero_shot
-from manylabel.recipes.new_label_bias import EVERYDAY
-from manylabel.recipes.planning import plan
-from manylabel.recipes.reporting import Reporter
-from manylabel.recipes.resolving import resolve
+from manylabel.recipes import TrainAndVal, ZeroShot, zero_shot
+from manylabel.recipes.plan import plan
+from manylabel.recipes.reporter import Reporter
+from manylabel.recipes.unseen import EVERYDAY
+from manylabel.settings import read_settings
 
 PICTURE = np.full((64, 64, 3), 100, dtype=np.uint8)
 SMALL = {"width": 16, "num_heads": 2, "feedforward": 16}
@@ -84,13 +84,13 @@ def test_the_augmentation_changes_training_and_leaves_nothing_in_the_model(text,
 
 def test_flags_plan_and_mistakes(text, sets):
     flags = {"data": "x", "unseen": "random:3", "head.num_groups": "5", "query_noise": "0.2", "encoder": "npz:x"}
-    settings = resolve(RECIPES["zero_shot"], flags)
+    settings = read_settings(ZeroShot, flags)
     assert (settings.head_settings, settings.query_noise) == ({"num_groups": 5}, 0.2)
-    planned = plan(ZeroShot(**text, head_settings=SMALL, unseen="random:3"), sets=sets)
+    planned = plan(zero_shot.setup(ZeroShot(**text, head_settings=SMALL, unseen="random:3"), sets=sets))
     assert planned.num_labels == 21
     with pytest.raises(ConfigError, match="leave single_label out"):
         ZeroShot(data="scenes:30", single_label=True)
     with pytest.raises(ConfigError, match="conse"):
         ZeroShot(data="scenes:30", head="linear")
     with pytest.raises(ConfigError, match=r"needs \{label\}"):
-        ZeroShot(**text, templates="a photo").vocabulary(sets.train.labels)
+        zero_shot.setup(ZeroShot(**text, templates="a photo"), sets=sets)

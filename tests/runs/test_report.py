@@ -13,7 +13,7 @@ from manylabel.data import load
 from manylabel.errors import OutputExistsError
 from manylabel.evaluation import evaluate, score
 from manylabel.page import Heading, Note, Section
-from manylabel.recipes import ZeroShot
+from manylabel.recipes import ZeroShot, choose_unseen
 from manylabel.runs import Run, evaluate_run, heat_thumbnails, report_page
 from manylabel.runs.report import _comparisons, _head_parts
 from manylabel.training import RunFolder
@@ -43,7 +43,7 @@ def test_a_run_with_unseen_labels_is_judged_by_the_seen_ones(tmp_path):
     run = RunFolder.open(settings.out)
     run.describe(settings, command="manylabel train zero_shot --unseen random:5")
     labels = load("scenes:30").labels
-    seen = [name for name in labels if name not in settings.unseen_labels(labels)]
+    seen = [name for name in labels if name not in choose_unseen(settings.unseen, labels)]
     run.save(make_model("linear", labels=seen))
     assert evaluate_run(Run.read(run.path), draws=0).scored.labels.names == tuple(seen)
 
@@ -121,7 +121,7 @@ def test_a_report_of_one_run_shows_its_pictures_and_settings(folders):
     assert "resnet10t (frozen, randomly initialised)" in html
     assert "<td>backbone</td><td>resnet10t</td>" in html
     assert "Co-occurrence of labels" in html
-    assert "manylabel train linear_probe --head linear" in html
+    assert "manylabel train probe --head linear" in html
 
 
 def test_a_run_that_cannot_be_judged_still_shows_its_curves(tmp_path, folders):

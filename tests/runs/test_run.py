@@ -1,8 +1,8 @@
 import pytest
 
 from manylabel.errors import ConfigError, DataError
-from manylabel.recipes import Finetune, LinearProbe, RepresentationMixup, ZeroShot
-from manylabel.recipes.sets import sets_of_run
+from manylabel.recipes import Finetune, Probe, RepresentationMixup, ZeroShot
+from manylabel.recipes.sets import describe_images, open_sets
 from manylabel.runs import Run, differences, find_runs
 from manylabel.training import RunFolder
 from tiny_runs import make_run
@@ -11,11 +11,11 @@ from tiny_runs import make_run
 def test_a_run_tells_what_its_folder_holds(tmp_path):
     make_run(tmp_path / "first", epochs=4)
     run = Run.read(tmp_path / "first")
-    assert (run.name, run.recipe, run.is_finished, len(run.epochs)) == ("first", "linear_probe", True, 4)
+    assert (run.name, run.recipe, run.is_finished, len(run.epochs)) == ("first", "probe", True, 4)
     assert (run.mean_average_precision, run.seconds) == (0.4, 10.0)
     assert run.settings["backbone"] == "resnet10t"
     assert "torch" in run.environment["packages"]
-    assert run.command == "manylabel train linear_probe --head linear"
+    assert run.command == "manylabel train probe --head linear"
 
 
 def test_a_run_opens_the_pictures_it_held_out(tmp_path):
@@ -30,10 +30,11 @@ def test_pictures_that_came_since_are_told_instead_of_judging_by_what_was_traine
         (tmp_path / f"{number}.jpg").touch()
     table = tmp_path / "labels.csv"
     table.write_text("\n".join(["picture,labels", *rows[:20]]))
-    settings = LinearProbe(data=f"csv:{table},images={tmp_path}", out=tmp_path / "run")
+    settings = Probe(data=f"csv:{table},images={tmp_path}", out=tmp_path / "run")
     folder = RunFolder.open(settings.out)
     folder.describe(settings, command="")
-    first = sets_of_run(settings, None, folder)
+    first = open_sets(settings)
+    folder.remember_images(describe_images(first))
     assert len(Run.read(settings.out).sets.val) == len(first.val) == 4
     table.write_text("\n".join(["picture,labels", *rows]))
     with pytest.raises(DataError, match=r"\(16 for training and 4 for validation, now 24 and 6\).*manylabel evaluate"):

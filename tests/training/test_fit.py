@@ -1,5 +1,6 @@
 import csv
 import io
+import sys
 
 import pytest
 import torch
@@ -95,7 +96,7 @@ def test_a_device_that_is_not_there_is_told(tmp_path, monkeypatch):
 
 
 def test_a_logger_that_is_not_installed_is_told(tmp_path, monkeypatch):
-    monkeypatch.setattr("manylabel.training.trainer.find_spec", lambda name: None)
+    monkeypatch.setattr(sys.modules["manylabel.training.fit"], "find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match="wandb is not installed; run: pip install wandb"):
         tiny_run(tmp_path / "run", logger="wandb")
 
@@ -105,8 +106,8 @@ def test_settings_list_all_mistakes_at_once():
         LoopSettings(epochs=0, optimizer="adamm", learning_rate="fast", betas=(0.9, 2.0))
     assert str(error.value).splitlines() == [
         "4 settings are wrong:",
-        "  epochs must be at least 1, got 0",
+        "  epochs must be a whole number of at least 1 or none, got 0",
+        "  learning_rate must be a number above 0 or none, got 'fast'",
         "  optimizer cannot be 'adamm'; did you mean 'adam' or 'adamw'? There is: adam, adamw, sgd",
-        "  learning_rate must be a number, got 'fast'",
-        "  betas must be two numbers from 0 to below 1, got (0.9, 2.0)",
+        "  betas must be a list of two numbers from 0 to below 1, got (0.9, 2.0)",
     ]

@@ -34,7 +34,7 @@ def test_biases_and_norms_are_not_drawn_to_zero_and_the_backbone_takes_smaller_s
 
 def test_settings_reach_the_optimizer():
     model = nn.Linear(2, 1)
-    assert make_optimizer(model, LoopSettings(optimizer="sgd", momentum=0.5)).defaults["momentum"] == 0.5
+    assert make_optimizer(model, LoopSettings(optimizer="sgd")).defaults["momentum"] == 0.9
     assert make_optimizer(model, LoopSettings(optimizer="adam", betas=(0.9, 0.99))).defaults["betas"] == (0.9, 0.99)
     assert type(make_optimizer(model, LoopSettings(optimizer="adam"))) is torch.optim.Adam
     assert type(make_optimizer(model, LoopSettings(optimizer="adamw"))) is torch.optim.AdamW

@@ -44,11 +44,11 @@ def test_resuming_with_other_settings_is_refused_and_says_which(tmp_path):
 
 def test_a_run_goes_on_with_the_pictures_it_began_with(tmp_path):
     run = RunFolder.open(tmp_path / "run")
-    run.remember_pictures({"train": 8, "val": 2, "fingerprint": "a"})
-    run.remember_pictures({"train": 8, "val": 2, "fingerprint": "a"})
-    assert run.pictures == {"train": 8, "val": 2, "fingerprint": "a"}
+    run.remember_images({"train": 8, "val": 2, "fingerprint": "a"})
+    run.remember_images({"train": 8, "val": 2, "fingerprint": "a"})
+    assert run.images == {"train": 8, "val": 2, "fingerprint": "a"}
     with pytest.raises(ConfigError, match=r"changed since it began: train 8, .* then, train 9, .* now; .*--out"):
-        run.remember_pictures({"train": 9, "val": 2, "fingerprint": "b"})
+        run.remember_images({"train": 9, "val": 2, "fingerprint": "b"})
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write everywhere")

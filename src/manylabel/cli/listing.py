@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from manylabel.cli.recipe_names import RECIPE_NAMES
+from manylabel.settings import RECIPE_SETTINGS
 
 __all__ = ["show"]
 
@@ -63,7 +63,7 @@ def _entries(kind: Kind) -> list[tuple[str, str]]:
         pretrained = set(timm.list_models(pretrained=True))
         weights = {True: "timm, with pretrained weights", False: "timm, untrained only"}
         return offline + [(name, weights[name in pretrained]) for name in timm.list_models()]
-    return list(RECIPE_NAMES.items())
+    return [(name, _summary(kind)) for name, kind in RECIPE_SETTINGS.items()]
 
 
 def _summary(thing: object) -> str:

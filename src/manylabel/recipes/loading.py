@@ -8,20 +8,18 @@ from manylabel.data import ImageLoader, eval_transform, train_transform
 from manylabel.features import CachedFeatures, FeatureCache, FeatureLoader, FeaturePlan
 from manylabel.heads.traits import PooledInput, pooled_input
 from manylabel.recipes.sets import TrainAndVal
-from manylabel.recipes.settings import RecipeSettings
+from manylabel.settings import LoopSettings, RecipeSettings
 from manylabel.system import default_workers
-from manylabel.training.fit import Loaders
+from manylabel.training.fit import Loaders, find_device
 from manylabel.training.loaders import Share, shared_sampler
-from manylabel.training.settings import LoopSettings
-from manylabel.training.trainer import find_device
 
 __all__ = [
     "CachedSets",
     "SetsPlan",
     "cache_sets",
     "feature_loaders",
+    "image_loaders",
     "num_workers",
-    "picture_loaders",
     "plan_sets",
 ]
 
@@ -112,7 +110,7 @@ def feature_loaders(cached: CachedSets, settings: LoopSettings, share: Share) ->
     )
 
 
-def picture_loaders(
+def image_loaders(
     model: Classifier, sets: TrainAndVal, settings: LoopSettings, share: Share, *, augment: bool
 ) -> Loaders:
     """Return loaders that decode images, for one process.

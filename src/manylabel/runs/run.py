@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from manylabel.errors import ConfigError, DataError
-from manylabel.recipes import RECIPES, TrainAndVal, open_sets
-from manylabel.recipes.sets import describe_pictures, trained_sets
-from manylabel.recipes.settings import RecipeSettings
+from manylabel.recipes import TrainAndVal, open_sets
+from manylabel.recipes.sets import describe_images
+from manylabel.recipes.zero_shot import seen_sets
+from manylabel.settings import RECIPE_SETTINGS, RecipeSettings, ZeroShot, build, read_yaml
 from manylabel.training import RunFolder
-from manylabel.training.config import build, read_yaml
-from manylabel.training.metrics_file import reached, read_metrics
+from manylabel.training.callbacks import reached, read_metrics
 
 __all__ = ["Run", "differences", "find_runs"]
 
@@ -95,11 +95,11 @@ class Run:
     def recipe(self) -> str:
         """The recipe whose settings these are."""
         names = set(self.settings)
-        fitting = [name for name, recipe in RECIPES.items() if {each.name for each in fields(recipe.settings)} == names]
+        fitting = [name for name, kind in RECIPE_SETTINGS.items() if {each.name for each in fields(kind)} == names]
         if len(fitting) == 1:
             return fitting[0]
         words = self.command.split()
-        return next((word for word in words if word in RECIPES), fitting[0] if fitting else "unknown")
+        return next((word for word in words if word in RECIPE_SETTINGS), fitting[0] if fitting else "unknown")
 
     @property
     def started(self) -> datetime:
@@ -128,18 +128,18 @@ class Run:
         Raises:
             ManyLabelError: The data are not where they were, or have changed.
         """
-        kind = RECIPES[self.recipe].settings if self.recipe in RECIPES else RecipeSettings
+        kind = RECIPE_SETTINGS.get(self.recipe, RecipeSettings)
         names = {each.name for each in fields(kind)}
         settings = build(kind, {name: self.settings[name] for name in self.settings if name in names})
         sets = open_sets(settings)
-        seen, now = RunFolder(self.path).pictures, describe_pictures(sets)
+        seen, now = RunFolder(self.path).images, describe_images(sets)
         if seen not in (None, now):
             raise DataError(
                 f"{settings.data} has other images than {self.name} saw ({seen['train']} for training and "
                 f"{seen['val']} for validation, now {now['train']} and {now['val']}), so its validation set is "
                 f"unknown; evaluate it on other images: manylabel evaluate {self.model} --data SPEC"
             )
-        return trained_sets(settings, sets)
+        return seen_sets(settings, sets) if isinstance(settings, ZeroShot) else sets
 
 
 def find_runs(folder: str | Path) -> list[Run]:

@@ -1,25 +1,21 @@
-"""Lightning tasks, optimizers, callbacks and checkpoints."""
+"""Lightning tasks, optimizers, callbacks, checkpoints and the folder of a run."""
 
-from manylabel.training.averaging import MovingAverage
+from manylabel.settings import LoopSettings
+from manylabel.training.callbacks import FreezeFirst, MetricsFile, MovingAverage, RunProgress, ValidationScores
 from manylabel.training.checkpoints import Checkpoints
 from manylabel.training.fit import Loaders, fit
-from manylabel.training.freezing import FreezeFirst
 from manylabel.training.loaders import ResumableLoader, SeededLoader, Share, shared_sampler
-from manylabel.training.metrics_file import MetricsFile
-from manylabel.training.optimizers import make_optimizer, parameter_groups
-from manylabel.training.progress import RunProgress
+from manylabel.training.optimizers import constant, cosine, make_optimizer, make_schedule, one_cycle, parameter_groups
 from manylabel.training.query_augmentation import AugmentedQueries, ZeroShotTask
 from manylabel.training.run_folder import RunFolder
-from manylabel.training.schedules import constant, cosine, make_schedule, one_cycle
-from manylabel.training.settings import LoopSettings
-from manylabel.training.task import ClassificationTask, Guide
+from manylabel.training.task import ClassificationTask, DistillationTerm
 
 __all__ = [
     "AugmentedQueries",
     "Checkpoints",
     "ClassificationTask",
+    "DistillationTerm",
     "FreezeFirst",
-    "Guide",
     "Loaders",
     "LoopSettings",
     "MetricsFile",
@@ -29,6 +25,7 @@ __all__ = [
     "RunProgress",
     "SeededLoader",
     "Share",
+    "ValidationScores",
     "ZeroShotTask",
     "constant",
     "cosine",

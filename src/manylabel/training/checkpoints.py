@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 
 from manylabel.errors import RunInterruptedError
 from manylabel.storage import replacing
-from manylabel.training.averaging import MovingAverage
+from manylabel.training.callbacks import MovingAverage
 from manylabel.training.loaders import ResumableLoader
 from manylabel.training.signals import StopSignals
 
@@ -140,7 +140,7 @@ class Checkpoints(Checkpoint):
 
     def _save_best(self, trainer: Trainer, task: LightningModule) -> None:
         value = float(trainer.callback_metrics["val_mAP"])
-        if value <= self.best_value:
+        if not value > self.best_value:  # nor is an undefined one better
             return
         self.best_value = value
         weights = task if self.average is None else self.average.weights(task)

@@ -1,11 +1,23 @@
-"""Optimizers, with no weight decay on biases and norms and smaller steps for the backbone."""
+"""Optimizers, without weight decay on biases and norms, and schedules of the learning rate."""
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Literal, TypeAlias
 
 from torch import nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
+from torch.optim.lr_scheduler import LambdaLR
 
-from manylabel.training.settings import LoopSettings
+from manylabel.settings import LoopSettings
 
-__all__ = ["make_optimizer", "parameter_groups"]
+__all__ = ["constant", "cosine", "make_optimizer", "make_schedule", "one_cycle", "parameter_groups"]
+
+MOMENTUM = 0.9  # of SGD
+
+Schedule: TypeAlias = Literal["one_cycle", "cosine", "constant"]
+
+FIRST, LAST = 1 / 25, 1 / 25e4  # where a one-cycle schedule starts and ends, as in torch's
 
 
 def parameter_groups(
@@ -46,7 +58,7 @@ def make_optimizer(model: nn.Module, settings: LoopSettings, *, backbone_scale: 
 
     Args:
         model: A classifier, or a head alone.
-        settings: The kind, learning rate, weight decay, betas or momentum.
+        settings: Optimizer, learning rate and weight decay.
         backbone_scale: What the learning rate of the backbone is multiplied by.
 
     Examples:
@@ -55,12 +67,90 @@ def make_optimizer(model: nn.Module, settings: LoopSettings, *, backbone_scale: 
     """
     groups = parameter_groups(
         model,
-        learning_rate=settings.learning_rate,
+        learning_rate=settings.peak_learning_rate,
         weight_decay=settings.weight_decay,
         backbone_scale=backbone_scale,
     )
     if settings.optimizer == "sgd":
-        return SGD(groups, lr=settings.learning_rate, momentum=settings.momentum)
+        return SGD(groups, lr=settings.peak_learning_rate, momentum=MOMENTUM)
     if settings.optimizer == "adam":
-        return Adam(groups, lr=settings.learning_rate, betas=settings.betas)
-    return AdamW(groups, lr=settings.learning_rate, betas=settings.betas)
+        return Adam(groups, lr=settings.peak_learning_rate, betas=settings.betas)
+    return AdamW(groups, lr=settings.peak_learning_rate, betas=settings.betas)
+
+
+def one_cycle(done: float, *, warmup: float) -> float:
+    """Return the share of the maximum: from 1/25 up to 1 and down to 1/250,000, along half cosines.
+
+    Smith and Topin, "Super-Convergence" (https://arxiv.org/abs/1708.07120), as torch's `OneCycleLR`; the momentum stays
+    what it is set to.
+
+    Args:
+        done: The share of training that is done.
+        warmup: The share of training in which it rises.
+
+    Examples:
+        >>> [round(one_cycle(done, warmup=0.2), 3) for done in (0, 0.1, 0.2, 0.6, 1)]
+        [0.04, 0.52, 1.0, 0.5, 0.0]
+    """
+    if done < warmup:
+        return _between(FIRST, 1.0, done / warmup)
+    return _between(1.0, LAST, (done - warmup) / (1 - warmup))
+
+
+def cosine(done: float, *, warmup: float) -> float:
+    """Return the share of the maximum: from 0 up to 1 along a line, then down to 0 along half a cosine.
+
+    Args:
+        done: The share of training that is done.
+        warmup: The share of training in which it rises.
+
+    Examples:
+        >>> [round(cosine(done, warmup=0.2), 3) for done in (0, 0.1, 0.2, 0.6, 1)]
+        [0.0, 0.5, 1.0, 0.5, 0.0]
+    """
+    return done / warmup if done < warmup else _between(1.0, 0.0, (done - warmup) / (1 - warmup))
+
+
+def constant(done: float, *, warmup: float) -> float:
+    """Return the share of the maximum: from 0 up to 1 along a line, then 1.
+
+    Args:
+        done: The share of training that is done.
+        warmup: The share of training in which it rises.
+
+    Examples:
+        >>> constant(0.1, warmup=0.2), constant(0.7, warmup=0.2), constant(0.0, warmup=0.0)
+        (0.5, 1.0, 1.0)
+    """
+    return done / warmup if done < warmup else 1.0
+
+
+SCHEDULES: dict[Schedule, Callable[..., float]] = {"constant": constant, "cosine": cosine, "one_cycle": one_cycle}
+
+
+def make_schedule(optimizer: Optimizer, *, schedule: Schedule, warmup: float, total_steps: int) -> LambdaLR:
+    """Return a scheduler to be stepped after each optimizer step; the learning rates there are the maxima.
+
+    Args:
+        optimizer: What to schedule.
+        schedule: ``"one_cycle"``, ``"cosine"`` or ``"constant"``.
+        warmup: The share of training in which the rates rise.
+        total_steps: Optimizer steps of the whole training.
+
+    Examples:
+        >>> import torch
+        >>> optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.5)
+        >>> scheduler = make_schedule(optimizer, schedule="one_cycle", warmup=0.2, total_steps=11)
+        >>> round(scheduler.get_last_lr()[0], 6)
+        0.02
+    """
+    return LambdaLR(optimizer, partial(_at_step, SCHEDULES[schedule], warmup, max(total_steps - 1, 1)))
+
+
+def _at_step(shape: Callable[..., float], warmup: float, last_step: int, step: int) -> float:
+    return shape(min(step / last_step, 1.0), warmup=warmup)
+
+
+def _between(start: float, end: float, share: float) -> float:
+    """Go from `start` to `end` along half a cosine."""
+    return end + (start - end) * (1 + math.cos(math.pi * share)) / 2

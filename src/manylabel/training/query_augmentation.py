@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from manylabel.errors import ConfigError
 from manylabel.heads import MLDecoder
-from manylabel.training.settings import LoopSettings
+from manylabel.settings import LoopSettings
 from manylabel.training.task import ClassificationTask
 from manylabel.types import Batch, FeatureBatch
 

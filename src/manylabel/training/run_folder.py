@@ -1,54 +1,45 @@
-"""The folder of a run: its settings, surroundings, numbers, state and model.
+"""The folder of a run: its settings, environment, metrics, state and model.
 
 run/
 ├── config.yaml        every setting as resolved; ``--config run/config.yaml`` repeats the run
 ├── command.txt        the command that made it
 ├── environment.json   versions and machine
-├── pictures.json      how many pictures to train on and to judge by, and a fingerprint of their names
+├── images.json        number of training and validation images, and a fingerprint of their names
 ├── metrics.csv        losses and mAP of each epoch
-├── zero_shot.json     results on unseen labels, of the recipe zero_shot
-├── scores.npz         what the model says of the held-out pictures, once a report was made
+├── validation.json    mAP on the validation images with its interval
+├── scores.npz         scores of the validation images, once a report was made
 ├── checkpoints/       the state to resume from, and the best weights where asked for
 └── model/             the finished model, for `Classifier.load`
+
+A recipe may declare more files of its own.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import platform
 import shutil
-from collections.abc import Mapping
+import sys
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+
+import torch
+from lightning.pytorch.utilities import rank_zero_only
 
 from manylabel.classifier import Classifier
 from manylabel.errors import ConfigError, OutputExistsError
+from manylabel.settings import read_yaml, settings_fields, to_dict, to_yaml
 from manylabel.storage import write_text
-from manylabel.training.config import read_yaml, to_dict, to_yaml
-from manylabel.training.environment import describe_environment
-from manylabel.training.processes import is_first_process
 
-__all__ = ["RunFolder"]
+__all__ = ["RunFolder", "describe_environment", "is_first_process"]
 
-PARTS = frozenset(
-    {"config.yaml", "command.txt", "environment.json", "pictures.json", "metrics.csv", "checkpoints", "model"}
-)
-PARTS |= {
-    "partitions.json",
-    "label-graph.png",
-    "teachers",
-    "teacher-logits",
-    "baseline",
-    "summary.json",
-    "summary.md",
-    "scores.npz",
-    "zero_shot.json",
-    "tensorboard",
-    "wandb",
-}
-
-
-FREE = frozenset({"out", "workers", "checkpoint_minutes", "logger"})  # may change on resuming
-FREE |= {"executor", "processes", "ray_address", "teacher_gpus", "retries"}
+FILES = frozenset({"config.yaml", "command.txt", "environment.json", "images.json", "metrics.csv", "validation.json"})
+FILES |= {"scores.npz", "checkpoints", "model", "tensorboard", "wandb"}
+PACKAGES = ("manylabel", "torch", "torchvision", "timm", "lightning", "torchmetrics", "numpy", "pillow", "onnxruntime")
 
 
 @dataclass(frozen=True)
@@ -82,44 +73,90 @@ class RunFolder:
 
     @property
     def is_finished(self) -> bool:
-        """Whether the model was saved, which is the last thing a run does."""
+        """True once the model was saved, which is the last thing a run does."""
         return (self.model / "config.json").is_file()
 
+    @property
+    def has_state(self) -> bool:
+        """True where there is something to resume, or to look at: a saved epoch, or a model or an error of a part."""
+        saved = ("checkpoints/last.ckpt", "model/config.json", "error.txt")
+        return any(next(self.path.rglob(pattern), None) for pattern in saved)
+
     @classmethod
-    def open(cls, path: str | Path, *, resume: bool = False, overwrite: bool = False) -> RunFolder:
+    def open(
+        cls, path: str | Path, *, resume: bool = False, overwrite: bool = False, files: Collection[str] = ()
+    ) -> RunFolder:
         """Make the folder of a new run, or find that of one to resume; find out now whether it can be written to.
 
         Args:
-            path: Where.
-            resume: Whether to go on with a run that is there, if one is.
-            overwrite: Whether to throw away a run that is there.
+            path: The folder.
+            resume: Resume a run that is there, if one is.
+            overwrite: Delete a run that is there.
+            files: Files that its recipe writes besides those of every run.
 
         Raises:
             OutputExistsError: Something is there and neither `resume` nor `overwrite` is asked for.
             ConfigError: The folder cannot be written to, or `overwrite` would delete what is no run.
         """
         folder = cls(Path(path))
-        if not is_first_process():  # the first one has done it
-            return folder
-        if folder.path.exists() and not folder.path.is_dir():
-            raise OutputExistsError(f"{path} is a file; choose another name for the run's folder")
-        if folder.path.is_dir() and any(folder.path.iterdir()) and not resume:
-            if not overwrite:
-                raise OutputExistsError(
-                    f"{path} exists already; go on with that run (--resume), replace it (--overwrite), "
-                    "or choose another name (--out)"
-                )
-            folder._clear()
-        folder._try_to_write()
+        folder.check(resume=resume, overwrite=overwrite, files=files)
+        if is_first_process():  # which has done it for the others
+            if overwrite and not resume:
+                shutil.rmtree(folder.path, ignore_errors=True)
+            if resume:
+                folder.remove_leftovers()
+            folder._try_to_write()
         return folder
 
+    def check(self, *, resume: bool = False, overwrite: bool = False, files: Collection[str] = ()) -> None:
+        """Raise where `open` would, but write and delete nothing; arguments as there."""
+        if not is_first_process():
+            return
+        if self.path.exists() and not self.path.is_dir():
+            raise OutputExistsError(f"{self.path} is a file; choose another name for the run's folder")
+        if resume or not self.path.is_dir() or not any(self.path.iterdir()):
+            return
+        if not overwrite:
+            raise OutputExistsError(
+                f"{self.path} exists already; go on with that run (--resume), replace it (--overwrite), "
+                "or choose another name (--out)"
+            )
+        strangers = sorted(each.name for each in self.path.iterdir() if each.name not in {*FILES, *files})
+        if strangers:
+            raise ConfigError(
+                f"{self.path} holds what no run made ({', '.join(strangers[:5])}), so it is not overwritten; "
+                "choose another folder"
+            )
+
+    @contextmanager
+    def removed_if_failed(self, *, unless: bool = False) -> Iterator[None]:
+        """Remove the folder if the block fails before anything is saved that could be resumed.
+
+        Too few images or a full disk leave nothing then that blocks the corrected command.
+
+        Args:
+            unless: Keep it whatever happens.
+        """
+        try:
+            yield
+        except BaseException:
+            if is_first_process() and not unless and not self.has_state:
+                shutil.rmtree(self.path, ignore_errors=True)
+            raise
+
+    def remove_leftovers(self) -> None:
+        """Delete what killed processes left under temporary names: files that they were about to move into place."""
+        for name in map(Path, (*FILES, "last.ckpt", "best.safetensors")):
+            for path in list(self.path.rglob(f".{name.stem}.*{name.suffix}")):
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+
     def describe(self, settings: object, *, command: str, resume: bool = False) -> None:
-        """Write what the run is: its settings, command and environment.
+        """Write the run's settings, command and environment.
 
         Args:
             settings: A dataclass.
-            command: How it was started.
-            resume: Whether a run that is there goes on; then its settings must be the same.
+            command: Command that started it.
+            resume: A run that is there is resumed; then its settings must be the same.
 
         Raises:
             ConfigError: A resumed run had other settings.
@@ -128,35 +165,54 @@ class RunFolder:
             return
         config = self.path / "config.yaml"
         if resume and config.is_file():
-            self._check_same(read_yaml(config), to_dict(settings))
+            self.check_same(settings)
             if self.is_finished:  # nothing will happen, so the record of what did stays
                 return
         write_text(config, to_yaml(settings), overwrite=True)
         write_text(self.path / "command.txt", command + "\n", overwrite=True)
         write_text(self.path / "environment.json", json.dumps(describe_environment(), indent=2) + "\n", overwrite=True)
 
-    def remember_pictures(self, pictures: Mapping[str, object]) -> None:
-        """Write down which pictures the run sees; a run that goes on must see the same.
+    def check_same(self, settings: object) -> None:
+        """Refuse to resume with settings that change what is computed.
+
+        Raises:
+            ConfigError: The run had other settings.
+        """
+        config = self.path / "config.yaml"
+        if not config.is_file():
+            return
+        before, now = read_yaml(config), to_dict(settings)
+        free = {name for name, field in settings_fields(type(settings)).items() if field.may_change}
+        changed = [name for name in sorted({*before, *now} - free) if before.get(name) != now.get(name)]
+        if changed:
+            listed = "; ".join(f"{name} was {before.get(name)!r}, is {now.get(name)!r}" for name in changed)
+            raise ConfigError(
+                f"cannot resume {self.path} with other settings: {listed}. Give the same ones "
+                f"(--config {config}), or start a new run (--out)"
+            )
+
+    def remember_images(self, images: Mapping[str, object]) -> None:
+        """Write down which images the run sees; a resumed run must see the same.
 
         Args:
-            pictures: What tells them from others.
+            images: What tells them from others.
 
         Raises:
             ConfigError: The run began with others.
         """
         if not is_first_process():
             return
-        if self.pictures not in (None, pictures):
+        if self.images not in (None, images):
             raise ConfigError(
-                f"the pictures of {self.path} have changed since it began: {_told(self.pictures)} then, "
-                f"{_told(pictures)} now; give it the data it had, or start a new run (--out)"
+                f"the images of {self.path} have changed since it began: {_listed(self.images)} then, "
+                f"{_listed(images)} now; give it the data it had, or start a new run (--out)"
             )
-        write_text(self.path / "pictures.json", json.dumps(pictures, indent=2) + "\n", overwrite=True)
+        write_text(self.path / "images.json", json.dumps(images, indent=2) + "\n", overwrite=True)
 
     @property
-    def pictures(self) -> Mapping[str, object] | None:
-        """Which pictures the run saw, if it wrote that down."""
-        file = self.path / "pictures.json"
+    def images(self) -> Mapping[str, object] | None:
+        """Images that the run saw, if it wrote that down."""
+        file = self.path / "images.json"
         return dict(json.loads(file.read_text(encoding="utf-8"))) if file.is_file() else None
 
     def save(self, model: Classifier, *, include_backbone: bool = True) -> None:
@@ -164,7 +220,7 @@ class RunFolder:
 
         Args:
             model: The model.
-            include_backbone: Whether the backbone's weights go in too; see `Classifier.save`.
+            include_backbone: Save the backbone's weights, too; see `Classifier.save`.
         """
         if is_first_process():
             model.save(self.model, include_backbone=include_backbone, overwrite=True)
@@ -182,26 +238,6 @@ class RunFolder:
                 "free; free some space or choose a folder on another disk (--out)"
             )
 
-    def _check_same(self, before: Mapping[str, object], now: Mapping[str, object]) -> None:
-        """Refuse to resume with settings that change what is computed."""
-        changed = [name for name in sorted({*before, *now} - FREE) if before.get(name) != now.get(name)]
-        if changed:
-            listed = "; ".join(f"{name} was {before.get(name)!r}, is {now.get(name)!r}" for name in changed)
-            raise ConfigError(
-                f"cannot resume {self.path} with other settings: {listed}. Give the same ones "
-                f"(--config {self.path / 'config.yaml'}), or start a new run (--out)"
-            )
-
-    def _clear(self) -> None:
-        """Delete the parts of a run, and nothing else."""
-        strangers = sorted(part.name for part in self.path.iterdir() if part.name not in PARTS)
-        if strangers:
-            raise ConfigError(
-                f"{self.path} holds what no run made ({', '.join(strangers[:5])}), so it is not overwritten; "
-                "choose another folder"
-            )
-        shutil.rmtree(self.path)
-
     def _try_to_write(self) -> None:
         """Write and delete a file of a size that a small checkpoint has."""
         probe = self.checkpoints / ".probe"
@@ -216,5 +252,41 @@ class RunFolder:
             ) from error
 
 
-def _told(pictures: Mapping[str, object] | None) -> str:
-    return ", ".join(f"{name} {value}" for name, value in (pictures or {}).items())
+def is_first_process() -> bool:
+    """Return whether this process is the one that writes and prints; alone, it is.
+
+    Examples:
+        >>> is_first_process()
+        True
+    """
+    return not getattr(rank_zero_only, "rank", 0)
+
+
+def describe_environment() -> dict[str, object]:
+    """Return versions of Python and the libraries that shape the numbers, the machine and its GPUs.
+
+    Examples:
+        >>> describe_environment()["python"] == platform.python_version()
+        True
+    """
+    gpus = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
+    return {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "executable": sys.executable,
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "gpus": gpus,
+        "packages": {name: _version(name) for name in PACKAGES},
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _listed(images: Mapping[str, object] | None) -> str:
+    return ", ".join(f"{name} {value}" for name, value in (images or {}).items())

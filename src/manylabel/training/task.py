@@ -1,6 +1,6 @@
-"""The task that every recipe trains: a model, a loss and what is measured, on pictures or on cached features.
+"""The task that every recipe trains: a model, a loss and what is measured, on images or on cached features.
 
-Letters in shape comments: B pictures, L labels.
+Letters in shape comments: B images, L labels.
 """
 
 from __future__ import annotations
@@ -15,36 +15,40 @@ from torch import Tensor, nn
 from manylabel.errors import TrainingError
 from manylabel.metrics import MeanAveragePrecision, TopOneAccuracy
 from manylabel.seeds import seed_sequence
-from manylabel.training.optimizers import make_optimizer
-from manylabel.training.schedules import make_schedule
-from manylabel.training.settings import LoopSettings
+from manylabel.settings import LoopSettings
+from manylabel.training.optimizers import make_optimizer, make_schedule
 from manylabel.types import Batch, FeatureBatch
 
-__all__ = ["ClassificationTask", "Guide"]
+__all__ = ["ClassificationTask", "DistillationTerm"]
 
 
-class Guide(Protocol):
-    """What else there is to learn from than targets, such as teachers."""
+class DistillationTerm(Protocol):
+    """A second term of the loss: the distance of a model to teachers."""
+
+    @property
+    def weight(self) -> float:
+        """Weight of the term, from 0 to 1; the loss of the labels has the rest."""
+        ...
 
     def __call__(self, batch: Batch | FeatureBatch, logits: Tensor) -> Tensor:
-        """Return a scalar to add to the loss, from a batch and what the model says of it, ``[B, L]``."""
+        """Return the distance, a scalar, for a batch and the model's logits ``[B, L]``."""
         ...
 
 
 class ClassificationTask(LightningModule):
-    """Trains a model on batches of pictures, or a head on batches of features, and measures mAP on others.
+    """Trains a model on batches of images, or a head on batches of features, and measures mAP on others.
 
-    Chance in the model (dropout) follows from the seed and the place in the run alone, so that a run that was resumed
-    goes on as if nothing had happened.
+    Randomness in the model (dropout) follows from the seed and the position in the run alone, so that a resumed run
+    continues as if nothing had happened.
 
     Args:
-        model: A classifier for batches of pictures, or a head for batches of features.
+        model: A classifier for batches of images, or a head for batches of features.
         loss: ``(logits, targets, known) -> scalar``.
         settings: Optimizer, schedule and seed.
-        single_label: Whether every picture has exactly one label; then accuracy is measured, too.
-        backbone_scale: What the learning rate of the backbone is multiplied by.
-        guide: Adds to the loss while training, not while judging. It is no part of the model: neither saved, nor
-            averaged, nor put into train mode.
+        single_label: True where every image has exactly one label; then accuracy is measured, too.
+        backbone_scale: Factor of the backbone's learning rate.
+        distillation: Second term of the loss in training, not in validation. It is no part of the model: neither
+            saved, nor averaged, nor put into train mode.
 
     Attributes:
         total_steps: Optimizer steps of the whole training, for the schedule; `fit` sets it.
@@ -72,7 +76,7 @@ class ClassificationTask(LightningModule):
         settings: LoopSettings,
         single_label: bool = False,
         backbone_scale: float = 1.0,
-        guide: Guide | None = None,
+        distillation: DistillationTerm | None = None,
     ) -> None:
         super().__init__()
         self.model = model
@@ -81,7 +85,7 @@ class ClassificationTask(LightningModule):
         self.total_steps = 1
         self.single_label = single_label
         self.backbone_scale = backbone_scale
-        self.guide = guide
+        self.distillation = distillation
         self.mean_average_precision = MeanAveragePrecision()
         self.accuracy = TopOneAccuracy() if single_label else None
 
@@ -91,15 +95,18 @@ class ClassificationTask(LightningModule):
         return logits
 
     def on_train_batch_start(self, batch: Batch | FeatureBatch, batch_idx: int) -> None:  # noqa: ARG002 (Lightning's)
-        """Seed what chance there is in the model."""
+        """Seed the randomness of the model."""
         place = self.settings.seed, self.current_epoch, batch_idx, self.global_rank
         torch.manual_seed(int(seed_sequence("training step", *place).generate_state(1)[0]))
 
     def objective(self, batch: Batch | FeatureBatch) -> Tensor:
-        """Return what is made small; other tasks make other things small."""
+        """Compute the training loss; subclasses override this."""
         logits = self(batch)
         loss: Tensor = self.loss(logits, batch.targets, batch.known)
-        return loss if self.guide is None else loss + self.guide(batch, logits)
+        if self.distillation is None:
+            return loss
+        weight = self.distillation.weight
+        return (1 - weight) * loss + weight * self.distillation(batch, logits)
 
     def training_step(self, batch: Batch | FeatureBatch, batch_idx: int) -> dict[str, Tensor]:
         """Return the loss of a batch, and the same per image, which `MetricsFile` averages over the epoch."""
@@ -108,18 +115,19 @@ class ClassificationTask(LightningModule):
             raise TrainingError(self._not_finite(float(loss.detach()), batch, batch_idx))
         return {"loss": loss, "image_loss": self._per_image(loss.detach(), batch)}
 
-    def validation_step(self, batch: Batch | FeatureBatch, batch_idx: int) -> None:  # noqa: ARG002 (Lightning's)
-        """Judge a batch."""
-        logits = self(batch).float()
+    def validation_step(self, batch: Batch | FeatureBatch, batch_idx: int) -> Tensor:  # noqa: ARG002 (Lightning's)
+        """Evaluate a batch and return its scores ``[B, L]``."""
+        logits: Tensor = self(batch).float()
         loss = self.loss(logits, batch.targets, batch.known)
         self.log("val_loss", self._per_image(loss, batch), batch_size=len(batch), on_epoch=True, sync_dist=True)
         scores = logits.softmax(dim=1) if self.single_label else logits.sigmoid()
         self.mean_average_precision.update(scores, batch.targets, batch.known)
         if self.accuracy is not None:
             self.accuracy.update(scores, batch.targets, batch.known)
+        return scores
 
     def on_validation_epoch_end(self) -> None:
-        """Compute what needs all pictures at once."""
+        """Compute what needs all images at once."""
         self.log("val_mAP", self.mean_average_precision.compute(), sync_dist=True)
         self.mean_average_precision.reset()
         if self.accuracy is not None:
@@ -144,11 +152,11 @@ class ClassificationTask(LightningModule):
     def _not_finite(self, loss: float, batch: Batch | FeatureBatch, batch_idx: int) -> str:
         values = batch.features if isinstance(batch, FeatureBatch) else (batch.images,)
         if not all(bool(value.isfinite().all()) for value in values):
-            pictures = batch.indices.tolist()
-            return f"the inputs of batch {batch_idx} are not finite; look at the pictures number {pictures[:8]}"
+            images = batch.indices.tolist()
+            return f"the inputs of batch {batch_idx} are not finite; look at the images number {images[:8]}"
         rate = self.trainer.optimizers[0].param_groups[0]["lr"]
         return (
             f"the loss became {loss} in epoch {self.current_epoch + 1}, batch {batch_idx + 1}, at a learning rate of "
-            f"{rate:.2g}; lower learning_rate (now {self.settings.learning_rate:g}), or set clip_gradients to 1, or "
-            "precision to float32"
+            f"{rate:.2g}; lower learning_rate (now {self.settings.peak_learning_rate:g}), or set clip_gradients to 1, "
+            "or precision to float32"
         )

@@ -2,11 +2,13 @@
 
 import pytest
 
-from manylabel.recipes.self_distillation import lessons
+from manylabel.recipes.self_distillation import partition
+from manylabel.recipes.self_distillation.executors import choosing
 
 
 @pytest.fixture
-def brief(quick):
+def brief(quick, monkeypatch):
+    monkeypatch.setattr(choosing, "RETRIES", 0)
     return {
         **quick,
         "head": "linear",
@@ -15,12 +17,11 @@ def brief(quick):
         "k": 2,
         "executor": "sequential",
         "baseline": False,
-        "retries": 0,
     }
 
 
 @pytest.fixture
 def undrawn(monkeypatch):
     """Leave out the drawing of the label graph, which takes longer than all the rest."""
-    monkeypatch.setattr(lessons, "draw_graph", lambda graph, partitions: None)
-    monkeypatch.setattr(lessons, "write_drawing", lambda figure, path, overwrite: path.touch())
+    monkeypatch.setattr(partition, "draw_graph", lambda graph, partitions: None)
+    monkeypatch.setattr(partition, "write_drawing", lambda figure, path, overwrite: path.touch())

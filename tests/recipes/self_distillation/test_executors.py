@@ -19,8 +19,8 @@ import manylabel
 from manylabel.classifier import Classifier
 from manylabel.errors import RunInterruptedError, TrainingError
 from manylabel.recipes import SelfDistillation, self_distillation
-from manylabel.recipes.self_distillation import classroom as classroom_module
-from manylabel.recipes.self_distillation.executors import OnRay, Sequential, make_executor, processes
+from manylabel.recipes.self_distillation import teachers as teachers_module
+from manylabel.recipes.self_distillation.executors import OnRay, Sequential, choosing, make_executor, processes
 from manylabel.training import RunFolder
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -55,27 +55,27 @@ def whole(brief, sets, tmp_path):
 
 def failing(monkeypatch, *names, times=99):
     """Let some teachers fail, the first times."""
-    real, left = classroom_module.teach, dict.fromkeys(names, times)
+    real, left = teachers_module.train_teacher, dict.fromkeys(names, times)
 
-    def teach(classroom, lesson):
-        if left.get(lesson.name, 0):
-            left[lesson.name] -= 1
+    def train(training, task):
+        if left.get(task.name, 0):
+            left[task.name] -= 1
             raise OSError("the disk is on fire")
-        real(classroom, lesson)
+        real(training, task)
 
-    monkeypatch.setattr(classroom_module, "teach", teach)
+    monkeypatch.setattr(teachers_module, "train_teacher", train)
 
 
 def counting(monkeypatch):
     """Note which teachers are trained in this process."""
-    real, trained = classroom_module.teach, []
-    monkeypatch.setattr(classroom_module, "teach", lambda c, lesson: trained.append(lesson.name) or real(c, lesson))
+    real, trained = teachers_module.train_teacher, []
+    monkeypatch.setattr(
+        teachers_module, "train_teacher", lambda all_, task: trained.append(task.name) or real(all_, task)
+    )
     return trained
 
 
 def test_the_settings_choose_the_executor_and_share_out_the_machine(monkeypatch):
-    from manylabel.recipes.self_distillation.executors import choosing
-
     monkeypatch.setattr(choosing, "available_cores", lambda: 8)
     monkeypatch.setattr(choosing, "_gpus", lambda settings: 0)
 
@@ -86,9 +86,9 @@ def test_the_settings_choose_the_executor_and_share_out_the_machine(monkeypatch)
     assert (made().num_processes, made().threads) == (8, 1)
     assert (made(processes=3).num_processes, made(processes=3).threads) == (3, 2)
     assert (made(2).num_processes, made(2).threads) == (2, 4)
-    on_ray = made(executor="ray", processes=4, teacher_gpus=0.5, ray_address="auto")
+    on_ray = made(executor="ray", processes=4, device="cuda", ray_address="auto")
     assert isinstance(on_ray, OnRay)
-    assert (on_ray.cpus, on_ray.gpus, on_ray.address) == (2, 0.5, "auto")
+    assert (on_ray.cpus, on_ray.gpus, on_ray.address) == (2, 1, "auto")
     monkeypatch.setattr(choosing, "_gpus", lambda settings: 2)
     assert (made().num_processes, made().num_gpus) == (2, 2)
 
@@ -108,7 +108,8 @@ def test_a_teacher_that_fails_is_named_and_the_others_are_kept(brief, sets, tmp_
 
 def test_a_teacher_that_fails_once_is_tried_again(brief, sets, tmp_path, monkeypatch):
     failing(monkeypatch, "co-01", "dis-02", times=1)
-    run = self_distillation(SelfDistillation(**{**brief, "retries": 1}, out=tmp_path / "run"), sets=sets)
+    monkeypatch.setattr(choosing, "RETRIES", 1)
+    run = self_distillation(SelfDistillation(**brief, out=tmp_path / "run"), sets=sets)
     assert run.is_finished
 
 
@@ -178,7 +179,8 @@ def test_kill_9_in_the_middle_of_a_teacher_and_resume(brief, sets, tmp_path, for
 @FORKS
 def test_a_process_that_dies_is_replaced_and_its_teacher_goes_on(brief, sets, tmp_path, forking, monkeypatch):
     slow(monkeypatch)
-    settings = SelfDistillation(**{**brief, **LONG, "retries": 1, "partition": "co"}, out=tmp_path / "run")
+    monkeypatch.setattr(choosing, "RETRIES", 1)
+    settings = SelfDistillation(**{**brief, **LONG, "partition": "co"}, out=tmp_path / "run")
     killer = kill_when(tmp_path / "run/teachers/co-01/metrics.csv", only_child, signal.SIGKILL)
     run = self_distillation(settings, sets=sets)
     killer.join()
@@ -202,15 +204,15 @@ def test_sigterm_saves_the_teachers_first(brief, sets, tmp_path, forking, monkey
 def test_nothing_that_is_sent_to_other_processes_holds_pictures(brief, sets):
     import pickle
 
-    from manylabel.recipes.building import build_classifier
     from manylabel.recipes.loading import cache_sets
-    from manylabel.recipes.self_distillation.classroom import Classroom
+    from manylabel.recipes.models import build_classifier
+    from manylabel.recipes.self_distillation.teachers import TeacherTraining
 
     settings = SelfDistillation(**brief)
-    cached = cache_sets(build_classifier(settings, sets, frozen=True), sets, settings)
-    classroom = Classroom(settings, cached, Path("teachers"))
-    sent = pickle.loads(pickle.dumps(classroom.portable()))
-    assert len(pickle.dumps(classroom.portable())) < 100_000
+    cached = cache_sets(build_classifier(settings, sets.train, frozen=True), sets, settings)
+    training = TeacherTraining(settings, cached, Path("teachers"))
+    sent = pickle.loads(pickle.dumps(training.portable()))
+    assert len(pickle.dumps(training.portable())) < 100_000
     (here,), (there,) = cached.train.read([3, 1]), sent.sets.train.read([3, 1])
     assert torch.equal(here, there)
 

@@ -11,10 +11,11 @@ import yaml
 from manylabel.classifier import Classifier
 from manylabel.data import LazyBytes, scenes
 from manylabel.errors import ConfigError
-from manylabel.recipes import LinearProbe, SelfDistillation, TrainAndVal, linear_probe, loading, self_distillation
-from manylabel.recipes.planning import plan
+from manylabel.recipes import Probe, SelfDistillation, TrainAndVal, loading, probe, self_distillation
+from manylabel.recipes.models import build_classifier
+from manylabel.recipes.plan import plan
 from manylabel.recipes.self_distillation import recipe as recipe_module
-from manylabel.recipes.self_distillation.merging import OnlineTeachers
+from manylabel.recipes.self_distillation.student import OnlineTeachers
 from manylabel.types import FeatureBatch
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -35,8 +36,8 @@ def test_a_run_tells_the_whole_story(brief, sets, tmp_path):
     assert sorted(path.name for path in (run.path / "teachers").iterdir()) == names
     story = json.loads((run.path / "summary.json").read_text())
     assert [teacher["name"] for teacher in story["teachers"]] == names
-    assert story["baseline"]["epochs"] == round(story["budget"])
-    assert story["student"]["epochs"] == 3
+    assert story["baseline"]["epochs"] == story["student"]["epochs"] == 3
+    assert story["gain"]["low"] <= story["gain"]["value"] <= story["gain"]["high"]
     partitions = json.loads((run.path / "partitions.json").read_text())
     for side in partitions["sides"]:
         labels = [Classifier.load(run.path / "teachers" / name / "model").labels.names for name in names]
@@ -62,22 +63,21 @@ def test_teachers_of_few_labels_have_fewer_groups_also_under_representation_mixu
 def as_probe(brief):
     """Return the settings of a linear probe that trains as the student does."""
     student = SelfDistillation(**brief)
-    same = {name: getattr(student, name) for name in ("learning_rate", "weight_decay", "views")}
-    common = {name: value for name, value in brief.items() if name in LinearProbe.__dataclass_fields__}
-    return {**common, **same, "feature_dropout": 0.0}
+    same = {name: getattr(student, name) for name in ("weight_decay", "views")}
+    common = {name: value for name, value in brief.items() if name in Probe.__dataclass_fields__}
+    return {**common, **same, "learning_rate": student.peak_learning_rate, "feature_dropout": 0.0}
 
 
 def test_without_weight_the_student_is_a_plain_model(brief, sets, tmp_path):
     settings = SelfDistillation(**brief, out=tmp_path / "run", distillation_weight=0.0)
     run = self_distillation(settings, sets=sets)
-    plain = linear_probe(LinearProbe(**as_probe(brief), out=tmp_path / "plain"), sets=sets)
+    plain = probe(Probe(**as_probe(brief), out=tmp_path / "plain"), sets=sets)
     assert equal(weights(run.model), weights(plain.model))
 
 
-def test_the_baseline_is_a_plain_model_of_the_same_budget(brief, sets, tmp_path):
+def test_the_baseline_is_a_plain_model_of_as_many_epochs(brief, sets, tmp_path):
     run = self_distillation(SelfDistillation(**{**brief, "baseline": True}, out=tmp_path / "run"), sets=sets)
-    epochs = json.loads((run.path / "summary.json").read_text())["baseline"]["epochs"]
-    plain = linear_probe(LinearProbe(**{**as_probe(brief), "epochs": epochs}, out=tmp_path / "plain"), sets=sets)
+    plain = probe(Probe(**as_probe(brief), out=tmp_path / "plain"), sets=sets)
     assert equal(weights(run.path / "baseline/model"), weights(plain.model))
 
 
@@ -87,25 +87,33 @@ def test_more_subsets_than_labels_are_refused_before_anything_is_computed(brief,
         self_distillation(settings, sets=sets)
 
 
-def test_whole_is_plain_self_distillation(brief, sets, tmp_path):
-    run = self_distillation(SelfDistillation(**brief, out=tmp_path / "run", partition="whole"), sets=sets)
+@pytest.mark.parametrize("images", ["all", "own"])
+def test_whole_is_plain_self_distillation(brief, sets, tmp_path, images):
+    settings = SelfDistillation(**brief, out=tmp_path / "run", partition="whole", teacher_images=images)
+    run = self_distillation(settings, sets=sets)
     teacher = Classifier.load(run.path / "teachers/whole-01/model")
     assert teacher.labels.names == sets.train.labels.names
     assert not equal(teacher.state_dict(), weights(run.model))
     story = json.loads((run.path / "summary.json").read_text())
     shown = (sets.train.targets.labels_per_picture > 0).sum()
-    assert story["teachers"][0]["pictures"] == shown
-    assert story["budget"] == pytest.approx(3 + 2 * shown / len(sets.train))
+    assert story["teachers"][0]["images"] == (shown if images == "own" else len(sets.train))
 
 
 @pytest.mark.parametrize("views", [1, 2])
-def test_cached_and_online_teachers_teach_the_same(brief, sets, tmp_path, views):
-    cached, online = (
-        self_distillation(SelfDistillation(**brief, out=tmp_path / logits, logits=logits, views=views), sets=sets)
-        for logits in ("cached", "online")
-    )
+def test_cached_and_online_teachers_teach_the_same(brief, sets, tmp_path, views, monkeypatch):
+    cached = self_distillation(SelfDistillation(**brief, out=tmp_path / "cached", views=views), sets=sets)
+    asking_online(monkeypatch)
+    online = self_distillation(SelfDistillation(**brief, out=tmp_path / "online", views=views), sets=sets)
     one, other = weights(cached.model), weights(online.model)
     assert all(torch.allclose(one[name], other[name], atol=1e-5) for name in one)
+
+
+def asking_online(monkeypatch):
+    """Ask teachers about each batch, though their answers could be cached."""
+    folders = []
+    monkeypatch.setattr(recipe_module, "write_logits", lambda file, teachers, *a, **k: folders.append(list(teachers)))
+    labels = scenes(1).labels
+    monkeypatch.setattr(recipe_module, "CachedTeachers", lambda files: OnlineTeachers(folders, labels))
 
 
 def test_no_picture_passes_the_backbone_twice(brief, sets, tmp_path, monkeypatch):
@@ -142,12 +150,11 @@ def test_finetune_asks_teachers_online_and_leaves_their_statistics_alone(brief, 
     assert any("running_mean" in name and not torch.equal(start[name], after[0][name]) for name in start)
 
 
-def test_finetune_without_augmentation_caches_what_teachers_say(brief, sets, tmp_path):
+def test_finetune_without_augmentation_caches_what_teachers_say(brief, sets, tmp_path, monkeypatch):
     same = {"training": "finetune", "partition": "co", "augment": False, "freeze_epochs": 1}
-    cached, online = (
-        self_distillation(SelfDistillation(**brief, **same, out=tmp_path / logits, logits=logits), sets=sets)
-        for logits in ("auto", "online")
-    )
+    cached = self_distillation(SelfDistillation(**brief, **same, out=tmp_path / "cached"), sets=sets)
+    asking_online(monkeypatch)
+    online = self_distillation(SelfDistillation(**brief, **same, out=tmp_path / "online"), sets=sets)
     one, other = weights(cached.model), weights(online.model)
     assert all(torch.allclose(one[name], other[name], atol=1e-3) for name in one if one[name].is_floating_point())
 
@@ -175,14 +182,14 @@ def test_more_groups_than_a_teacher_has_labels_are_as_many_as_it_has(brief, sets
 
 
 def test_single_labels_are_refused(brief, sets, tmp_path):
-    with pytest.raises(ConfigError, match="pictures with one label each have none"):
+    with pytest.raises(ConfigError, match="images with one label each have none"):
         self_distillation(SelfDistillation(**brief, out=tmp_path / "run", single_label=True), sets=sets)
 
 
 def test_a_plan_counts_teachers_student_and_baseline(brief, sets, tmp_path):
     settings = SelfDistillation(**{**brief, "baseline": True}, out=tmp_path / "run")
-    found = plan(settings, sets=sets)
-    assert found.total_epochs == settings.total_epochs(sets.train) > 2 * 3
+    found = plan(self_distillation.setup(settings, sets=sets))
+    assert found.total_epochs == 2 * 3 + 4 * 2
     assert found.total_seconds == pytest.approx(found.feature_seconds + found.total_epochs * found.epoch_seconds)
 
 
@@ -198,11 +205,10 @@ def test_a_finished_run_is_left_as_it_is_and_can_be_replaced(brief, sets, tmp_pa
 
 def test_batches_of_features_say_which_view_they_are(sets, quick, tmp_path):
     from manylabel.features import FeatureLoader
-    from manylabel.recipes.building import build_classifier
     from manylabel.recipes.loading import cache_sets
 
-    settings = LinearProbe(**quick, head="linear", views=2)
-    cached = cache_sets(build_classifier(settings, sets, frozen=True), sets, settings).train
+    settings = Probe(**quick, head="linear", views=2)
+    cached = cache_sets(build_classifier(settings, sets.train, frozen=True), sets, settings).train
     seen = set()
     for batch in FeatureLoader(cached, batch_size=5, shuffle=True):
         assert isinstance(batch, FeatureBatch)
@@ -212,17 +218,18 @@ def test_batches_of_features_say_which_view_they_are(sets, quick, tmp_path):
     assert seen == {0, 1}
 
 
-def test_teachers_are_heard_on_their_own_pictures_though_some_are_bad(brief, sets, tmp_path, monkeypatch):
+def test_teachers_count_on_their_own_images_though_some_are_bad(brief, sets, tmp_path, monkeypatch):
     good = sets.train.pictures
     names = [good.name(index) for index in range(len(good))]
     load = lambda index: b"no picture" if index == 1 else good[index]  # noqa: E731 (a line says it)
     train = replace(sets.train, pictures=LazyBytes(names, load=load), splits={}, name="one is bad")
     monkeypatch.setattr(loading, "FeatureCache", partial(loading.FeatureCache, max_bad_share=0.5))
-    heard, real = [], recipe_module.Hearing
+    heard, real = [], recipe_module.TeacherMask
     monkeypatch.setattr(
-        recipe_module, "Hearing", lambda *given, **named: (heard.append(given[1]), real(*given, **named))[1]
+        recipe_module, "TeacherMask", lambda *given, **named: (heard.append(given[1]), real(*given, **named))[1]
     )
-    self_distillation(SelfDistillation(**brief, out=tmp_path / "run"), sets=TrainAndVal(train, sets.val))
+    settings = SelfDistillation(**brief, out=tmp_path / "run", teacher_images="own")
+    self_distillation(settings, sets=TrainAndVal(train, sets.val))
     values, _ = heard[0].dense()
     expected, _ = train.targets.dense([index for index in range(len(train)) if index != 1])
     assert (values == expected).all()

@@ -8,13 +8,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
+import torch
 from rich.table import Table
 
-from manylabel.data import ImageDataset
-from manylabel.recipes.self_distillation.classroom import Classroom
-from manylabel.recipes.self_distillation.lessons import Lesson, count_pictures
+from manylabel.evaluation import Estimate, compare_map
+from manylabel.recipes.self_distillation.partition import TeacherTask, image_mask
+from manylabel.recipes.self_distillation.teachers import TeacherTraining
+from manylabel.recipes.sets import TrainAndVal
 from manylabel.storage import write_text
-from manylabel.training.metrics_file import reached, read_metrics
+from manylabel.training.callbacks import ValidationScores, reached, read_metrics
 from manylabel.training.run_folder import RunFolder
 
 __all__ = ["Row", "Summary", "summarise"]
@@ -25,19 +27,19 @@ class Row:
     """A model of the run.
 
     Args:
-        name: Which.
-        labels: How many labels it knows.
-        judged: How many of them the pictures to judge by show, and so have a score.
-        pictures: How many pictures it was trained on.
-        epochs: How often it saw each.
-        mAP: Mean average precision over the labels that are judged.
-        seconds: How long it trained.
+        name: Its name.
+        labels: Number of labels it knows.
+        judged: Number of them that validation images show, and so have a score.
+        images: Number of its training images.
+        epochs: Number of epochs.
+        mAP: Mean average precision over the labels that have a score.
+        seconds: Training time.
     """
 
     name: str
     labels: int
     judged: int
-    pictures: int
+    images: int
     epochs: int
     mAP: float  # noqa: N815 (the field's spelling)
     seconds: float
@@ -48,24 +50,33 @@ class Summary:
     """All models of a run.
 
     Args:
-        partition: How labels were divided.
-        budget: How many epochs' worth of pictures all teachers and the student saw.
+        partition: The kind of partition.
         teachers: The teachers.
-        sides: What the teachers of a side reach together: the mean over all labels.
+        sides: Mean average precision of the teachers of a side together.
         student: The student.
-        baseline: The plain model beside it, if there is one.
+        baseline: The plain model, if there is one.
+        gain: mAP of the student minus that of the baseline, on the same validation images.
     """
 
     partition: str
-    budget: float
     teachers: tuple[Row, ...]
     sides: dict[str, float]
     student: Row
     baseline: Row | None
+    gain: Estimate | None = None
+
+    def describe_gain(self) -> str:
+        """Return the gain over the baseline in words."""
+        if self.gain is None:
+            return "the gain over a plain model is not known: there is no baseline, or no scores of it"
+        value, low, high = (100 * (each or 0.0) for each in self.gain)
+        verdict = "" if low > 0 or high < 0 else ": no significant difference"
+        return f"gain over the plain baseline: {value:+.2f} mAP ({low:+.2f} to {high:+.2f}){verdict}"
 
     def write(self, folder: Path) -> None:
         """Leave summary.json and summary.md in a folder."""
-        write_text(folder / "summary.json", json.dumps(asdict(self), indent=2) + "\n", overwrite=True)
+        values = asdict(self) | {"gain": None if self.gain is None else self.gain._asdict()}
+        write_text(folder / "summary.json", json.dumps(values, indent=2) + "\n", overwrite=True)
         lines = ["| " + " | ".join(cells) + " |" for cells in self._cells()]
         lines.insert(1, "|---" + "|---:" * 5 + "|")
         write_text(folder / "summary.md", "\n".join(lines) + "\n", overwrite=True)
@@ -85,7 +96,7 @@ class Summary:
         cells = [
             [
                 each.name,
-                *map("{:,}".format, (each.labels, each.pictures, each.epochs)),
+                *map("{:,}".format, (each.labels, each.images, each.epochs)),
                 *map("{:.2f}".format, (100 * each.mAP, each.seconds)),
             ]
             for each in models
@@ -95,52 +106,60 @@ class Summary:
             for side, value in self.sides.items()
         ]
         split = len(self.teachers)
-        return [["model", "labels", "pictures", "epochs", "mAP", "seconds"], *cells[:split], *together, *cells[split:]]
+        return [["model", "labels", "images", "epochs", "mAP", "seconds"], *cells[:split], *together, *cells[split:]]
 
 
 def summarise(
-    classroom: Classroom,
-    lessons: Sequence[Lesson],
+    training: TeacherTraining,
+    tasks: Sequence[TeacherTask],
     *,
-    train: ImageDataset,
-    val: ImageDataset,
+    sets: TrainAndVal,
     student: RunFolder,
     baseline: RunFolder | None,
+    scores: ValidationScores,
 ) -> Summary:
     """Put together what became of a run.
 
     Args:
-        classroom: What all teachers share.
-        lessons: What they learned.
-        train: The pictures to train on.
-        val: The pictures to judge by.
+        training: What all teachers share.
+        tasks: The teachers.
+        sets: The training and the validation set.
         student: The student's run.
         baseline: The baseline's run, if there is one.
+        scores: Scores of the validation images by the student.
     """
-    settings = classroom.settings
+    settings, train, val = training.settings, sets.train, sets.val
     shown = {name for name, count in zip(val.labels, val.targets.positives, strict=True) if count}
 
-    def row(name: str, run: RunFolder, labels: Sequence[str], pictures: int) -> Row:
+    def row(name: str, run: RunFolder, labels: Sequence[str], images: int) -> Row:
         epochs = read_metrics(run.metrics)
         score = reached(epochs, keep=settings.keep) or 0.0
         seconds = round(sum(epoch["seconds"] for epoch in epochs), 2)
-        return Row(name, len(labels), len(shown & set(labels)), pictures, len(epochs), score, seconds)
+        return Row(name, len(labels), len(shown & set(labels)), images, len(epochs), score, seconds)
 
-    def count(lesson: Lesson) -> int:
-        return count_pictures(train.targets, train.labels, lesson, which=settings.teacher_pictures)
+    def count(task: TeacherTask) -> int:
+        return int(image_mask(train.targets, train.labels, task, which=settings.teacher_images).sum())
 
-    teachers = [row(each.name, classroom.run_of(each), each.labels, count(each)) for each in lessons]
+    teachers = [row(each.name, training.run_of(each), each.labels, count(each)) for each in tasks]
     sides: dict[str, list[Row]] = {}
-    for lesson, teacher in zip(lessons, teachers, strict=True):
-        sides.setdefault(lesson.side, []).append(teacher)
+    for task, teacher in zip(tasks, teachers, strict=True):
+        sides.setdefault(task.side, []).append(teacher)
     return Summary(
         partition=settings.partition,
-        budget=settings.budget(train, lessons),
         teachers=tuple(teachers),
         sides={name: _mean(rows) for name, rows in sides.items()},
         student=row("student", student, train.labels.names, len(train)),
         baseline=None if baseline is None else row("baseline", baseline, train.labels.names, len(train)),
+        gain=None if baseline is None else _gain(scores, baseline, keep=settings.keep),
     )
+
+
+def _gain(scores: ValidationScores, baseline: RunFolder, *, keep: str) -> Estimate | None:
+    """Compare the student with the baseline on the same validation images."""
+    path, student = baseline.path / "scores.npy", scores.of(keep)
+    if student is None or not path.is_file():
+        return None
+    return compare_map(torch.from_numpy(np.load(path)), student, scores.targets, scores.known)
 
 
 def _mean(rows: Sequence[Row]) -> float:

@@ -8,18 +8,20 @@ import torch
 
 from manylabel.errors import TrainingError
 from manylabel.recipes.loading import num_workers
-from manylabel.recipes.self_distillation.classroom import Classroom
 from manylabel.recipes.self_distillation.executors.executor import Executor
 from manylabel.recipes.self_distillation.executors.on_ray import OnRay
 from manylabel.recipes.self_distillation.executors.processes import Processes
 from manylabel.recipes.self_distillation.executors.sequential import Sequential
-from manylabel.recipes.self_distillation.lessons import Lesson
-from manylabel.recipes.self_distillation.settings import SelfDistillation
+from manylabel.recipes.self_distillation.partition import TeacherTask
+from manylabel.recipes.self_distillation.teachers import TeacherTraining
+from manylabel.settings import SelfDistillation
 from manylabel.system import available_cores
 
 __all__ = ["make_executor", "train_teachers"]
 
 logger = logging.getLogger(__name__)
+
+RETRIES = 1  # of a teacher that fails, from where it was saved last
 
 
 def make_executor(settings: SelfDistillation, *, num_teachers: int) -> Executor:
@@ -42,46 +44,46 @@ def make_executor(settings: SelfDistillation, *, num_teachers: int) -> Executor:
     if settings.executor == "sequential":
         return Sequential()
     if settings.executor == "ray":
-        return OnRay(address=settings.ray_address, cpus=threads, gpus=settings.teacher_gpus)
+        return OnRay(address=settings.ray_address, cpus=threads, gpus=1 if settings.device == "cuda" else 0)
     return Processes(num_processes=num_processes, threads=threads, num_gpus=_gpus(settings))
 
 
-def train_teachers(classroom: Classroom, lessons: Sequence[Lesson]) -> None:
+def train_teachers(training: TeacherTraining, tasks: Sequence[TeacherTask]) -> None:
     """Train the teachers that are not finished yet; one that fails is tried again.
 
     Args:
-        classroom: What all share.
-        lessons: What they learn.
+        training: What all share.
+        tasks: The teachers.
 
     Raises:
         TrainingError: Some failed each time; they are named, and the others are kept.
         RunInterruptedError: A signal ended it; what was done is saved.
     """
-    settings = classroom.settings
+    settings = training.settings
     failures: dict[str, str] = {}
-    for _ in range(1 + settings.retries):
-        missing = [lesson for lesson in lessons if not classroom.is_learned(lesson)]
+    for _ in range(1 + RETRIES):
+        missing = [task for task in tasks if not training.is_finished(task)]
         if not missing:
             return
         executor = make_executor(settings, num_teachers=len(missing))
-        failures = executor.run(_sharing_workers(classroom, len(missing)), missing)
+        failures = executor.run(_sharing_workers(training, len(missing)), missing)
         if not failures:
             return
         logger.warning("%d of %d teachers failed: %s", len(failures), len(missing), ", ".join(failures))
     told = "\n  ".join(f"{name}: {reason}" for name, reason in failures.items())
     raise TrainingError(
-        f"{len(failures)} of {len(lessons)} teachers could not be trained; the others are kept in "
-        f"{classroom.folder}. Mend the cause and give the same command with --resume:\n  {told}"
+        f"{len(failures)} of {len(tasks)} teachers could not be trained; the others are kept in "
+        f"{training.folder}. Fix the cause and give the same command with --resume:\n  {told}"
     )
 
 
-def _sharing_workers(classroom: Classroom, num_teachers: int) -> Classroom:
+def _sharing_workers(training: TeacherTraining, num_teachers: int) -> TeacherTraining:
     """Share out the processes that decode pictures, where the user did not say how many."""
-    settings = classroom.settings
+    settings = training.settings
     if settings.workers is not None or settings.executor == "sequential":
-        return classroom
+        return training
     at_once = min(_processes(settings), num_teachers)
-    return replace(classroom, settings=replace(settings, workers=num_workers(settings) // at_once))
+    return replace(training, settings=replace(settings, workers=num_workers(settings) // at_once))
 
 
 def _processes(settings: SelfDistillation) -> int:

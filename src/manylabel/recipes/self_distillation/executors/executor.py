@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from manylabel.recipes.self_distillation.classroom import Classroom
-from manylabel.recipes.self_distillation.lessons import Lesson
+from manylabel.recipes.self_distillation.partition import TeacherTask
+from manylabel.recipes.self_distillation.teachers import TeacherTraining
 
 __all__ = ["Executor"]
 
@@ -12,12 +12,12 @@ __all__ = ["Executor"]
 class Executor(Protocol):
     """Trains teachers."""
 
-    def run(self, classroom: Classroom, lessons: Sequence[Lesson]) -> dict[str, str]:
-        """Train a teacher for each lesson, whatever becomes of the others.
+    def run(self, training: TeacherTraining, tasks: Sequence[TeacherTask]) -> dict[str, str]:
+        """Train a teacher for each task, whatever becomes of the others.
 
         Args:
-            classroom: What all share.
-            lessons: What they learn.
+            training: What all share.
+            tasks: The teachers.
 
         Returns:
             The names of the teachers that failed, with what went wrong.

@@ -9,8 +9,8 @@ from types import ModuleType
 
 from manylabel.errors import RunInterruptedError
 from manylabel.on_ray import connected_to_ray
-from manylabel.recipes.self_distillation.classroom import Classroom, attempt
-from manylabel.recipes.self_distillation.lessons import Lesson
+from manylabel.recipes.self_distillation.partition import TeacherTask
+from manylabel.recipes.self_distillation.teachers import TeacherTraining, attempt
 from manylabel.system import require
 from manylabel.training.signals import StopSignals
 
@@ -39,14 +39,14 @@ class OnRay:
         self.gpus = gpus
         self._ray = require("ray", extra="ray")
 
-    def run(self, classroom: Classroom, lessons: Sequence[Lesson]) -> dict[str, str]:
-        """Train a teacher for each lesson; see `Executor`."""
+    def run(self, training: TeacherTraining, tasks: Sequence[TeacherTask]) -> dict[str, str]:
+        """Train a teacher for each task; see `Executor`."""
         ray, failures, signals = self._ray, dict[str, str](), StopSignals()
         with connected_to_ray(self.address, advice=ADVICE):
             # Who tries again is decided by the caller, alike for all executors.
             remote = ray.remote(num_cpus=self.cpus, num_gpus=self.gpus, max_retries=0)(_attempt_in)
-            here, shared = Path.cwd(), ray.put(classroom.portable())
-            running = {remote.options(name=lesson.name).remote(here, shared, lesson): lesson for lesson in lessons}
+            here, shared = Path.cwd(), ray.put(training.portable())
+            running = {remote.options(name=task.name).remote(here, shared, task): task for task in tasks}
             signals.catch()
             try:
                 while running:
@@ -61,10 +61,10 @@ class OnRay:
         return failures
 
 
-def _attempt_in(folder: Path, classroom: Classroom, lesson: Lesson) -> str | None:
+def _attempt_in(folder: Path, training: TeacherTraining, task: TeacherTask) -> str | None:
     """Train one teacher in the folder of the command, where paths start that are not absolute; Ray has its own."""
     with chdir(folder) if folder.is_dir() else nullcontext():
-        return attempt(classroom, lesson)
+        return attempt(training, task)
 
 
 def _result(ray: ModuleType, reference: object) -> str | None:

@@ -21,8 +21,8 @@ from tempfile import TemporaryDirectory
 import torch
 
 from manylabel.errors import RunInterruptedError
-from manylabel.recipes.self_distillation.classroom import Classroom, attempt
-from manylabel.recipes.self_distillation.lessons import Lesson
+from manylabel.recipes.self_distillation.partition import TeacherTask
+from manylabel.recipes.self_distillation.teachers import TeacherTraining, attempt
 from manylabel.training.signals import StopSignals
 
 __all__ = ["Processes"]
@@ -44,21 +44,21 @@ class Processes:
         self.threads = threads
         self.num_gpus = num_gpus
 
-    def run(self, classroom: Classroom, lessons: Sequence[Lesson]) -> dict[str, str]:
-        """Train a teacher for each lesson; see `Executor`."""
+    def run(self, training: TeacherTraining, tasks: Sequence[TeacherTask]) -> dict[str, str]:
+        """Train a teacher for each task; see `Executor`."""
         with TemporaryDirectory() as folder:
-            shared = Path(folder) / "classroom.pickle"
-            shared.write_bytes(pickle.dumps(classroom.portable()))
-            return self._run(shared, lessons)
+            shared = Path(folder) / "training.pickle"
+            shared.write_bytes(pickle.dumps(training.portable()))
+            return self._run(shared, tasks)
 
-    def _run(self, shared: Path, lessons: Sequence[Lesson]) -> dict[str, str]:
-        waiting, failures, signals = deque(lessons), dict[str, str](), StopSignals()
-        workers = [self._hire(shared, number) for number in range(min(self.num_processes, len(lessons)))]
+    def _run(self, shared: Path, tasks: Sequence[TeacherTask]) -> dict[str, str]:
+        waiting, failures, signals = deque(tasks), dict[str, str](), StopSignals()
+        workers = [self._hire(shared, number) for number in range(min(self.num_processes, len(tasks)))]
         signals.catch()
         try:
-            while waiting or any(worker.lesson for worker in workers):
+            while waiting or any(worker.task for worker in workers):
                 for number, worker in enumerate(workers):
-                    if waiting and worker.lesson is None:
+                    if waiting and worker.task is None:
                         if worker.is_dead:
                             worker.dismiss()
                             workers[number] = self._hire(shared, number)
@@ -88,20 +88,20 @@ class _Worker:
         self.process = context.Process(target=_work, args=(theirs, shared, threads, gpu))
         self.process.start()
         theirs.close()  # so that its death ends the connection
-        self.lesson: Lesson | None = None
+        self.task: TeacherTask | None = None
         self.is_dead = False
 
-    def give(self, lesson: Lesson) -> None:
+    def give(self, task: TeacherTask) -> None:
         """Have a teacher trained."""
-        self.lesson = lesson
+        self.task = task
         try:
-            self.connection.send(lesson)
+            self.connection.send(task)
         except OSError:
             self.is_dead = True  # `take` will tell of it
 
     def take(self) -> tuple[str, str | None]:
         """Return the name of the teacher that was trained, and what went wrong, if anything did."""
-        name, self.lesson = "" if self.lesson is None else self.lesson.name, None
+        name, self.task = "" if self.task is None else self.task.name, None
         try:
             return name, self.connection.recv()
         except (EOFError, OSError):
@@ -111,7 +111,7 @@ class _Worker:
 
     def dismiss(self) -> None:
         """End the process, which has nothing to do or is not wanted any more."""
-        if self.lesson is not None:
+        if self.task is not None:
             self.process.kill()
         with suppress(OSError):  # it may be dead
             self.connection.send(None)
@@ -121,7 +121,7 @@ class _Worker:
 
 def _reporting(workers: Sequence[_Worker]) -> list[_Worker]:
     """Wait a moment for processes that have something to say."""
-    busy = [worker for worker in workers if worker.lesson is not None]
+    busy = [worker for worker in workers if worker.task is not None]
     ready = wait([worker.connection for worker in busy], timeout=POLL_SECONDS)
     return [worker for worker in busy if worker.connection in ready]
 
@@ -132,7 +132,7 @@ def _interrupt(workers: Sequence[_Worker], received: signal.Signals) -> None:
         worker.process.terminate()
     for worker in workers:
         worker.process.join()
-        worker.lesson = None
+        worker.task = None
     raise RunInterruptedError(
         f"stopped by {received.name} while teachers were trained; each is saved in its folder: give the same command "
         "with --resume to go on",
@@ -148,13 +148,13 @@ def _work(connection: Connection, shared: Path, threads: int, gpu: int | None) -
         os.environ["CUDA_VISIBLE_DEVICES"] = str(gpu)
     torch.set_num_threads(threads)
     # Through a file, as a process that is handed much holds up the start of the next one until it has read it.
-    classroom: Classroom = pickle.loads(shared.read_bytes())  # noqa: S301 (our own parent wrote it just now)
+    training: TeacherTraining = pickle.loads(shared.read_bytes())  # noqa: S301 (our own parent wrote it just now)
     while True:
         try:
-            lesson = connection.recv()
-            if lesson is None:
+            task = connection.recv()
+            if task is None:
                 return
-            connection.send(attempt(classroom, lesson))
+            connection.send(attempt(training, task))
         except (EOFError, OSError, RunInterruptedError):
             return
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from manylabel.recipes.self_distillation.classroom import Classroom, attempt
-from manylabel.recipes.self_distillation.lessons import Lesson
+from manylabel.recipes.self_distillation.partition import TeacherTask
+from manylabel.recipes.self_distillation.teachers import TeacherTraining, attempt
 
 __all__ = ["Sequential"]
 
@@ -11,7 +11,7 @@ __all__ = ["Sequential"]
 class Sequential:
     """Trains one teacher after the other."""
 
-    def run(self, classroom: Classroom, lessons: Sequence[Lesson]) -> dict[str, str]:
-        """Train a teacher for each lesson; see `Executor`."""
-        told = {lesson.name: attempt(classroom, lesson) for lesson in lessons}
+    def run(self, training: TeacherTraining, tasks: Sequence[TeacherTask]) -> dict[str, str]:
+        """Train a teacher for each task; see `Executor`."""
+        told = {task.name: attempt(training, task) for task in tasks}
         return {name: reason for name, reason in told.items() if reason is not None}

@@ -1,11 +1,17 @@
 import pytest
 
 from manylabel.errors import ConfigError
-from manylabel.recipes import RECIPES, open_sets
-from manylabel.recipes.building import build_classifier, build_loss
-from manylabel.recipes.resolving import read_extra_flags, resolve
+from manylabel.recipes import open_sets
+from manylabel.recipes.models import build_classifier, build_loss, resolve_head
+from manylabel.settings import PRESETS, RECIPE_SETTINGS, read_flags, read_settings
 
-PROBE, TUNE = RECIPES["linear_probe"], RECIPES["finetune"]
+PROBE, TUNE = "probe", "finetune"
+
+
+def resolve(name, flags, **given):
+    """Read settings as the command line does, and fill in what depends on the head as the recipe does."""
+    settings = read_settings(RECIPE_SETTINGS[name], flags, presets=PRESETS[name], **given)
+    return resolve_head(settings, None, small=name == "probe")
 
 
 def test_flags_come_before_the_file_and_the_file_before_the_preset(tmp_path):
@@ -39,8 +45,21 @@ def test_another_head_forgets_the_rate_that_was_filled_in_for_the_one_before(tmp
 
 
 def test_a_default_of_a_recipe_is_kept_beside_a_flag():
-    settings = resolve(RECIPES["representation_mixup"], {"data": "x", "head.summary": "tokens"})
+    settings = resolve("representation_mixup", {"data": "x", "head.summary": "tokens"})
     assert settings.head_settings == {"stages": [0, -1], "summary": "tokens"}
+
+
+@pytest.mark.parametrize(("short", "name"), [("lr", "learning_rate"), ("bs", "batch_size"), ("wd", "weight_decay")])
+def test_the_usual_short_names_work(short, name, tmp_path):
+    (tmp_path / "config.yaml").write_text("data: x\nlearning_rate: 1\nbatch_size: 1\nweight_decay: 1\n")
+    settings = resolve(TUNE, {short: "3"}, file=tmp_path / "config.yaml")
+    assert getattr(settings, name) == 3
+
+
+def test_switches_need_no_value():
+    switches = ["augment", "resume"]
+    assert read_flags(["--no-augment", "--resume"], switches=switches) == {"augment": False, "resume": True}
+    assert read_flags(["--augment", "0", "--resume=1"], switches=switches) == {"augment": "0", "resume": "1"}
 
 
 def test_a_preset_that_is_not_there_is_told():
@@ -80,15 +99,15 @@ def test_values_that_do_not_fit_are_told(flags, message):
     settings = resolve(TUNE, {"data": "scenes:10", "backbone": "test_resnet", "pretrained": "false", **flags})
     sets = open_sets(settings)
     with pytest.raises(ConfigError, match=message):
-        (build_loss(settings, single_label=False), build_classifier(settings, sets, frozen=True))
+        (build_loss(settings, single_label=False), build_classifier(settings, sets.train, frozen=True))
 
 
 def test_flags_are_read_in_every_form():
-    assert read_extra_flags(["--head.num-groups", "20", "--loss.clip=0.1", "--fast", "--x", "-1"]) == {
+    assert read_flags(["--head.num-groups", "20", "--loss.clip=0.1", "--fast", "--x", "-1"]) == {
         "head.num_groups": "20",
         "loss.clip": "0.1",
         "fast": "",
         "x": "-1",
     }
     with pytest.raises(ConfigError, match="cannot make sense of 'linear'"):
-        read_extra_flags(["linear"])
+        read_flags(["linear"])

@@ -1,14 +1,14 @@
 import pytest
 
 from manylabel.errors import DataError
-from manylabel.recipes import Finetune, LinearProbe, linear_probe
-from manylabel.recipes.planning import plan
+from manylabel.recipes import Finetune, Probe, finetune, probe
+from manylabel.recipes.plan import plan
 
 
 def test_a_plan_counts_and_estimates_without_leaving_anything(quick, sets, tmp_path, monkeypatch):
     monkeypatch.setenv("MANYLABEL_CACHE", str(tmp_path / "cache"))  # an empty one: other tests leave features
-    settings = LinearProbe(**quick, out=tmp_path / "run", head="linear", views=2)
-    found = plan(settings, sets=sets)
+    settings = Probe(**quick, out=tmp_path / "run", head="linear", views=2)
+    found = plan(probe.setup(settings, sets=sets))
     assert (found.num_train, found.num_val, found.num_labels) == (24, 6, 24)
     assert found.head_parameters == found.cost.trainable == 512 * 24 + 24
     assert found.feature_seconds > 0
@@ -17,17 +17,18 @@ def test_a_plan_counts_and_estimates_without_leaving_anything(quick, sets, tmp_p
 
 
 def test_what_is_cached_takes_no_time(quick, sets, tmp_path):
-    settings = LinearProbe(**quick, out=tmp_path / "run", head="linear")
-    linear_probe(settings, sets=sets)
-    assert plan(settings, sets=sets).feature_seconds == 0
+    settings = Probe(**quick, out=tmp_path / "run", head="linear")
+    probe(settings, sets=sets)
+    assert plan(probe.setup(settings, sets=sets)).feature_seconds == 0
 
 
-@pytest.mark.parametrize(("kind", "says_features"), [(LinearProbe, True), (Finetune, False)])
+@pytest.mark.parametrize(("kind", "says_features"), [(Probe, True), (Finetune, False)])
 def test_a_plan_is_told_in_words(quick, sets, kind, says_features):
-    text = plan(kind(**quick, head="linear"), sets=sets).to_text()
+    recipe = probe if kind is Probe else finetune
+    text = plan(recipe.setup(kind(**quick, head="linear"), sets=sets)).to_text()
     assert "epochs: 2\n" in text
-    assert "\npictures    24 to train on, 6 to judge by, 24 labels\n" in text
-    assert "GMACs for a picture" in text
+    assert "\nimages      24 for training, 6 for validation, 24 labels\n" in text
+    assert "GMACs for an image" in text
     assert ("\nfeatures    about " in text) == says_features
     assert "\nin all      about " in text
 
@@ -36,5 +37,5 @@ def test_a_plan_needs_a_picture_that_can_be_read(quick, tmp_path):
     for name in ("cat/a.jpg", "cat/b.jpg", "dog/c.jpg", "dog/d.jpg"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
-    with pytest.raises(DataError, match=r"none of the first 2 pictures of .* can be read; see: manylabel data check"):
-        plan(LinearProbe(**{**quick, "data": f"folder:{tmp_path}", "val_fraction": 0.5}))
+    with pytest.raises(DataError, match=r"none of the first 2 images of .* can be read; see: manylabel data check"):
+        plan(probe.setup(Probe(**{**quick, "data": f"folder:{tmp_path}", "val_fraction": 0.5})))

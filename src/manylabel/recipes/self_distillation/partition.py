@@ -1,4 +1,4 @@
-"""What each teacher learns: the labels are divided, and every subset of them is a lesson.
+"""Partitions of the labels: every subset has a teacher.
 
 Xu et al., *Boosting Multi-Label Image Classification with Complementary Parallel Self-Distillation*, 2022, section 3.2.
 """
@@ -19,7 +19,7 @@ from manylabel.storage import write_text
 from manylabel.targets import Targets
 from manylabel.types import LabelSpace
 
-__all__ = ["Lesson", "Side", "count_pictures", "divide", "own_pictures", "plan_lessons", "read_or_divide"]
+__all__ = ["Side", "TeacherTask", "image_mask", "partition_sides", "read_or_partition", "teacher_tasks"]
 
 _SIDES: dict[str, tuple[PartitionKind, ...]] = {
     "both": ("co", "dis"),
@@ -32,10 +32,10 @@ _SIDES: dict[str, tuple[PartitionKind, ...]] = {
 
 @dataclass(frozen=True)
 class Side:
-    """One way to divide the labels: the teachers of its subsets together know them all.
+    """One partition of the labels: the teachers of its subsets together know them all.
 
     Args:
-        name: What its teachers are called.
+        name: Name of the side, such as ``co``.
         partition: The subsets.
     """
 
@@ -44,14 +44,14 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Lesson:
-    """What one teacher learns.
+class TeacherTask:
+    """The labels that one teacher learns.
 
     Args:
         name: The teacher's, such as ``co-03``.
         side: That of its side.
         labels: Its labels.
-        number: Its place among all teachers.
+        number: Its number among all teachers.
     """
 
     name: str
@@ -60,45 +60,47 @@ class Lesson:
     number: int
 
 
-def divide(train: ImageDataset, *, partition: str, k: int, tau: float, seed: int) -> list[Side]:
-    """Divide the labels of pictures.
+def partition_sides(train: ImageDataset, *, partition: str, k: int, tau: float, seed: int) -> list[Side]:
+    """Partition the labels of a dataset.
 
     Args:
-        train: The pictures to train on.
-        partition: How: both, co, dis, random or whole.
-        k: Into how many subsets.
-        tau: The root that is taken of shares.
-        seed: Seeds the clustering.
+        train: The training images.
+        partition: The kind: both, co, dis, random or whole.
+        k: Number of subsets.
+        tau: Root that is taken of co-occurrences.
+        seed: Seed of the clustering.
 
     Raises:
         ConfigError: There are more subsets than labels.
 
     Examples:
         >>> from manylabel.data import scenes
-        >>> [side.partition.sizes for side in divide(scenes(99), partition="whole", k=5, tau=2, seed=0)]
+        >>> [side.partition.sizes for side in partition_sides(scenes(99), partition="whole", k=5, tau=2, seed=0)]
         [(24,)]
     """
     graph = LabelGraph.from_targets(train.targets, train.labels, tau=tau)
-    return _divide(graph, partition=partition, k=k, seed=seed)
+    return _partition(graph, partition=partition, k=k, seed=seed)
 
 
-def read_or_divide(folder: Path, train: ImageDataset, *, partition: str, k: int, tau: float, seed: int) -> list[Side]:
-    """Divide the labels and leave partitions.json and a drawing in a folder, or read what an earlier run left there.
+def read_or_partition(
+    folder: Path, train: ImageDataset, *, partition: str, k: int, tau: float, seed: int
+) -> list[Side]:
+    """Read the partitions in a run's folder, or make them and leave partitions.json and a drawing there.
 
     Args:
         folder: The run's.
-        train: The pictures to train on.
-        partition: How: both, co, dis, random or whole.
-        k: Into how many subsets.
-        tau: The root that is taken of shares.
-        seed: Seeds the clustering.
+        train: The training images.
+        partition: The kind: both, co, dis, random or whole.
+        k: Number of subsets.
+        tau: Root that is taken of co-occurrences.
+        seed: Seed of the clustering.
     """
     path = folder / "partitions.json"
     if path.is_file():
         listed: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         return [Side(each["name"], Partition.from_dict(each)) for each in listed["sides"]]
     graph = LabelGraph.from_targets(train.targets, train.labels, tau=tau)
-    sides = _divide(graph, partition=partition, k=k, seed=seed)
+    sides = _partition(graph, partition=partition, k=k, seed=seed)
     partitions = [side.partition for side in sides]
     write_drawing(draw_graph(graph, partitions), folder / "label-graph.png", overwrite=True)
     values = {"tau": tau, "sides": [{"name": side.name, **side.partition.to_dict()} for side in sides]}
@@ -106,12 +108,12 @@ def read_or_divide(folder: Path, train: ImageDataset, *, partition: str, k: int,
     return sides
 
 
-def plan_lessons(sides: Sequence[Side]) -> list[Lesson]:
-    """Return a lesson for each subset, numbered from 1 within its side.
+def teacher_tasks(sides: Sequence[Side]) -> list[TeacherTask]:
+    """Return a task for each subset, numbered from 1 within its side.
 
     Examples:
         >>> side = Side("dis", Partition((("cat", "dog"), ("cow",)), kind="dis"))
-        >>> [lesson.name for lesson in plan_lessons([side])]
+        >>> [task.name for task in teacher_tasks([side])]
         ['dis-01', 'dis-02']
     """
     named = [
@@ -119,41 +121,38 @@ def plan_lessons(sides: Sequence[Side]) -> list[Lesson]:
         for side in sides
         for number, subset in enumerate(side.partition.subsets, 1)
     ]
-    return [Lesson(name, side, subset, number) for number, (name, side, subset) in enumerate(named)]
+    return [TeacherTask(name, side, subset, number) for number, (name, side, subset) in enumerate(named)]
 
 
-def own_pictures(targets: Targets, labels: LabelSpace, lesson: Lesson, *, which: Literal["own", "all"]) -> NDArray[Any]:
-    """Return which pictures a teacher trains on, as a mask ``[N]``.
+def image_mask(
+    targets: Targets, labels: LabelSpace, task: TeacherTask, *, which: Literal["all", "own"]
+) -> NDArray[np.bool_]:
+    """Return the images that a teacher trains on, and is asked about, as a mask ``[N]``.
 
-    With ``"own"``, as in the paper, those that show one of its labels. Two cases in which nothing could be learned from
-    those alone get all pictures, unlike in the paper: a single label, which would never be seen missing, and labels
-    that no picture shows.
+    With ``"all"``, as in the authors' code, every image; one without its labels is all negative. With ``"own"``, as in
+    the paper's text (X_C), those that show one of its labels. Two cases in which nothing could be learned from those
+    alone get all images there, too: a single label, which would never be absent, and labels that no image shows.
 
     Args:
         targets: What is present, absent and unknown.
         labels: All labels.
-        lesson: The teacher's.
-        which: ``"own"`` or ``"all"``.
+        task: The teacher's.
+        which: ``"all"`` or ``"own"``.
 
     Examples:
         >>> targets = Targets.from_lists([[0], [1], [2]], num_labels=3)
         >>> labels = LabelSpace(["cat", "dog", "cow"])
-        >>> own_pictures(targets, labels, Lesson("co-01", "co", ("cat", "cow"), 0), which="own").tolist()
+        >>> image_mask(targets, labels, TeacherTask("co-01", "co", ("cat", "cow"), 0), which="own").tolist()
         [True, False, True]
     """
-    everything = np.ones(len(targets), dtype=bool)
-    if which == "all" or len(lesson.labels) == 1:
+    everything = np.ones(len(targets), dtype=np.bool_)
+    if which == "all" or len(task.labels) == 1:
         return everything
-    own = targets.of_labels([labels.index(name) for name in lesson.labels]).labels_per_picture > 0
+    own = targets.of_labels([labels.index(name) for name in task.labels]).labels_per_picture > 0
     return own if own.any() else everything
 
 
-def count_pictures(targets: Targets, labels: LabelSpace, lesson: Lesson, *, which: Literal["own", "all"]) -> int:
-    """Return how many pictures a teacher trains on; see `own_pictures`."""
-    return int(own_pictures(targets, labels, lesson, which=which).sum())
-
-
-def _divide(graph: LabelGraph, *, partition: str, k: int, seed: int) -> list[Side]:
+def _partition(graph: LabelGraph, *, partition: str, k: int, seed: int) -> list[Side]:
     subsets = 1 if partition == "whole" else k
     names = ("whole",) if partition == "whole" else _SIDES[partition]
     partitions = [partition_labels(graph, subsets, kind=kind, seed=seed) for kind in _SIDES[partition]]

@@ -1,0 +1,46 @@
+"""Probe: train a head on the features of a frozen backbone, which sees each image once.
+
+    manylabel train probe --data voc:VOCdevkit/VOC2012 --out runs/probe
+
+With a linear layer (``--head linear``) it is the usual linear probe; any head will do.
+"""
+
+from dataclasses import replace
+from functools import partial
+
+from torch import nn
+
+from manylabel.features import dropped_channels
+from manylabel.recipes.loading import cache_sets, feature_loaders, image_loaders
+from manylabel.recipes.recipe import Recipe, Setup, prepare_frozen
+from manylabel.recipes.reporter import Reporter
+from manylabel.recipes.sets import TrainAndVal
+from manylabel.settings import Probe
+from manylabel.training.fit import fit
+from manylabel.training.run_folder import RunFolder
+from manylabel.training.task import ClassificationTask
+
+__all__ = ["probe"]
+
+
+def _train(setup: Setup[Probe], run: RunFolder, reporter: Reporter) -> None:
+    """Train a head on a frozen backbone."""
+    settings, model, sets = setup.settings, setup.model, setup.sets
+    if settings.cache:
+        cached = cache_sets(model, sets, settings, progress=reporter.features)
+        loaders = partial(feature_loaders, cached, settings)
+    else:
+        loaders = partial(image_loaders, model, sets, settings, augment=settings.num_views(len(sets.train)) > 1)
+    task = ClassificationTask(
+        model.head if settings.cache else model, setup.loss, settings=settings, single_label=model.single_label
+    )
+    with dropped_channels(model.head, share=settings.feature_dropout):
+        fit(task, loaders, run=run, callbacks=reporter.callbacks)
+    run.save(model)
+
+
+def _prepare(settings: Probe, data: TrainAndVal, head: type[nn.Module] | None) -> Setup[Probe]:
+    return replace(prepare_frozen(settings, data, head), on_features=settings.cache)
+
+
+probe = Recipe(Probe, _train, _prepare, small_heads=True)

@@ -1,0 +1,424 @@
+"""One reader of settings, whether they come from Python, a YAML file or flags; it lists all mistakes at once.
+
+Settings are frozen dataclasses whose fields carry their limits and their help:
+``batch_size: Annotated[Count, Meta(description="Images per step.")] = 64``.
+"""
+
+import dataclasses
+import re
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING
+from functools import cache
+from inspect import get_annotations
+from pathlib import Path
+from typing import Annotated, Any, TypeAlias, TypeVar, get_args, get_type_hints
+
+import msgspec
+import yaml
+from msgspec import Meta, inspect
+
+from manylabel.errors import ConfigError, list_choices
+
+__all__ = [
+    "Count",
+    "Field",
+    "Fraction",
+    "NotNegative",
+    "Positive",
+    "Whole",
+    "build",
+    "check",
+    "parse_yaml",
+    "read_flags",
+    "read_settings",
+    "read_yaml",
+    "settings_fields",
+    "to_dict",
+    "to_yaml",
+]
+
+Settings = TypeVar("Settings")
+
+Count: TypeAlias = Annotated[int, Meta(ge=1)]
+Whole: TypeAlias = Annotated[int, Meta(ge=0)]
+Positive: TypeAlias = Annotated[float, Meta(gt=0)]
+NotNegative: TypeAlias = Annotated[float, Meta(ge=0)]
+Fraction: TypeAlias = Annotated[float, Meta(ge=0, lt=1)]
+
+PARTS = ("head", "loss")  # what has settings of its own, which depend on its name
+ALIASES = {"lr": "learning_rate", "bs": "batch_size", "wd": "weight_decay"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Field:
+    """A setting.
+
+    Args:
+        name: Its name.
+        type: Its annotation.
+        default: Its default; ``MISSING`` where it is required.
+        help: One line of help.
+        group: Heading that it stands under in the help.
+        is_flag: True where the command line has a flag for it.
+        may_change: True where a resumed run may have another value.
+    """
+
+    name: str
+    type: Any
+    default: object
+    help: str
+    group: str
+    is_flag: bool
+    may_change: bool
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """Names that it can take, where they are listed."""
+        return tuple(name for kind in _kinds(self.type) for name in getattr(kind, "values", ()))
+
+    @property
+    def is_switch(self) -> bool:
+        """True for what is true or false."""
+        return any(isinstance(kind, inspect.BoolType) for kind in _kinds(self.type))
+
+    @property
+    def metavar(self) -> str:
+        """Word for its value in the help."""
+        words = {inspect.IntType: "INTEGER", inspect.FloatType: "NUMBER", inspect.CustomType: "PATH"}
+        return "|".join(self.choices) or words.get(type(_kinds(self.type)[0]), "TEXT")
+
+    def read(self, value: object) -> object:
+        """Convert a value, or a text of it, to the field's type.
+
+        Raises:
+            ConfigError: It does not fit; the message follows the field's name.
+        """
+        texts_fit = any(isinstance(kind, inspect.StrType) for kind in _kinds(self.type))
+        if isinstance(value, str) and value.lower() == "none" and not texts_fit and "none" not in self.choices:
+            value = None
+        return self._convert(value, strict=False)
+
+    def check(self, value: object) -> None:
+        """Raise unless a value is of the field's type, and within its limits.
+
+        Raises:
+            ConfigError: It is not; the message follows the field's name.
+        """
+        self._convert(value, strict=True)
+
+    def _convert(self, value: object, *, strict: bool) -> object:
+        try:
+            return msgspec.convert(value, self.type, strict=strict, dec_hook=_to_path)
+        except msgspec.ValidationError:
+            pass
+        if self.choices:
+            raise ConfigError(f"cannot be {value!r}; {list_choices(str(value), self.choices)}")
+        raise ConfigError(f"must be {' or '.join(map(_words, _kinds(self.type)))}, got {value!r}")
+
+
+def settings_fields(kind: type) -> dict[str, Field]:
+    """Return the fields of settings by name.
+
+    Examples:
+        >>> from manylabel.settings import LoopSettings
+        >>> field = settings_fields(LoopSettings)["batch_size"]
+        >>> field.metavar, field.default, field.help
+        ('INTEGER', 64, 'Images per step, on each device.')
+    """
+    return _read_fields(kind)
+
+
+def build(kind: type[Settings], values: Mapping[str, object]) -> Settings:
+    """Make settings from what a file or flags say; texts are read as the types that the fields have.
+
+    Args:
+        kind: A frozen dataclass that checks itself with `check`.
+        values: Field names with values, or with texts of them.
+
+    Raises:
+        ConfigError: Something is wrong; the message lists all of it.
+
+    Examples:
+        >>> from manylabel.settings import LoopSettings
+        >>> build(LoopSettings, {"epochs": "3", "ema_decay": "0.9"}).epochs
+        3
+        >>> build(LoopSettings, {"epoch": 3, "batch_size": "0"})
+        Traceback (most recent call last):
+        manylabel.errors.ConfigError: 2 settings are wrong:
+          no setting 'epoch'; did you mean 'epochs'? There is: ...
+          batch_size must be a whole number of at least 1, got '0'
+    """
+    fields = settings_fields(kind)
+    values = {ALIASES.get(name, name): value for name, value in values.items()}
+    problems = [f"no setting {name!r}; {list_choices(name, fields)}" for name in values if name not in fields]
+    understood: dict[str, Any] = {}
+    for name in [name for name in values if name in fields]:
+        try:
+            understood[name] = fields[name].read(values[name])
+        except ConfigError as error:
+            problems.append(f"{name} {error}")
+    missing = [each for each in fields.values() if each.default is MISSING and each.name not in values]
+    problems += [f"{each.name} is missing: {each.help}" for each in missing]
+    _raise(problems)
+    return kind(**understood)
+
+
+def check(settings: object) -> None:
+    """Check every value of a dataclass against its field's type and limits; for ``__post_init__``.
+
+    Raises:
+        ConfigError: Something is wrong; the message lists all of it.
+    """
+    problems = []
+    for name, field in settings_fields(type(settings)).items():
+        try:
+            field.check(getattr(settings, name))
+        except ConfigError as error:
+            problems.append(f"{name} {error}")
+    _raise(problems)
+
+
+def read_settings(
+    kind: type[Settings],
+    flags: Mapping[str, object],
+    *,
+    presets: Mapping[str, Mapping[str, Any]] | None = None,
+    preset: str | None = None,
+    file: Path | None = None,
+) -> Settings:
+    """Put settings together: flags above a file, a file above a preset.
+
+    Args:
+        kind: The class of the settings.
+        flags: Field names with what the flags say. A name such as ``head.num_groups`` is a setting of the head, and its
+            text is read as YAML.
+        presets: Settings that have a name.
+        preset: The name of one of them.
+        file: A YAML file, such as the config.yaml of another run.
+
+    Raises:
+        ConfigError: Something is wrong; the message lists all of it.
+
+    Examples:
+        >>> from manylabel.settings import PRESETS, Finetune
+        >>> flags = {"data": "scenes:10", "lr": "3e-4", "head.num_shared_experts": "4"}
+        >>> settings = read_settings(Finetune, flags, presets=PRESETS["finetune"], preset="hsq")
+        >>> settings.epochs, settings.learning_rate, settings.head_settings
+        (100, 0.0003, {'num_shared_experts': 4})
+    """
+    if preset is not None and preset not in (presets or {}):
+        raise ConfigError(f"no preset {preset!r}; {list_choices(preset, presets or {})}")
+    values: dict[str, Any] = {}
+    plain = {ALIASES.get(name, name): value for name, value in flags.items() if not _part(name)}
+    below = {} if preset is None or presets is None else presets[preset]
+    for layer in (below, {} if file is None else read_yaml(file), plain):
+        values = _overlay(values, layer, kind)
+    for name, text in flags.items():
+        if part := _part(name):
+            field = f"{part}_settings"
+            before: Any = values[field] if field in values else settings_fields(kind)[field].default
+            values[field] = {**before, name.partition(".")[2]: _read_part(name, str(text))}
+    return build(kind, values)
+
+
+def read_flags(arguments: Sequence[str], *, switches: Sequence[str] = ()) -> dict[str, object]:
+    """Read flags: of settings, of the head and the loss, and mistakes.
+
+    Args:
+        arguments: Such as ``["--head.num-groups", "20"]``.
+        switches: Names of settings that are true or false, and need no value.
+
+    Returns:
+        Names, without dashes, and texts; a flag without a value has an empty one.
+
+    Raises:
+        ConfigError: Something is no flag.
+
+    Examples:
+        >>> read_flags(["--head.stages", "[1, -1]", "--loss.clip=0", "--epoch", "3"])
+        {'head.stages': '[1, -1]', 'loss.clip': '0', 'epoch': '3'}
+        >>> read_flags(["--no-augment", "--resume"], switches=["augment", "resume"])
+        {'augment': False, 'resume': True}
+    """
+    found: dict[str, object] = {}
+    remaining = list(arguments)
+    while remaining:
+        flag = remaining.pop(0)
+        if not flag.startswith("--"):
+            raise ConfigError(f"cannot make sense of {flag!r}; settings are flags, such as --epochs 10")
+        name, equals, text = flag.removeprefix("--").partition("=")
+        name = name.replace("-", "_")
+        switch = name.removeprefix("no_")
+        if not equals and name not in switches and switch in switches:
+            found[switch] = False
+        elif not equals and remaining and not remaining[0].startswith("--"):
+            found[name] = remaining.pop(0)
+        else:
+            found[name] = True if name in switches and not equals else text
+    return found
+
+
+def to_dict(settings: object) -> dict[str, object]:
+    """Return settings as plain values, as YAML can say them.
+
+    Examples:
+        >>> from manylabel.settings import LoopSettings
+        >>> to_dict(LoopSettings())["betas"]
+        [0.9, 0.999]
+    """
+    values = {name: getattr(settings, name) for name in settings_fields(type(settings))}
+    plain: dict[str, object] = msgspec.json.decode(msgspec.json.encode(values, enc_hook=str))
+    return plain
+
+
+def to_yaml(settings: object) -> str:
+    """Write settings as YAML, every field with its help above it.
+
+    Examples:
+        >>> from manylabel.settings import LoopSettings
+        >>> print(to_yaml(LoopSettings()).splitlines()[1])
+        epochs: 20
+    """
+    lines = []
+    for name, value in to_dict(settings).items():
+        words = settings_fields(type(settings))[name].help
+        lines += textwrap.wrap(words, width=118, initial_indent="# ", subsequent_indent="# ")
+        text = yaml.dump(value, Dumper=_Dumper, default_flow_style=True, sort_keys=False, width=10_000)
+        lines.append(f"{name}: " + text.removesuffix("...\n").rstrip())  # dots end a document of one plain value
+    return "\n".join(lines) + "\n"
+
+
+def parse_yaml(text: str) -> object:
+    """Read a value written as YAML.
+
+    Raises:
+        yaml.YAMLError: The text is no YAML.
+
+    Examples:
+        >>> parse_yaml("[1e-3, 2, text, null]")
+        [0.001, 2, 'text', None]
+    """
+    return yaml.load(text, Loader=_Loader)  # noqa: S506 - it is a SafeLoader
+
+
+def read_yaml(path: str | Path) -> dict[str, object]:
+    """Read a mapping from a YAML file.
+
+    Raises:
+        ConfigError: The file cannot be read, or is no mapping.
+    """
+    try:
+        values = parse_yaml(Path(path).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError(f"cannot read the settings in {path}: {error}") from error
+    if not isinstance(values, dict):
+        raise ConfigError(f"{path} must hold settings as 'name: value' lines, got {type(values).__name__}")
+    return values
+
+
+class _Loader(yaml.SafeLoader):
+    """Reads 1e-3 as a number, as everybody but YAML 1.1 does."""
+
+
+class _Dumper(yaml.SafeDumper):
+    """Puts quotes around texts that `_Loader` would read as numbers."""
+
+
+for _kind in (_Loader, _Dumper):
+    _kind.add_implicit_resolver(
+        "tag:yaml.org,2002:float",
+        re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+$"),
+        list("-+.0123456789"),
+    )
+
+
+@cache
+def _read_fields(kind: Any) -> dict[str, Field]:  # noqa: ANN401 (a type, which mypy does not take for hashable)
+    hints = get_type_hints(kind, include_extras=True)
+    return {each.name: _field(kind, each, hints[each.name]) for each in dataclasses.fields(kind)}
+
+
+def _field(kind: type, field: dataclasses.Field[Any], hint: Any) -> Field:  # noqa: ANN401 (typing has no such type)
+    metas = [each for each in get_args(hint) if isinstance(each, Meta)]
+    extra = next((each.extra for each in metas if each.extra), {})
+    owner = next(each for each in reversed(kind.__mro__) if field.name in get_annotations(each))
+    default = field.default_factory() if callable(field.default_factory) else field.default
+    return Field(
+        name=field.name,
+        type=hint,
+        default=default,
+        help=next((each.description for each in metas if each.description), ""),
+        group=getattr(owner, "GROUP", "Recipe"),
+        is_flag=extra.get("is_flag", not field.name.endswith("_settings")),
+        may_change=extra.get("may_change", False),
+    )
+
+
+@cache
+def _kinds(annotation: Any) -> list[inspect.Type]:  # noqa: ANN401 (typing has no type for annotations)
+    """Take ``Annotated`` and unions apart."""
+    kind = inspect.type_info(annotation)
+    kind = kind.type if isinstance(kind, inspect.Metadata) else kind
+    return list(kind.types) if isinstance(kind, inspect.UnionType) else [kind]
+
+
+def _words(kind: inspect.Type) -> str:
+    """Say what a value of a type is."""
+    names: dict[type[inspect.Type], str] = {
+        inspect.IntType: "a whole number",
+        inspect.FloatType: "a number",
+        inspect.BoolType: "true or false",
+        inspect.StrType: "a text",
+        inspect.CustomType: "a path",
+        inspect.NoneType: "none",
+        inspect.DictType: "a mapping",
+        inspect.TupleType: "a list of two numbers from 0 to below 1",
+    }
+    limits = {"ge": "of at least", "gt": "above", "lt": "and below", "le": "up to"}
+    given = {name: getattr(kind, name, None) for name in limits}
+    told = [f"{limits[name]} {limit:g}" for name, limit in given.items() if limit is not None]
+    return " ".join([names[type(kind)], *told])
+
+
+def _part(name: str) -> str | None:
+    """Return the part, head or loss, that a flag is a setting of, if it is of one."""
+    part, dot, _ = name.partition(".")
+    return part if dot and part in PARTS else None
+
+
+def _read_part(flag: str, text: str) -> object:
+    """Read a setting of the head or the loss as YAML."""
+    if not text.strip():
+        raise ConfigError(f"--{flag} has no value; write one behind it, such as 0.1, true or null, or leave it out")
+    try:
+        return parse_yaml(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(
+            f"cannot read the value of --{flag}, got {text!r}; write a number, a word, or a list such as '[0, -1]'"
+        ) from error
+
+
+def _overlay(below: Mapping[str, Any], above: Mapping[str, Any], kind: type) -> dict[str, Any]:
+    """Put one layer over another; another head or loss drops the settings and the default rate of the one before."""
+    values, fields = {**below, **above}, settings_fields(kind)
+    for part in PARTS:
+        name, before = f"{part}_settings", below.get(part, fields[part].default)
+        if above.get(part, before) != before:
+            values[name] = above.get(name, {})
+            if part == "head" and "learning_rate" not in above and fields["learning_rate"].default is None:
+                values.pop("learning_rate", None)
+    return values
+
+
+def _to_path(kind: type, value: Any) -> Any:  # noqa: ANN401 (msgspec's)
+    if kind is not Path:
+        raise NotImplementedError
+    return value if isinstance(value, Path) else Path(value).expanduser()
+
+
+def _raise(problems: list[str]) -> None:
+    if len(problems) == 1:
+        raise ConfigError(problems[0])
+    if problems:
+        raise ConfigError("\n  ".join([f"{len(problems)} settings are wrong:", *problems]))
