@@ -1,4 +1,4 @@
-"""`manylabel data check`."""
+"""`manylabel data`."""
 
 import json
 import os
@@ -8,6 +8,7 @@ import sys
 import time
 from functools import partial
 
+import polars as pl
 import psutil
 import pytest
 from typer.testing import CliRunner
@@ -115,3 +116,13 @@ def test_ctrl_c_ends_all_processes_without_a_traceback(tmp_path):
     assert "Traceback" not in errors
     _, alive = psutil.wait_procs(others, timeout=10)
     assert alive == []
+
+
+def test_scenes_are_written_and_the_command_says_where(tmp_path):
+    result = CliRunner().invoke(
+        app, ["data", "scenes", str(tmp_path / "demo"), "--n", "2", "--size", "32", "--seed", "4"]
+    )
+    assert result.exit_code == 0, result.output
+    assert "labels.csv" in result.output
+    table = pl.read_csv(tmp_path / "demo" / "labels.csv")
+    assert [(tmp_path / "demo" / name).exists() for name in table["image"]] == [True, True]
