@@ -1,6 +1,9 @@
+import pytest
 from torch import Tensor, nn
 
 from conformance.backbone_suite import BackboneSuite, Family
+
+pytestmark = pytest.mark.slow  # every architecture is built and run several times
 
 
 def norm_after_pooling(model: nn.Module, pooled: Tensor) -> Tensor:

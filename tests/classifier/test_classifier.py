@@ -181,6 +181,12 @@ def test_a_small_folder_names_its_backbone_and_checks_its_weights(tmp_path, pict
         Classifier.load(folder)
 
 
+def test_loading_draws_no_random_numbers(saved):
+    before = torch.random.get_rng_state()
+    Classifier.load(saved)
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
 def test_nothing_is_overwritten_unless_asked(saved):
     with pytest.raises(OutputExistsError):
         make().save(saved)

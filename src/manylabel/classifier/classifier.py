@@ -363,8 +363,13 @@ class Classifier(nn.Module):
             return upload_model(self.save(Path(folder) / "model"), name, private=private, message=message)
 
 
-class _AllocationLimit(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
-    """Stops a constructor that allocates more than the saved weights fill: 3 kB on disk must not ask for 100 GB."""
+class _Restoration(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    """Builds modules whose weights are loaded next: without random values, and within a limit of memory.
+
+    A constructor may not allocate much more than the saved weights fill: 3 kB on disk must not ask for 100 GB.
+    """
+
+    random = (torch.ops.aten.uniform_.default, torch.ops.aten.normal_.default)
 
     def __init__(self, num_bytes: int) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
@@ -377,6 +382,8 @@ class _AllocationLimit(TorchDispatchMode):  # type: ignore[no-untyped-call]  # t
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> object:
+        if operation in self.random:
+            return args[0]
         options = kwargs or {}
         makes_tensor = not any(isinstance(value, Tensor) for value in tree_leaves((args, options)))
         if makes_tensor and str(options.get("device")) != "meta":
@@ -396,7 +403,7 @@ def _restore(kind: type[Classifier], saved: SavedModel, head: type[nn.Module] | 
     if outputs != len(labels):
         raise ModelFormatError(f"labels.json has {len(labels)} labels, but the head has {outputs!r:.50} outputs")
     named = None if saved.includes_backbone else _named_backbone(body)
-    with _AllocationLimit(64_000_000 + sum(40_000 + 4 * tensor.nbytes for tensor in saved.tensors.values())):
+    with _Restoration(64_000_000 + sum(40_000 + 4 * tensor.nbytes for tensor in saved.tensors.values())):
         backbone = named or Backbone(
             body.name, pretrained=False, frozen=body.frozen, stages=body.stages, image_size=body.image_size
         )

@@ -182,7 +182,8 @@ def read_model(folder: str | Path) -> SavedModel:
         tensors = load_file(folder / WEIGHTS)
     except (SafetensorError, OSError, ValueError, RuntimeError, KeyError) as error:
         raise ModelFormatError(f"{folder / WEIGHTS} is damaged ({error}); copy or download it again") from error
-    broken = [name for name, tensor in tensors.items() if not tensor.isfinite().all()]
+    # a finite sum is quick proof of finite values
+    broken = [name for name, tensor in tensors.items() if not (tensor.sum().isfinite() or tensor.isfinite().all())]
     if broken:
         raise ModelFormatError(
             f"{folder / WEIGHTS} has weights that are inf or nan ({broken[0]}); train the model again"
@@ -281,9 +282,12 @@ def _encode(values: object) -> str:
 
 
 def _read_json(path: Path) -> bytes:
-    if path.stat().st_size > LARGEST_JSON:
-        raise ModelFormatError(f"{path} has {path.stat().st_size / 1e6:,.0f} MB, more than any model needs")
-    return path.read_bytes()
+    try:
+        if path.stat().st_size > LARGEST_JSON:
+            raise ModelFormatError(f"{path} has {path.stat().st_size / 1e6:,.0f} MB, more than any model needs")
+        return path.read_bytes()
+    except OSError as error:
+        raise ModelFormatError(f"cannot read {path}: {error.strerror}") from error
 
 
 def _checked_config(folder: Path) -> bytes:
