@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -16,8 +17,14 @@ def run(*arguments, **settings):
 def test_help_tells_a_newcomer_where_to_start():
     result = run("--help")
     assert result.returncode == 0
-    assert "Name everything in a picture" in result.stdout
+    assert "Name everything in an image" in result.stdout
     assert "manylabel data check" in result.stdout
+
+
+def test_commands_are_listed_in_the_order_of_their_use():
+    listed = [line.split()[1] for line in run("--help").stdout.splitlines() if re.match(r"│ [a-z]+ ", line)]
+    order = ["data", "train", "evaluate", "tune", "predict", "explain", "serve", "export", "compare", "report", "runs"]
+    assert listed[: len(order)] == order
 
 
 def test_version():

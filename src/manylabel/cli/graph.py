@@ -1,4 +1,4 @@
-"""`manylabel graph`: which labels come together, and how to divide them by it."""
+"""`manylabel graph`: co-occurrence of labels, and partitions by it."""
 
 import json
 from enum import StrEnum
@@ -38,22 +38,25 @@ _KINDS: "dict[Kind, tuple[PartitionKind, ...]]" = {
 
 
 def graph(
-    spec: Annotated[str, typer.Argument(help="The data set, such as voc:VOCdevkit/VOC2012,split=train.")],
-    k: Annotated[int, typer.Option("--k", help="How many subsets.")] = 5,
+    spec: Annotated[str, typer.Argument(help="The dataset, such as voc:VOCdevkit/VOC2012,split=train.")],
+    k: Annotated[int, typer.Option("--k", help="Number of subsets.")] = 5,
     kind: Annotated[
         Kind, typer.Option(help="Put labels together that come together (co), that stay apart (dis), or at random.")
     ] = Kind.BOTH,
-    tau: Annotated[float, typer.Option(help="The root to take of the shares; more lifts rare pairs.")] = 2.0,
-    seed: Annotated[int, typer.Option(help="Seeds the clustering.")] = 0,
+    tau: Annotated[
+        float,
+        typer.Option(help="Temperature of the co-occurrence rates (tau in CPSD); larger values favour rare pairs."),
+    ] = 2.0,
+    seed: Annotated[int, typer.Option(help="Seed of the clustering.")] = 0,
     as_json: Annotated[
         str | None, typer.Option("--json", metavar="FILE", help="Write the graph and the subsets; - prints them.")
     ] = None,
     png: Annotated[Path | None, typer.Option("--png", metavar="FILE", help="Draw the graph to a file.")] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace files that are there.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")] = False,
 ) -> None:
-    """Say which labels come together in pictures, and divide them into subsets by it.
+    """Show which labels come together in images, and partition them by it.
 
-    Only labels are read, no pictures.
+    Only labels are read, no images.
     """
     files = [Path(path) for path in (as_json, png) if path is not None and path != "-"]
     for path in files:
@@ -85,15 +88,17 @@ def _write_json(
         write_text(path, text, overwrite=overwrite)
 
 
-def _show(name: str, num_pictures: int, label_graph: "LabelGraph", partitions: "list[Partition]") -> None:
-    """Print the key figures, and a table and what is odd for each partition."""
+def _show(name: str, num_images: int, label_graph: "LabelGraph", partitions: "list[Partition]") -> None:
+    """Print the key figures, and a table for each partition."""
+    from manylabel.page import plural
+
     console = Console(highlight=False)
     console.print(f"[bold]{escape(name)}[/]")
-    console.print(f"  {num_pictures:,} pictures, {len(label_graph.labels):,} labels", markup=False)
-    console.print(f"  {label_graph.pairs.nnz // 2:,} pairs of labels come together", markup=False)
+    console.print(f"  {plural(num_images, 'image')}, {plural(len(label_graph.labels), 'label')}", markup=False)
+    console.print(f"  {plural(label_graph.pairs.nnz // 2, 'pair')} of labels that come together", markup=False)
     empty = int((label_graph.counts == 0).sum())
     if empty:
-        console.print(f"  {empty:,} labels without pictures", markup=False)
+        console.print(f"  {plural(empty, 'label')} without images", markup=False)
     for partition in partitions:
         console.print()
         console.print(_subset_table(partition, label_graph))

@@ -7,11 +7,12 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.logging import RichHandler
+from typer.core import TyperGroup
 
 from manylabel import __version__
 from manylabel.cli import (
-    benchmark,
     cache,
+    cost,
     data,
     evaluate,
     explain,
@@ -30,9 +31,23 @@ from manylabel.errors import ManyLabelError
 
 __all__ = ["app", "main"]
 
+_BY_USE = (
+    *("data", "train", "evaluate", "tune", "predict", "explain", "serve", "export", "compare", "report", "runs"),
+    *("cache", "vocabulary", "graph", "cost", "list"),
+)
+
+
+class _Commands(TyperGroup):
+    """Lists commands in the order in which they are used."""
+
+    def list_commands(self, ctx: object) -> list[str]:  # noqa: ARG002 (typer's)
+        return sorted(self.commands, key=_BY_USE.index)
+
+
 app = typer.Typer(
+    cls=_Commands,
     name="manylabel",
-    help="Name everything in a picture: train, explain and serve multi-label image classifiers.",
+    help="Name everything in an image: train, explain and serve multi-label image classifiers.",
     epilog="Start with: manylabel data check SPEC, where SPEC is e.g. csv:labels.csv,images=photos/ or "
     "voc:VOCdevkit/VOC2012. 'manylabel list formats' shows them all.",
     no_args_is_help=True,
@@ -40,22 +55,23 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.add_typer(data.app, name="data")
-app.add_typer(train.app, name="train")
-app.command()(evaluate.evaluate)
-app.command()(evaluate.compare)
-app.command()(predict.predict)
-app.command()(serve.serve)
-app.command()(tune.tune)
-app.command()(export.export)
-app.command()(explain.explain)
-app.command()(report.report)
-app.add_typer(runs.app, name="runs")
-app.command("graph")(graph.graph)
-app.command("list")(listing.show)
-app.command("vocabulary")(vocabulary.vocabulary)
-app.add_typer(cache.app, name="cache")
-app.add_typer(benchmark.app, name="benchmark")
+for name, group in (("data", data), ("train", train), ("runs", runs), ("cache", cache)):
+    app.add_typer(group.app, name=name)
+for name, command in (
+    ("evaluate", evaluate.evaluate),
+    ("tune", tune.tune),
+    ("predict", predict.predict),
+    ("explain", explain.explain),
+    ("serve", serve.serve),
+    ("export", export.export),
+    ("compare", evaluate.compare),
+    ("report", report.report),
+    ("vocabulary", vocabulary.vocabulary),
+    ("graph", graph.graph),
+    ("cost", cost.cost),
+    ("list", listing.show),
+):
+    app.command(name)(command)
 
 
 def _print_version(asked: bool) -> None:

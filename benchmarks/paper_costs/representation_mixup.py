@@ -4,13 +4,11 @@ The paper prints 5 (millions) for the ResNets, and for the Swin Transformers onl
 """
 
 import torch
+from benchmarks.paper_costs.row import TableRow
 from torch import nn
 
-from manylabel.cost.macs import count_parameters
-from manylabel.cost.tables.row import TableRow
+from manylabel.cost import count_parameters
 from manylabel.heads import RepresentationMixup
-
-__all__ = ["representation_mixup_rows"]
 
 
 def representation_mixup_rows() -> list[TableRow]:

@@ -11,16 +11,14 @@ from typing import Any
 
 import timm
 import torch
+from benchmarks.paper_costs.row import TableRow
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
-from manylabel.cost.macs import count_macs, count_parameters
-from manylabel.cost.tables.row import TableRow
+from manylabel.cost import count_macs, count_parameters
 from manylabel.heads import HybridSharingQuery, Query2Label
 from manylabel.heads.attention import MultiHeadAttention
 from manylabel.heads.hsq import HybridSharingLayer
-
-__all__ = ["hybrid_sharing_rows"]
 
 _PIXELS, _SIDE, _WIDTH, _LABELS = 576, 18, 512, 80
 _EVERYTHING, _LAYERS_ONLY = "everything counted", "layers only, as the paper's counter"

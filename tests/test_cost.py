@@ -1,7 +1,12 @@
+"""MACs and parameters by formula, memory and time by counting."""
+
+import numpy as np
+import pytest
 import torch
 from torch import nn
 
-from manylabel.cost import count_cost, count_macs, count_parameters
+from manylabel.cost import count_cost, count_macs, count_parameters, median_seconds, peak_memory
+from manylabel.errors import ConfigError
 from manylabel.heads import MLDecoder, Query2Label
 
 
@@ -55,3 +60,64 @@ def test_tells_trainable_parameters_from_frozen_ones() -> None:
     cost = count_cost(model, torch.zeros(1, 4))
     assert (cost.macs, cost.parameters, cost.trainable) == (18, 23, 8)
     assert count_parameters(nn.ModuleList([model, model])) == 23
+
+
+def test_counts_what_is_held_at_once_not_what_is_made() -> None:
+    def one_after_the_other() -> None:
+        for _ in range(10):
+            torch.ones(100)
+
+    def all_at_once() -> list[torch.Tensor]:
+        return [torch.ones(100) for _ in range(10)]
+
+    assert peak_memory(one_after_the_other) <= 2 * 400
+    assert peak_memory(all_at_once) == 10 * 400
+
+
+def test_what_was_there_before_and_its_views_cost_nothing() -> None:
+    weight = torch.zeros(50, 20)
+    assert peak_memory(lambda: weight.t()[:5].reshape(5, 50)) == 0
+    assert peak_memory(lambda: weight.add_(1)) == 0
+
+
+def test_counts_what_autograd_saves_for_backward() -> None:
+    inputs = torch.zeros(1000, requires_grad=True)
+
+    def five_times() -> torch.Tensor:
+        outputs = inputs
+        for _ in range(5):
+            outputs = outputs.exp()
+        return outputs.sum()
+
+    with torch.no_grad():
+        without = peak_memory(five_times)
+    assert without <= 2 * 4000 + 4
+    assert peak_memory(five_times) >= 5 * 4000
+    assert peak_memory(lambda: five_times().backward()) >= 6 * 4000
+
+
+def test_counts_a_new_tensor_at_the_address_of_one_that_was_there_before() -> None:
+    def forget_arrays_then_make_tensors() -> list[torch.Tensor]:
+        for _ in range(20):
+            torch.from_numpy(np.ones(100, dtype=np.float32)).add_(1)
+        return [torch.ones(100) for _ in range(10)]
+
+    assert peak_memory(forget_arrays_then_make_tensors) == 10 * 400
+
+
+def test_runs_the_calls_by_turns() -> None:
+    order: list[str] = []
+    calls = {name: lambda name=name: order.append(name) for name in ("a", "b")}
+    assert set(median_seconds(calls, rounds=2, warmup=1)) == {"a", "b"}
+    assert order == ["a", "b"] * 3
+
+
+def test_gives_the_median_of_what_the_clock_says() -> None:
+    ticks = iter([0, 200, 201, 300, 305, 400, 402])
+    seconds = median_seconds({"a": lambda: None}, rounds=3, warmup=1, clock=lambda: float(next(ticks)))
+    assert seconds == {"a": 2.0}
+
+
+def test_rejects_nothing_to_time() -> None:
+    with pytest.raises(ConfigError, match="at least one call"):
+        median_seconds({})

@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass
 
-__all__ = ["TableRow"]
-
 
 @dataclass(frozen=True)
 class TableRow:

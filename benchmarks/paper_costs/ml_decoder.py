@@ -7,12 +7,10 @@ from functools import cache
 
 import timm
 import torch
+from benchmarks.paper_costs.row import TableRow
 
-from manylabel.cost.macs import count_macs, count_parameters
-from manylabel.cost.tables.row import TableRow
+from manylabel.cost import count_macs, count_parameters
 from manylabel.heads import MLDecoder
-
-__all__ = ["ml_decoder_rows"]
 
 _NOT_FROM_TEXT = "does not follow from the text: {}"
 
