@@ -77,6 +77,9 @@ def replacing(path: str | Path, *, overwrite: bool = False) -> Iterator[Path]:
 def replacing_folder(path: str | Path, *, overwrite: bool = False) -> Iterator[Path]:
     """Give a temporary folder to fill, and move it to `path` when the block ends well.
 
+    A folder takes two moves to be replaced. A kill between them leaves the old one inside ``.NAME.*``, from where the
+    next call puts it back.
+
     Args:
         path: Where the folder goes in the end; parent folders are made.
         overwrite: Replace a folder that exists, with all that is in it.
@@ -96,6 +99,8 @@ def replacing_folder(path: str | Path, *, overwrite: bool = False) -> Iterator[P
         ['a.txt']
     """
     path = Path(path)
+    for old in [] if path.exists() else path.parent.glob(f".{path.name[:100]}.*/old"):
+        old.replace(path)
     refuse_existing(path, overwrite=overwrite or (path.is_dir() and not any(path.iterdir())))
     with write_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
