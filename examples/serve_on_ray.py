@@ -8,6 +8,7 @@ import threading
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from fastapi import FastAPI
 from ray import serve
@@ -20,6 +21,8 @@ from manylabel.server import ServedModel, create_app
 @contextmanager
 def serving(model: str, *, replicas: int, port: int, ray_address: str | None = None) -> Iterator[str]:
     """Run replicas of `manylabel serve` until the end of the context; Ray spreads requests and restarts what dies."""
+    model = str(Path(model).resolve()) if Path(model).exists() else model  # replicas run in another folder
+    ServedModel.open(model)  # a mistake shows before Ray starts, and the model is exported once
 
     def build() -> FastAPI:
         return create_app(ServedModel.open(model, num_threads=1))
