@@ -134,6 +134,7 @@ def test_mistakes_are_told_before_anything_is_written(model, photos, tmp_path):
     assert not out.exists()
 
 
+@pytest.mark.slow
 def test_a_killed_run_leaves_whole_rows_and_goes_on(model, tmp_path):
     folder, out = tmp_path / "many", tmp_path / "tags.jsonl"
     folder.mkdir()

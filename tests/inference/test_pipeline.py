@@ -28,7 +28,7 @@ def folder(tmp_path):
     return tmp_path
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
 def test_batches_come_in_order_with_reasons_for_what_is_bad(folder, workers):
     names = sorted(map(str, folder.iterdir()))
     batches = list(batches_of(names, SPEC, batch_size=4, num_workers=workers))
@@ -54,7 +54,8 @@ def test_a_few_pictures_start_no_process(monkeypatch):
     assert len(list(batches_of(["a.jpg"] * 8, SPEC, batch_size=4, num_workers=2))) == 2
 
 
-def test_a_picture_that_kills_its_worker_is_named_and_the_others_go_on(monkeypatch):
+@pytest.mark.slow
+def test_an_image_that_kills_its_worker_is_named_and_the_others_go_on(monkeypatch):
     monkeypatch.setattr(pipeline, "TARGET", "deadly_decoder:decode_batch")
     names = [f"{number}.jpg" for number in range(9)]
     names[5] = "deadly.jpg"
