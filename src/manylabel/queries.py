@@ -134,17 +134,9 @@ class TextQueries(nn.Module):
         self.register_buffer("vectors", check_text_vectors(num_labels, text_vectors, text_dim))
         self.project = nn.Linear(self.vectors.shape[1], width)
 
-    def forward(self, groups: Tensor | None = None, num_groups: int = 0) -> Tensor:
-        """Return the queries.
-
-        Args:
-            groups: ``[L]``, the group of each label; a group's query is made from the mean vector of its labels.
-            num_groups: Number of groups.
-
-        Returns:
-            ``[L, D]``, or ``[K, D]`` with `groups`.
-        """
-        return self.make(self.vectors if groups is None else group_means(self.vectors, groups, num_groups))
+    def forward(self) -> Tensor:
+        """Return the queries, ``[L, D]``."""
+        return self.make(self.vectors)
 
     def make(self, vectors: Tensor) -> Tensor:
         """Return the queries ``[K, D]`` of any text vectors ``[K, E]``."""

@@ -57,7 +57,7 @@ def reference(head: MLDecoder, feature: Tensor, queries: Tensor) -> Tensor:
 
 def project(projection: nn.Module, hidden: Tensor, label: int) -> Tensor:
     if not isinstance(projection, GroupProjection):
-        return projection[0](hidden[label]).squeeze()
+        return projection.linear(hidden[label]).squeeze()
     group, place = divmod(int(projection.slots[label]), math.ceil(projection.num_labels / projection.num_groups))
     return hidden[group] @ projection.weight[group, :, place] + projection.bias[label]
 
@@ -97,7 +97,8 @@ def test_with_self_attention_it_is_torchs_decoder_layer() -> None:
         torchs.linear2.load_state_dict(layer.feed_forward[3].state_dict())
     feature = torch.randn(2, 24, 3, 4)
     tokens = torch.relu(head.embed(feature.flatten(2).transpose(1, 2)))
-    expected = head.projection(torchs(head.query_bank().expand(2, -1, -1), tokens))
+    found = torchs(head.query_bank().expand(2, -1, -1), tokens)
+    expected = head.projection(found)
     torch.testing.assert_close(head([feature]), expected, atol=1e-5, rtol=1e-5)
 
 

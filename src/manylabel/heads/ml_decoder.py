@@ -21,13 +21,11 @@ from torch import Tensor, nn
 from manylabel.errors import ConfigError
 from manylabel.heads.attention import MultiHeadAttention, feed_forward, to_tokens
 from manylabel.heads.checks import Features, check_fraction, check_positive, final_map
-from manylabel.heads.group_projection import GroupProjection, TextGroupProjection
+from manylabel.heads.group_projection import GroupProjection, Projection, SharedProjection, TextGroupProjection
 from manylabel.heads.traits import ProbeDefaults, settings_text
-from manylabel.queries import QueryKind, TextQueries, check_text_vectors, group_means, make_queries
+from manylabel.queries import QueryKind, TextQueries, check_text_vectors, make_queries
 
 __all__ = ["FoldedMLDecoder", "MLDecoder"]
-
-Grouped = GroupProjection | TextGroupProjection
 
 
 class MLDecoder(nn.Module):
@@ -119,11 +117,33 @@ class MLDecoder(nn.Module):
 
     def forward(self, features: Features) -> Tensor:
         """Return logits ``[B, L]`` of a feature map ``[B, C, H, W]``, or of the last of several."""
-        if self.training and isinstance(self.projection, TextGroupProjection):
-            return self.decode(features, self._text_bank().vectors)[0]
+        logits, _ = self.decode(features)
+        return logits
+
+    def decode(
+        self, features: Features, vectors: Tensor | None = None, extra: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Return logits and what the queries found; other text vectors are for training with augmented queries.
+
+        In training mode, groups of text queries with shared output weights are drawn anew each time.
+
+        Args:
+            features: As for `forward`.
+            vectors: ``[L, E]``, other text vectors of the labels.
+            extra: ``[R, E]``, further text queries that stand for no label.
+
+        Returns:
+            The logits ``[B, L]``, and what all queries found, ``[B, K + R, D]``, the extra ones last.
+
+        Raises:
+            ConfigError: Vectors are given, but the head has no text queries with shared output weights.
+        """
+        vectors = self.text_vectors if vectors is None else self._check_open(vectors)
+        slots = self.projection.draw_slots() if self.training else self.projection.slots  # [L]
         tokens = self.tokens(features)  # [B, T, D]
-        hidden = self.find(*self.first_queries(tokens.shape[0]), tokens)  # [B, K, D]
-        return self.project(hidden)  # [B, L]
+        queries = self._queries(vectors, slots, extra)  # [K + R, D]
+        hidden = self.attend(*self.prepare(queries, tokens.shape[0]), tokens)  # [B, K + R, D]
+        return self.projection(hidden[:, : self.projection.num_groups], vectors, slots), hidden
 
     def attention(self, features: Features) -> Tensor:
         """Return where the last layer looks for each label: ``[B, L, H, W]``, each map summing to 1.
@@ -132,60 +152,27 @@ class MLDecoder(nn.Module):
         """
         feature = final_map(features, self.in_channels)
         tokens = self.tokens(feature)
-        _, query = self._last_queries(*self.first_queries(tokens.shape[0]), tokens)
-        maps = self._stack[-1].cross_attention.weights(query, tokens)  # [B, K, T]
-        if isinstance(self.projection, Grouped):
-            maps = maps[:, self.projection.groups]
+        queries = self._queries(self.text_vectors, self.projection.slots)
+        _, query = self._last_queries(*self.prepare(queries, tokens.shape[0]), tokens)
+        maps = self._stack[-1].cross_attention.weights(query, tokens)[:, self.projection.groups]  # [B, L, T]
         return maps.reshape(*maps.shape[:2], *feature.shape[2:])
-
-    def decode(self, features: Features, vectors: Tensor, extra: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Answer for labels of other text vectors; for training with augmented queries.
-
-        In training mode, groups are drawn anew each time.
-
-        Args:
-            features: As for `forward`.
-            vectors: ``[L, E]``, as many as there are labels.
-            extra: ``[R, E]``, further queries that stand for no label.
-
-        Returns:
-            The logits ``[B, L]``, and what all queries found, ``[B, K + R, D]``, the extra ones last.
-
-        Raises:
-            ConfigError: The head has no text queries with shared output weights.
-        """
-        bank = self._text_bank()
-        asked, divided = vectors, []  # a query per label
-        if isinstance(self.projection, TextGroupProjection):
-            slots = self.projection.draw_slots() if self.training else self.projection.slots
-            asked = group_means(vectors, slots // self.projection.group_size, self.projection.num_groups)
-            divided = [vectors, slots]
-        tokens = self.tokens(features)  # [B, T, D]
-        queries = bank.make(asked if extra is None else torch.cat([asked, extra]))  # [K + R, D]
-        hidden = self.find(*self._prepare(queries, tokens.shape[0]), tokens)  # [B, K + R, D]
-        logits: Tensor = self.projection(hidden[:, : len(asked)], *divided)
-        return logits, hidden
 
     def tokens(self, features: Features) -> Tensor:
         """Return the positions of the final map as tokens, ``[B, T, D]``."""
         return F.relu(self.embed(to_tokens(final_map(features, self.in_channels))))
 
-    def first_queries(self, batch: int) -> tuple[Tensor, Tensor]:
-        """Return the first layer's residual input and projected queries: all that is computed before the tokens."""
-        if isinstance(self.query_bank, TextQueries) and isinstance(self.projection, Grouped):
-            return self._prepare(self.query_bank(self.projection.groups, self.projection.num_groups), batch)
-        return self._prepare(self.query_bank(), batch)
+    def prepare(self, queries: Tensor, batch: int) -> tuple[Tensor, Tensor]:
+        """Return the first layer's residual input and projected queries, of queries ``[K, D]``: all before the tokens.
 
-    def find(self, start: Tensor, query: Tensor, tokens: Tensor) -> Tensor:
-        """Return what the queries find in the tokens, after all layers, ``[B, K, D]``."""
+        ``[1, K, D]`` each, or ``[B, K, D]`` in training, where each image drops other values.
+        """
+        drops = self.training and self.dropout > 0
+        return self._stack[0].prepare(queries.expand(batch, -1, -1) if drops else queries.unsqueeze(0))
+
+    def attend(self, start: Tensor, query: Tensor, tokens: Tensor) -> Tensor:
+        """Return what prepared queries find in the tokens, after all layers, ``[B, K, D]``."""
         hidden: Tensor = self._stack[-1](*self._last_queries(start, query, tokens), tokens)
         return hidden
-
-    def project(self, hidden: Tensor) -> Tensor:
-        """Return logits ``[B, L]`` of what the queries found, ``[B, K, D]``."""
-        given = [self.text_vectors] if isinstance(self.projection, TextGroupProjection) else []
-        logits: Tensor = self.projection(hidden, *given)
-        return logits
 
     @property
     def takes_new_labels(self) -> bool:
@@ -208,14 +195,13 @@ class MLDecoder(nn.Module):
             >>> head.with_text(torch.randn(1000, 8))([torch.zeros(2, 32, 7, 7)]).shape
             torch.Size([2, 1000])
         """
-        vectors = check_text_vectors(len(text_vectors), text_vectors, self._text_bank().vectors.shape[1])
+        vectors = check_text_vectors(len(text_vectors), self._check_open(text_vectors), self.text_dim)
         other = copy.deepcopy(self)
         other.num_labels = len(vectors)
-        other._text_bank().vectors = vectors.to(self.embed.weight)
-        if isinstance(other.projection, TextGroupProjection):
-            size = other.projection.group_size
-            other.num_groups = math.ceil(len(vectors) / size) if num_groups is None else num_groups
-            other.projection.divide(vectors, other.num_groups)
+        other.query_bank.vectors = vectors.to(self.embed.weight)
+        if self.num_groups is not None:
+            other.num_groups = num_groups or math.ceil(len(vectors) / self.projection.group_size)
+        other.projection.divide(vectors, other.num_groups or len(vectors))
         return other
 
     def fold(self) -> FoldedMLDecoder:
@@ -228,7 +214,7 @@ class MLDecoder(nn.Module):
         """
         return FoldedMLDecoder(self)
 
-    def _make_projection(self, text_vectors: Tensor | None, text_dim: int | None) -> nn.Module:
+    def _make_projection(self, text_vectors: Tensor | None, text_dim: int | None) -> Projection:
         num_labels, num_groups = self.num_labels, self.num_groups
         if not self.shared_projection:
             return GroupProjection(num_labels, num_groups or num_labels, self.width, seed=self.seed)
@@ -240,21 +226,24 @@ class MLDecoder(nn.Module):
                 f"shared_projection needs a query per label, got num_groups={num_groups} for {num_labels} labels; "
                 "leave num_groups out, or set queries='text'"
             )
-        return _shared_projection(self.width)
+        return SharedProjection(num_labels, self.width)
 
-    def _text_bank(self) -> TextQueries:
-        if isinstance(self.query_bank, TextQueries) and self.shared_projection:
-            return self.query_bank
+    def _check_open(self, vectors: Tensor) -> Tensor:
+        if self.takes_new_labels:
+            return vectors
         raise ConfigError(
             f"only text queries with shared output weights can answer for other labels, got queries={self.queries!r}, "
             f"shared_projection={self.shared_projection}; set queries='text' and shared_projection=True, or use the "
             "recipe zero_shot"
         )
 
-    def _prepare(self, queries: Tensor, batch: int) -> tuple[Tensor, Tensor]:
-        """Bring queries ``[K, D]`` to the first attention; in training, each image drops other values."""
-        drops = self.training and self.dropout > 0
-        return self._stack[0].prepare(queries.expand(batch, -1, -1) if drops else queries.unsqueeze(0))
+    def _queries(self, vectors: Tensor | None, slots: Tensor, extra: Tensor | None = None) -> Tensor:
+        """Return the queries ``[K + R, D]``; those of text are made from the mean vector of a group's labels."""
+        if vectors is None or not isinstance(self.query_bank, TextQueries):
+            queries: Tensor = self.query_bank()
+            return queries
+        asked = self.projection.group_vectors(vectors, slots)
+        return self.query_bank.make(asked if extra is None else torch.cat([asked, extra]))
 
     def _last_queries(self, start: Tensor, query: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
         """Return the last layer's residual input and projected queries, after all layers before it."""
@@ -285,15 +274,17 @@ class FoldedMLDecoder(nn.Module):
         self.stages, self.num_labels = head.stages, head.num_labels
         with torch.inference_mode(False), torch.no_grad():
             self.head = copy.deepcopy(head).eval().requires_grad_(False)
-            start, query = self.head.first_queries(1)
+            queries = self.head._queries(self.head.text_vectors, self.head.projection.slots)
+            start, query = self.head.prepare(queries, 1)
         self.register_buffer("start", start)
         self.register_buffer("query", query)
         self.eval()
 
     def forward(self, features: Features) -> Tensor:
         """Return the logits ``[B, L]`` of the original at the time of the copy."""
-        tokens = self.head.tokens(features)  # [B, T, D]
-        return self.head.project(self.head.find(self.start, self.query, tokens))
+        found = self.head.attend(self.start, self.query, self.head.tokens(features))  # [B, K, D]
+        logits: Tensor = self.head.projection(found, self.head.text_vectors)
+        return logits
 
     def attention(self, features: Features) -> Tensor:
         """Return where the last layer looks for each label, as `MLDecoder.attention` does."""
@@ -342,10 +333,3 @@ class _Layer(nn.Module):
         hidden = self.norm_attention(start + self.dropout(found))
         output: Tensor = self.norm_output(hidden + self.feed_forward(hidden))
         return output
-
-
-def _shared_projection(width: int) -> nn.Module:
-    linear = nn.Linear(width, 1)
-    nn.init.xavier_normal_(linear.weight)
-    nn.init.zeros_(linear.bias)
-    return nn.Sequential(linear, nn.Flatten(1))
