@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -55,7 +56,7 @@ def remove(
     ] = None,
 ) -> None:
     """Remove cached features and exported models; they are made again when they are needed."""
-    from manylabel.features import list_stores, remove_leftovers, remove_store
+    from manylabel.features import default_root, list_stores, remove_leftovers, remove_store
 
     if sum((bool(key), everything, older_than is not None)) != 1:
         raise ConfigError("name what to remove: a KEY of 'manylabel cache list', --all, or --older-than DAYS")
@@ -63,6 +64,8 @@ def remove(
     used_before = time.time() - 86400 * (older_than or 0)
     keys = [key] if key else [store.key for store in list_stores() if everything or store.used < used_before]
     removed = [remove_store(each) for each in keys]
+    if everything:
+        shutil.rmtree(default_root(), ignore_errors=True)  # with what no version or no key tells of
     exports = [] if key else [file for file in _exports() if everything or file.stat().st_mtime < used_before]
     num_bytes = sum(store.num_bytes for store in removed) + sum(file.stat().st_size for file in exports)
     for file in exports:
