@@ -66,6 +66,15 @@ def test_a_large_body_is_refused_before_it_is_sent():
         assert post(address).status_code == 200
 
 
+def test_a_caller_without_the_key_is_refused_before_the_body_is_sent():
+    _, app = slow_app(api_key="secret")
+    head = (
+        b"POST /v1/predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: image/png\r\nContent-Length: 19000000\r\n\r\n"
+    )
+    with listening(app) as (address, _):
+        assert speak(address, head).startswith(b"HTTP/1.1 401")
+
+
 def test_a_body_that_does_not_come_is_not_waited_for():
     _, app = slow_app(limit_seconds=0.3)
     with listening(app) as (address, _):
