@@ -2,13 +2,14 @@
 
 Guo et al., "On Calibration of Modern Neural Networks" (ICML 2017); Platt, "Probabilistic Outputs for Support Vector
 Machines" (1999), with his softened targets, so that a perfectly separated label gets no score of 0 or 1. Both problems
-are convex and solved by Newton's method with step halving.
+are convex: one variable goes to L-BFGS, the pairs of all labels to Newton's method with step halving.
 
 Letters in shape comments: N images, L labels.
 """
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -18,6 +19,7 @@ from torch.nn import functional as F
 __all__ = ["PlattFit", "fit_platt", "fit_temperature"]
 
 STEPS = 40
+LARGEST = math.log(1000)  # of the logarithm of a temperature: separable data have no best one
 BLOCK = 20_000_000  # entries [N, labels] processed at once
 
 
@@ -57,37 +59,23 @@ def fit_temperature(logits: Tensor, targets: Tensor, known: Tensor, *, single_la
     if single_label:
         rows = truth.any(dim=1)
         values, truth = values[rows], F.normalize(truth[rows], p=1, dim=1)  # several labels share the weight of one
+    # The loss is convex in the scale, so that it has one minimum in the logarithm, too.
+    log_scale = torch.zeros((), dtype=torch.float64, requires_grad=True)
+    optimizer = torch.optim.LBFGS([log_scale], max_iter=STEPS, tolerance_change=1e-12, line_search_fn="strong_wolfe")
 
-    def loss(scale: Tensor) -> Tensor:
+    def loss() -> Tensor:
+        optimizer.zero_grad()
+        scaled = values * log_scale.clamp(-LARGEST, LARGEST).exp()
         if single_label:
-            return -(truth * (values * scale).log_softmax(dim=1)).sum()
-        return (weights * F.binary_cross_entropy_with_logits(values * scale, truth, reduction="none")).sum()
-
-    scale, current = torch.ones((), dtype=torch.float64), loss(torch.ones((), dtype=torch.float64))
-    for _ in range(STEPS):
-        slope, bend = _temperature_slopes(values * scale, values, truth, weights, single_label=single_label)
-        step = slope / bend.clamp(min=1e-12)
-        for halving in range(20):
-            tried = (scale - step * 0.5**halving).clamp(min=1e-3, max=1e3)
-            if (better := loss(tried)) < current:
-                break
+            total = -(truth * scaled.log_softmax(dim=1)).sum()
         else:
-            break
-        scale, current = tried, better
-    return float(1 / scale)
+            total = F.binary_cross_entropy_with_logits(scaled, truth, weights, reduction="sum")
+        mean = total / max(1, len(values))
+        mean.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        return mean
 
-
-def _temperature_slopes(
-    scaled: Tensor, values: Tensor, truth: Tensor, weights: Tensor, *, single_label: bool
-) -> tuple[Tensor, Tensor]:
-    """Return the first and second derivative of the loss by the scale."""
-    if single_label:
-        scores = scaled.softmax(dim=1)
-        mean = (scores * values).sum(dim=1, keepdim=True)
-        return ((scores - truth) * values).sum(), (scores * (values - mean).square()).sum()
-    scores = scaled.sigmoid()
-    slope = (weights * (scores - truth) * values).sum()
-    return slope, (weights * scores * (1 - scores) * values.square()).sum()
+    optimizer.step(loss)  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    return math.exp(-min(max(log_scale.item(), -LARGEST), LARGEST))
 
 
 def fit_platt(logits: Tensor, targets: Tensor, known: Tensor, *, min_positives: int = 10) -> PlattFit:
