@@ -4,6 +4,7 @@ import sys
 
 import numpy as np
 import pytest
+from PIL import Image
 from typer.testing import CliRunner
 
 from manylabel import heads
@@ -102,3 +103,12 @@ def test_help_does_not_wait_for_torch():
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_an_exported_file_is_evaluated_without_its_model(colour_file, tmp_path):
+    for colour in ("red", "blue"):
+        Image.new("RGB", (8, 8), colour).save(tmp_path / f"{colour}.png")
+    (tmp_path / "labels.csv").write_text("image,labels\nred.png,red\nblue.png,blue\n")
+    data = f"csv:{tmp_path / 'labels.csv'},images={tmp_path}"
+    result = run("evaluate", colour_file, "--data", data, "--json", "-", "--draws", "0")
+    assert json.loads(result.stdout)["measures"]["mAP"]["value"] == 1

@@ -43,7 +43,7 @@ Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace existing f
 
 def evaluate(
     model: Annotated[
-        str, typer.Argument(help="A model's folder or name on the hub, or a file of scores (.csv, .npz, .parquet).")
+        str, typer.Argument(help="A model's folder, exported .onnx file or hub name, or scores (.csv, .npz, .parquet).")
     ],
     data: Data,
     as_json: Json = None,
