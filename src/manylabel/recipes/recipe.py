@@ -12,6 +12,7 @@ from typing import Generic, TypeVar
 from torch import nn
 
 from manylabel.classifier import Classifier
+from manylabel.features import remove_leftovers
 from manylabel.recipes.models import build_classifier, build_loss, resolve_head
 from manylabel.recipes.reporter import Reporter
 from manylabel.recipes.sets import TrainAndVal, describe_images, open_sets
@@ -121,6 +122,8 @@ class Recipe(Generic[Settings]):
             if run.is_finished:
                 return reporter.finished(run)
         setup = self.setup(settings, sets=sets, head=head)
+        if resume:
+            remove_leftovers()
         with run.removed_if_failed(unless=resume and run.path.exists()):
             RunFolder.open(run.path, resume=resume, overwrite=overwrite, files=self.files)
             run.describe(settings, command=shlex.join(sys.argv), resume=resume)

@@ -1,0 +1,80 @@
+"""The skeleton that all recipes share, around a training that does nothing."""
+
+import io
+import socket
+import tempfile
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from manylabel.errors import ConfigError, OutputExistsError, TrainingError
+from manylabel.recipes import Probe, Reporter, probe
+
+
+def save_only(setup, run, reporter):
+    run.save(setup.model)
+
+
+def fail(setup, run, reporter):
+    raise TrainingError("too hot")
+
+
+def fail_later(setup, run, reporter):
+    (run.checkpoints / "last.ckpt").touch()
+    raise TrainingError("too hot")
+
+
+@pytest.fixture
+def settings(quick, tmp_path):
+    return Probe(**quick, head="linear", out=tmp_path / "run")
+
+
+def test_a_run_that_fails_before_anything_is_saved_leaves_no_folder(settings, sets):
+    with pytest.raises(TrainingError, match="too hot"):
+        replace(probe, train=fail)(settings, sets=sets)
+    assert not settings.out.exists()
+    assert replace(probe, train=save_only)(settings, sets=sets).is_finished
+
+
+def test_a_run_that_fails_later_can_be_resumed(settings, sets):
+    with pytest.raises(TrainingError):
+        replace(probe, train=fail_later)(settings, sets=sets)
+    with pytest.raises(OutputExistsError, match="--resume"):
+        replace(probe, train=save_only)(settings, sets=sets)
+    assert replace(probe, train=save_only)(settings, sets=sets, resume=True).is_finished
+
+
+@pytest.mark.parametrize("wrong", [{"head": "lineal"}, {"backbone": "resnet0"}, {"loss": "cross_entropy"}], ids=str)
+def test_what_cannot_be_trained_does_not_cost_the_run_that_it_would_replace(settings, sets, wrong):
+    recipe = replace(probe, train=save_only)
+    run = recipe(settings, sets=sets)
+    with pytest.raises(ConfigError):
+        recipe(replace(settings, **wrong), sets=sets, overwrite=True)
+    assert run.is_finished
+
+
+def test_resuming_says_where_there_is_nothing_to_resume_and_removes_what_kills_left(
+    settings, sets, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    dead = tmp_path / "pymp-1234" / "listener-1"
+    dead.parent.mkdir()
+    with socket.socket(socket.AF_UNIX) as own:
+        own.bind(str(dead))
+    leftovers = [settings.out / name for name in ("checkpoints/.last.a1b2.ckpt", ".model.c3d4/new/model.safetensors")]
+    for path in leftovers:
+        path.parent.mkdir(parents=True)
+        path.touch()
+    text = io.StringIO()
+    reporter = Reporter(Console(file=text, width=300))
+    replace(probe, train=save_only)(settings, sets=sets, resume=True, reporter=reporter)
+    assert f"no saved state in {settings.out}, starting from epoch 1" in text.getvalue()
+    assert list(settings.out.rglob(".*")) == []
+    assert not dead.parent.exists()
+
+
+def test_a_finished_run_is_neither_prepared_nor_trained_again(settings, sets):
+    run = replace(probe, train=save_only)(settings, sets=sets)
+    again = replace(probe, train=fail, prepare=fail)(settings, sets=sets, resume=True)
+    assert again == run
