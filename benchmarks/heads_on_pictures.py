@@ -33,7 +33,7 @@ from manylabel.features import CachedFeatures, FeatureLoader
 from manylabel.heads import HEADS
 from manylabel.metrics import mean_average_precision
 from manylabel.recipes import Probe
-from manylabel.recipes.loading import CachedSets, cache_sets
+from manylabel.recipes.loaders import CachedSets, cache_sets
 from manylabel.recipes.models import build_classifier
 from manylabel.recipes.sets import open_sets
 from manylabel.storage import write_text

@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from manylabel.recipes import SelfDistillation, TrainAndVal, open_sets
-from manylabel.recipes.loading import cache_sets
+from manylabel.recipes.loaders import cache_sets
 from manylabel.recipes.models import build_classifier, build_teacher
 from manylabel.recipes.self_distillation.partition import TeacherTask, partition_sides, teacher_tasks
 from manylabel.recipes.self_distillation.teachers import TeacherTraining, train_model, train_teacher

@@ -31,7 +31,7 @@ from manylabel.features import CachedFeatures, FeatureLoader
 from manylabel.heads import HEADS
 from manylabel.heads.traits import probe_defaults
 from manylabel.recipes import Probe, SelfDistillation, TrainAndVal, open_sets, probe, self_distillation
-from manylabel.recipes.loading import cache_sets
+from manylabel.recipes.loaders import cache_sets
 from manylabel.recipes.models import build_classifier
 from manylabel.storage import write_text
 from manylabel.training import RunFolder

@@ -16,7 +16,7 @@ from torch import nn
 from manylabel.classifier import Classifier
 from manylabel.features import FeatureLoader
 from manylabel.recipes import Probe, RepresentationMixup, TrainAndVal, probe, representation_mixup
-from manylabel.recipes.loading import cache_sets
+from manylabel.recipes.loaders import cache_sets
 from manylabel.recipes.models import build_classifier, build_loss
 from manylabel.recipes.recipe import Setup
 from manylabel.text import encode_labels, open_encoder

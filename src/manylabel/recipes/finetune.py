@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from manylabel.evaluation import measure, score
-from manylabel.recipes.loading import image_loaders
+from manylabel.recipes.loaders import image_loaders
 from manylabel.recipes.models import build_classifier, build_loss, load_to_train
 from manylabel.recipes.recipe import Recipe, Setup
 from manylabel.recipes.reporter import Reporter

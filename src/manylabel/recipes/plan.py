@@ -16,7 +16,7 @@ from manylabel.data import ImageLoader, eval_transform
 from manylabel.errors import DataError
 from manylabel.features import pool
 from manylabel.progress import duration
-from manylabel.recipes.loading import num_workers, plan_sets
+from manylabel.recipes.loaders import num_workers, plan_sets
 from manylabel.recipes.recipe import Setup
 from manylabel.recipes.reporter import advise
 from manylabel.recipes.sets import TrainAndVal

@@ -11,7 +11,7 @@ from functools import partial
 from torch import nn
 
 from manylabel.features import dropped_channels
-from manylabel.recipes.loading import cache_sets, feature_loaders, image_loaders
+from manylabel.recipes.loaders import cache_sets, feature_loaders, image_loaders
 from manylabel.recipes.recipe import Recipe, Setup, prepare_frozen
 from manylabel.recipes.reporter import Reporter
 from manylabel.recipes.sets import TrainAndVal

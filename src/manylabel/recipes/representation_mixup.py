@@ -10,7 +10,7 @@ theirs: SGD with momentum 0.9, soft margin loss, one cycle up to 0.1, 30 epochs,
 
 from functools import partial
 
-from manylabel.recipes.loading import cache_sets, feature_loaders
+from manylabel.recipes.loaders import cache_sets, feature_loaders
 from manylabel.recipes.recipe import Recipe, Setup
 from manylabel.recipes.reporter import Reporter
 from manylabel.settings import RepresentationMixup

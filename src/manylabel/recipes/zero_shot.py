@@ -25,7 +25,7 @@ from manylabel.evaluation.scores import ScoredImages
 from manylabel.evaluation.zero_shot import ZeroShotEvaluation, evaluate_zero_shot
 from manylabel.features import CachedFeatures
 from manylabel.heads import MLDecoder
-from manylabel.recipes.loading import cache_sets, feature_loaders
+from manylabel.recipes.loaders import cache_sets, feature_loaders
 from manylabel.recipes.models import build_classifier, build_loss
 from manylabel.recipes.recipe import Recipe, Setup
 from manylabel.recipes.reporter import Reporter

@@ -204,7 +204,7 @@ def test_sigterm_saves_the_teachers_first(brief, sets, tmp_path, forking, monkey
 def test_nothing_that_is_sent_to_other_processes_holds_pictures(brief, sets):
     import pickle
 
-    from manylabel.recipes.loading import cache_sets
+    from manylabel.recipes.loaders import cache_sets
     from manylabel.recipes.models import build_classifier
     from manylabel.recipes.self_distillation.teachers import TeacherTraining
 

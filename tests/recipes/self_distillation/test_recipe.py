@@ -11,7 +11,7 @@ import yaml
 from manylabel.classifier import Classifier
 from manylabel.data import LazyBytes, scenes
 from manylabel.errors import ConfigError
-from manylabel.recipes import Probe, SelfDistillation, TrainAndVal, loading, probe, self_distillation
+from manylabel.recipes import Probe, SelfDistillation, TrainAndVal, loaders, probe, self_distillation
 from manylabel.recipes.models import build_classifier
 from manylabel.recipes.plan import plan
 from manylabel.recipes.self_distillation import recipe as recipe_module
@@ -205,7 +205,7 @@ def test_a_finished_run_is_left_as_it_is_and_can_be_replaced(brief, sets, tmp_pa
 
 def test_batches_of_features_say_which_view_they_are(sets, quick, tmp_path):
     from manylabel.features import FeatureLoader
-    from manylabel.recipes.loading import cache_sets
+    from manylabel.recipes.loaders import cache_sets
 
     settings = Probe(**quick, head="linear", views=2)
     cached = cache_sets(build_classifier(settings, sets.train, frozen=True), sets, settings).train
@@ -223,7 +223,7 @@ def test_teachers_count_on_their_own_images_though_some_are_bad(brief, sets, tmp
     names = [good.name(index) for index in range(len(good))]
     load = lambda index: b"no picture" if index == 1 else good[index]  # noqa: E731 (a line says it)
     train = replace(sets.train, pictures=LazyBytes(names, load=load), splits={}, name="one is bad")
-    monkeypatch.setattr(loading, "FeatureCache", partial(loading.FeatureCache, max_bad_share=0.5))
+    monkeypatch.setattr(loaders, "FeatureCache", partial(loaders.FeatureCache, max_bad_share=0.5))
     heard, real = [], recipe_module.TeacherMask
     monkeypatch.setattr(
         recipe_module, "TeacherMask", lambda *given, **named: (heard.append(given[1]), real(*given, **named))[1]

@@ -23,7 +23,7 @@ from manylabel.classifier import Classifier
 from manylabel.data import ImageDataset, ImageLoader, eval_transform
 from manylabel.errors import ConfigError
 from manylabel.features import FeatureLoader
-from manylabel.recipes.loading import CachedSets, cache_sets, num_workers
+from manylabel.recipes.loaders import CachedSets, cache_sets, num_workers
 from manylabel.recipes.models import build_classifier, build_loss, is_single_label
 from manylabel.recipes.recipe import Recipe, Setup
 from manylabel.recipes.reporter import Reporter

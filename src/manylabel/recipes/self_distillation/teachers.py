@@ -21,7 +21,7 @@ from manylabel.data import Files, ImageDataset
 from manylabel.errors import ManyLabelError, RunInterruptedError
 from manylabel.features import CachedFeatures
 from manylabel.progress import ProgressBar
-from manylabel.recipes.loading import CachedSets, feature_loaders, image_loaders
+from manylabel.recipes.loaders import CachedSets, feature_loaders, image_loaders
 from manylabel.recipes.models import build_loss, build_teacher
 from manylabel.recipes.self_distillation.partition import TeacherTask, image_mask
 from manylabel.recipes.sets import TrainAndVal

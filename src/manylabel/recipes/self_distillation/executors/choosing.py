@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 
 from manylabel.errors import TrainingError
-from manylabel.recipes.loading import num_workers
+from manylabel.recipes.loaders import num_workers
 from manylabel.recipes.self_distillation.executors.executor import Executor
 from manylabel.recipes.self_distillation.executors.on_ray import OnRay
 from manylabel.recipes.self_distillation.executors.processes import Processes

@@ -2,7 +2,7 @@ from types import SimpleNamespace
 
 from manylabel import Classifier, heads
 from manylabel.features import cache as cache_module
-from manylabel.recipes.loading import cache_sets
+from manylabel.recipes.loaders import cache_sets
 from manylabel.recipes.sets import TrainAndVal
 from tiny_features import make_dataset, write_images
 
