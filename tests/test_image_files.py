@@ -66,6 +66,8 @@ def test_every_folder_is_walked_once_whatever_links_lead_to_it(folder, caplog):
     (folder / "zz").symlink_to("inner")
     assert list(image_names(folder)) == ["a.PNG", "b.jpg", "inner/c.webp"]
     assert caplog.text.count("is left out") == 3
+    assert len(list(list_images([str(folder)], quiet=True))) == 3
+    assert caplog.text.count("is left out") == 3  # who only counts does not warn again
 
 
 def test_a_link_that_loops_costs_nothing_but_itself(folder, caplog):

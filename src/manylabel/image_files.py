@@ -29,13 +29,16 @@ SECONDS_TO_FETCH = 30.0
 MOST_BYTES = 100_000_000  # of an image that is fetched
 
 
-def list_images(paths: Sequence[str], *, listed: Iterable[str] = (), allow_urls: bool = False) -> Iterator[str]:
+def list_images(
+    paths: Sequence[str], *, listed: Iterable[str] = (), allow_urls: bool = False, quiet: bool = False
+) -> Iterator[str]:
     """Give images by their path or address, as they are found.
 
     Args:
         paths: Files, folders (with all below), patterns such as ``photos/**/*.jpg``, addresses, or ``-`` for `listed`.
         listed: A path or address on each line, such as the standard input.
         allow_urls: Accept addresses (``http://``, ``https://``), which are fetched.
+        quiet: Log nothing of what is left out, such as when images are only counted.
 
     Yields:
         One path or address per image. A file that does not exist is given, too: whoever opens it says so.
@@ -53,10 +56,10 @@ def list_images(paths: Sequence[str], *, listed: Iterable[str] = (), allow_urls:
         for name in filter(None, names):
             if is_address(name) and not allow_urls:
                 raise ConfigError(f"{name} would be fetched from the network; allow that with --allow-urls")
-            yield from [name] if path == "-" or is_address(name) else expand(name)
+            yield from [name] if path == "-" or is_address(name) else expand(name, quiet=quiet)
 
 
-def expand(path: str) -> Iterator[str]:
+def expand(path: str, *, quiet: bool = False) -> Iterator[str]:
     """Give the images that a path stands for: those of a folder or pattern, or the path itself.
 
     Raises:
@@ -67,7 +70,7 @@ def expand(path: str) -> Iterator[str]:
         ['no_such.jpg']
     """
     if os.path.isdir(path):  # noqa: PTH112 - a Path for each of a million names takes seconds
-        found: Iterator[str] = (os.path.join(path, name) for name in image_names(path))  # noqa: PTH118 - likewise
+        found: Iterator[str] = (os.path.join(path, name) for name in image_names(path, quiet=quiet))  # noqa: PTH118 - likewise
     elif set(path) & set("*?[") and not Path(path).exists():
         matches = iglob(path, recursive=True)  # noqa: PTH207 - Path.glob takes no absolute pattern
         found = (name for name in matches if _is_image(name) and Path(name).is_file())
@@ -82,13 +85,14 @@ def expand(path: str) -> Iterator[str]:
     yield from found
 
 
-def image_names(folder: str | Path) -> Iterator[str]:
+def image_names(folder: str | Path, *, quiet: bool = False) -> Iterator[str]:
     """Walk a folder; names of one folder at a time are in memory.
 
     Links to other folders are followed, and every folder is walked once, however many links lead to it.
 
     Args:
         folder: Where to look; what cannot be read is left out and logged.
+        quiet: Log nothing.
 
     Yields:
         Names relative to `folder`, with ``/`` between their parts, by their endings; each folder in the order of its
@@ -102,42 +106,45 @@ def image_names(folder: str | Path) -> Iterator[str]:
         >>> list(image_names(root))
         ['a.PNG', 'b.jpg']
     """
+    level = logging.DEBUG if quiet else logging.WARNING
     seen: dict[tuple[int, int], str] = {}
-    stack = [_entries(str(folder), "", seen)]
+    stack = [_entries(str(folder), "", seen, level)]
     while stack:
         entry = next(stack[-1], None)
         if entry is None:
             stack.pop()
         elif entry[1]:
-            stack.append(_entries(str(folder), f"{entry[0]}/", seen))
+            stack.append(_entries(str(folder), f"{entry[0]}/", seen, level))
         else:
             yield entry[0]
 
 
-def _entries(root: str, prefix: str, seen: dict[tuple[int, int], str]) -> Iterator[tuple[str, bool]]:
+def _entries(root: str, prefix: str, seen: dict[tuple[int, int], str], level: int) -> Iterator[tuple[str, bool]]:
     """Give the images and folders in a folder, each with the truth of being a folder; nothing for one seen before."""
     path = os.path.join(root, prefix)  # noqa: PTH118 - a Path for each of a million names takes seconds
     try:
         status = os.stat(path)  # noqa: PTH116 - likewise
         first = seen.setdefault((status.st_dev, status.st_ino), path)
         if first is not path:
-            logger.warning("folder %s is left out: it is %s again", path, first)
+            logger.log(level, "folder %s is left out: it is %s again", path, first)
             return
         with os.scandir(path) as entries:
-            found = sorted((entry.name, _is_folder(entry)) for entry in entries if not entry.name.startswith("."))
+            found = sorted(
+                (entry.name, _is_folder(entry, level)) for entry in entries if not entry.name.startswith(".")
+            )
     except OSError as error:
-        logger.warning("folder %s is left out: %s", path, error.strerror)
+        logger.log(level, "folder %s is left out: %s", path, error.strerror)
         return
     for name, is_folder in found:
         if is_folder or _is_image(name):
             yield f"{prefix}{name}", is_folder
 
 
-def _is_folder(entry: os.DirEntry[str]) -> bool:
+def _is_folder(entry: os.DirEntry[str], level: int) -> bool:
     try:
         return entry.is_dir()
     except OSError as error:  # such as a link to itself
-        logger.warning("%s is left out: %s", entry.path, error.strerror)
+        logger.log(level, "%s is left out: %s", entry.path, error.strerror)
         return False
 
 

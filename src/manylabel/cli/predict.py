@@ -155,7 +155,8 @@ class _Total:
         from manylabel.image_files import list_images
 
         with suppress(ManyLabelError, OSError):
-            self.number = sum(name not in done for name in list_images(paths, allow_urls=True))
+            names = list_images(paths, allow_urls=True, quiet=True)
+            self.number = sum(name not in done for name in names)
 
 
 def _read_threshold(text: str | None) -> float | Literal["tuned"] | None:

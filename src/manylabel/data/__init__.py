@@ -62,69 +62,29 @@ __all__ = [
 
 # Imported when first used: a model needs the transforms alone, not every reader and what those need.
 _HOMES = {
-    "data.dataset": ("ImageDataset",),
-    "data.inspection": (
-        "CheckReport",
-        "check",
-    ),
-    "data.loading": (
-        "DecodedImages",
-        "ImageLoader",
-        "collate",
-    ),
-    "data.readers.coco": ("coco",),
-    "data.readers.folder": (
-        "files",
-        "folder",
-    ),
-    "data.readers.hugging_face": ("hugging_face",),
-    "data.readers.nus_wide": (
-        "nus_wide",
-        "nus_wide_zero_shot_labels",
-    ),
-    "data.readers.open_images": ("open_images",),
-    "data.readers.scenes": (
-        "scenes",
-        "write_scenes",
-    ),
-    "data.readers.table": ("table",),
-    "data.readers.voc": ("voc",),
-    "data.sampling": (
-        "EpochSampler",
-        "class_aware_sampler",
-    ),
-    "data.sources": (
-        "Files",
-        "ImageSource",
-        "JoinedSource",
-        "LazyBytes",
-    ),
-    "data.spec": (
-        "FORMATS",
-        "load",
-    ),
-    "data.splits": (
-        "hold_out",
-        "split_dataset",
-        "stratified_folds",
-        "stratified_split",
-    ),
-    "data.transforms": (
-        "ImageTransform",
-        "eval_transform",
-        "train_transform",
-        "views_transform",
-    ),
-    "images": (
-        "decode",
-        "image_size",
-    ),
+    "data.dataset": "ImageDataset",
+    "data.inspection": "CheckReport check",
+    "data.loading": "DecodedImages ImageLoader collate",
+    "data.readers.coco": "coco",
+    "data.readers.folder": "files folder",
+    "data.readers.hugging_face": "hugging_face",
+    "data.readers.nus_wide": "nus_wide nus_wide_zero_shot_labels",
+    "data.readers.open_images": "open_images",
+    "data.readers.scenes": "scenes write_scenes",
+    "data.readers.table": "table",
+    "data.readers.voc": "voc",
+    "data.sampling": "EpochSampler class_aware_sampler",
+    "data.sources": "Files ImageSource JoinedSource LazyBytes",
+    "data.spec": "FORMATS load",
+    "data.splits": "hold_out split_dataset stratified_folds stratified_split",
+    "data.transforms": "ImageTransform eval_transform train_transform views_transform",
+    "images": "decode image_size",
 }
 
 
 def __getattr__(name: str) -> object:
     for module, names in _HOMES.items():
-        if name in names:
+        if name in names.split():
             return getattr(import_module(f"manylabel.{module}"), name)
     raise AttributeError(f"module 'manylabel.data' has no attribute {name!r}")
 
