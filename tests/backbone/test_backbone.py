@@ -111,6 +111,7 @@ def test_repr_tells_the_settings() -> None:
     )
 
 
+@pytest.mark.slow  # runs a compiler
 def test_exports_with_a_dynamic_batch(small: Backbone) -> None:
     small.select((0, -1))
     batch = torch.export.Dim("batch", min=1, max=64)
@@ -120,6 +121,7 @@ def test_exports_with_a_dynamic_batch(small: Backbone) -> None:
         torch.testing.assert_close(exported, expected, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.slow  # runs a compiler
 def test_compiles_without_a_graph_break(small: Backbone) -> None:
     small.select((0, -1))
     images = torch.rand(2, 3, 64, 64)

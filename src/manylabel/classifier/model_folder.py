@@ -228,7 +228,8 @@ def find_model(name: str | Path, *, revision: str | None = None) -> Path:
     path, text = Path(name), str(name)
     if path.parent.name and path.parent.is_dir():  # a mistyped folder is not looked for on the hub
         siblings = [folder.name for folder in path.parent.iterdir() if folder.is_dir()]
-        raise ModelFormatError(f"there is no model {text!r}; in {path.parent}, {list_choices(path.name, siblings)}")
+        choices = f"; in {path.parent}, {list_choices(path.name, siblings)}" if siblings else ""
+        raise ModelFormatError(f"there is no model {text!r}{choices}")
     if isinstance(name, Path) or text.count("/") != 1 or text.startswith((".", "/", "~")):
         raise ModelFormatError(f"{text!r} is neither a folder here nor a name on the hub (owner/name)")
     return _download(text, revision)
