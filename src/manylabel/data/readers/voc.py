@@ -5,7 +5,6 @@ Letters in shape comments: N pictures, L labels.
 """
 
 import logging
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple
 from xml.etree import ElementTree
@@ -74,71 +73,95 @@ def voc(
     positions = {name: position for position, name in enumerate(ids)}
     splits = {name: np.array([positions[i] for i in names], dtype=np.int64) for name, names in members.items()}
 
-    objects = _Objects()
     without_annotation = _without_annotation(root, members)
-    for name in ids:
-        if name not in without_annotation:
-            objects.read(root / "Annotations" / f"{name}.xml", picture=positions[name])
-    names = _label_names(root, set(objects.labels), read=set(ids) - without_annotation)
+    annotated = [name for name in ids if name not in without_annotation]
+    found = {name: voc_boxes(root / "Annotations" / f"{name}.xml", needs_size=False) for name in annotated}
+    objects = [each for boxes in found.values() for each in boxes]
+    rows = np.repeat([positions[name] for name in annotated], list(map(len, found.values()))).astype(np.int64)
+    names = _label_names(root, {each.label for each in objects}, read=set(annotated))
     labels = LabelSpace(names, display_names={name: text for name, text in TWO_WORDS.items() if name in names})
-    columns = np.array([labels.index(name) for name in objects.labels], dtype=np.int64)
+    columns = np.array([labels.index(each.label) for each in objects], dtype=np.int64)
+    hard = np.array([each.difficult for each in objects], dtype=bool) & (difficult == "unknown")
     blank = np.array([positions[name] for name in without_annotation], dtype=np.int64)
-    targets = _judge(objects, columns, blank, shape=(len(ids), len(labels)), difficult=difficult)
+    targets = _targets(rows, columns, hard, blank, shape=(len(ids), len(labels)))
     return ImageDataset(
         pictures=Files(root / "JPEGImages", _picture_names(root, ids)),
         targets=targets,
         labels=labels,
         name=root.absolute().name,
         splits=splits,
-        areas=largest_shares(objects.pictures, columns, objects.shares, present=targets.present),
+        areas=largest_shares(rows, columns, [each.area for each in objects], present=targets.present),
     )
 
 
-@dataclass
-class _Objects:
-    """The objects of all pictures, one entry each in four lists."""
+class ObjectBox(NamedTuple):
+    """An object: its label, its box as fractions of the image's width and height, and whether it is hard to see."""
 
-    pictures: list[int] = field(default_factory=list)
-    labels: list[str] = field(default_factory=list)
-    difficult: list[bool] = field(default_factory=list)
-    shares: list[float] = field(default_factory=list)
+    label: str
+    box: tuple[float, float, float, float]
+    difficult: bool
 
-    def read(self, file: Path, *, picture: int) -> None:
-        """Add the objects of one annotation file."""
-        try:
-            tree = ElementTree.parse(file).getroot()  # noqa: S314 - expat stops entity bombs since its version 2.4
-            size = float(tree.findtext("size/width") or 0) * float(tree.findtext("size/height") or 0)
-            for thing in tree.iterfind("object"):
-                label = (thing.findtext("name") or "").strip()
-                if not label:
-                    raise ValueError("an object has no name")
-                self.pictures.append(picture)
-                self.labels.append(label)
-                self.difficult.append((thing.findtext("difficult") or "").strip() == "1")
-                self.shares.append(_box_area(thing.find("bndbox")) / size if size else 0.0)
-        except (ElementTree.ParseError, ValueError) as error:
-            raise DataError(f"cannot understand the annotation {file}: {error}; mend or remove it") from error
+    @property
+    def area(self) -> float:
+        """The fraction of the image that the box covers."""
+        left, top, right, bottom = self.box
+        return max(right - left, 0.0) * max(bottom - top, 0.0)
 
 
-def _box_area(box: ElementTree.Element | None) -> float:
-    """Return the pixels of a box, whose corners count as inside."""
-    if box is None:
-        return 0.0
-    left, top, right, bottom = (float(box.findtext(name) or 0) for name in ("xmin", "ymin", "xmax", "ymax"))
-    return max(right - left + 1, 0) * max(bottom - top + 1, 0)
+def voc_boxes(annotation: str | Path, *, needs_size: bool = True) -> list[ObjectBox]:
+    """Read the objects of one annotation file.
+
+    Args:
+        annotation: Such as ``VOC2012/Annotations/2008_000008.xml``.
+        needs_size: Refuse a file that does not give the image's size; else its boxes are all 0.
+
+    Returns:
+        The objects in the file's order; left, top, right and bottom from 0 to 1.
+
+    Raises:
+        DataError: The file cannot be understood.
+
+    Examples:
+        >>> import tempfile
+        >>> box = "<bndbox><xmin>1</xmin><ymin>1</ymin><xmax>50</xmax><ymax>20</ymax></bndbox>"
+        >>> size = "<size><width>100</width><height>40</height></size>"
+        >>> file = Path(tempfile.mkdtemp()) / "a.xml"
+        >>> _ = file.write_text(f"<annotation>{size}<object><name>cat</name>{box}</object></annotation>")
+        >>> voc_boxes(file)
+        [ObjectBox(label='cat', box=(0.0, 0.0, 0.5, 0.5), difficult=False)]
+    """
+    try:
+        tree = ElementTree.parse(annotation).getroot()  # noqa: S314 - expat stops entity bombs since its version 2.4
+        width, height = (float(tree.findtext(f"size/{side}") or 0) for side in ("width", "height"))
+        if needs_size and not (width > 0 and height > 0):
+            raise ValueError("it does not give the image's size")
+        return [_read_object(thing, width, height) for thing in tree.iterfind("object")]
+    except (OSError, ElementTree.ParseError, ValueError) as error:
+        raise DataError(f"cannot understand the annotation {annotation}: {error}; fix or remove it") from error
 
 
-def _judge(
-    objects: _Objects,
+def _read_object(thing: ElementTree.Element, width: float, height: float) -> ObjectBox:
+    label = (thing.findtext("name") or "").strip()
+    if not label:
+        raise ValueError("an object has no name")
+    sides = (float(thing.findtext(f"bndbox/{side}") or 0) for side in ("xmin", "ymin", "xmax", "ymax"))
+    left, top, right, bottom = sides
+    box = (0.0, 0.0, 0.0, 0.0)
+    if width > 0 and height > 0 and thing.find("bndbox") is not None:
+        # Corners count as inside, and pixels are counted from 1.
+        box = ((left - 1) / width, (top - 1) / height, right / width, bottom / height)
+    return ObjectBox(label, box, (thing.findtext("difficult") or "").strip() == "1")
+
+
+def _targets(
+    rows: NDArray[np.int64],
     columns: NDArray[np.int64],
+    hard: NDArray[np.bool_],
     blank: NDArray[np.int64],
     *,
     shape: tuple[int, int],
-    difficult: Literal["unknown", "present"],
 ) -> Targets:
-    """Return the targets: unknown are labels with difficult objects only, and every label of the `blank` pictures."""
-    rows = np.array(objects.pictures, dtype=np.int64)
-    hard = np.array(objects.difficult, dtype=bool) & (difficult == "unknown")
+    """Return the targets: unknown are labels with hard objects only, and every label of the `blank` images."""
     present = boolean_matrix(rows[~hard], columns[~hard], shape=shape)
     doubtful = boolean_matrix(
         np.concatenate([rows[hard], np.repeat(blank, shape[1])]),
@@ -204,11 +227,8 @@ def _without_annotation(root: Path, members: dict[str, list[str]]) -> set[str]:
 
 def _label_names(root: Path, found: set[str], *, read: set[str]) -> list[str]:
     """Return the labels; annotations that were not read for their objects are read too, so that all splits agree."""
-    rest = _Objects()
-    for file in (root / "Annotations").glob("*.xml"):
-        if file.stem not in read:
-            rest.read(file, picture=0)
-    names = found.union(rest.labels)
+    rest = (file for file in (root / "Annotations").glob("*.xml") if file.stem not in read)
+    names = found.union(each.label for file in rest for each in voc_boxes(file, needs_size=False))
     return list(VOC_LABELS) if names <= set(VOC_LABELS) else sorted(names)
 
 
@@ -217,52 +237,3 @@ def _picture_names(root: Path, ids: list[str]) -> list[str]:
     folder = existing(root / "JPEGImages")
     there = {file.stem: file.name for file in folder.iterdir() if file.suffix.lower() in IMAGE_ENDINGS}
     return [there.get(name, f"{name}.jpg") for name in ids]
-
-
-class ObjectBox(NamedTuple):
-    """An object: its label, its box as shares of the picture's width and height, and whether it is hard to see."""
-
-    label: str
-    box: tuple[float, float, float, float]
-    difficult: bool
-
-
-def voc_boxes(annotation: str | Path) -> list[ObjectBox]:
-    """Read the boxes of one annotation file.
-
-    Args:
-        annotation: Such as ``VOC2012/Annotations/2008_000008.xml``.
-
-    Returns:
-        The objects in the file's order; left, top, right and bottom from 0 to 1.
-
-    Raises:
-        DataError: The file cannot be understood.
-
-    Examples:
-        >>> import tempfile
-        >>> box = "<bndbox><xmin>1</xmin><ymin>1</ymin><xmax>50</xmax><ymax>20</ymax></bndbox>"
-        >>> size = "<size><width>100</width><height>40</height></size>"
-        >>> file = Path(tempfile.mkdtemp()) / "a.xml"
-        >>> _ = file.write_text(f"<annotation>{size}<object><name>cat</name>{box}</object></annotation>")
-        >>> voc_boxes(file)
-        [ObjectBox(label='cat', box=(0.0, 0.0, 0.5, 0.5), difficult=False)]
-    """
-    try:
-        tree = ElementTree.parse(annotation).getroot()  # noqa: S314 - expat stops entity bombs since its version 2.4
-        width, height = (float(tree.findtext(f"size/{side}") or 0) for side in ("width", "height"))
-        if width <= 0 or height <= 0:
-            raise ValueError("it does not tell the picture's size")
-        return [_read(thing, width, height) for thing in tree.iterfind("object")]
-    except (OSError, ElementTree.ParseError, ValueError) as error:
-        raise DataError(f"cannot understand the annotation {annotation}: {error}; mend or remove it") from error
-
-
-def _read(thing: ElementTree.Element, width: float, height: float) -> ObjectBox:
-    left, top, right, bottom = (
-        float(thing.findtext(f"bndbox/{side}") or 0) for side in ("xmin", "ymin", "xmax", "ymax")
-    )
-    label = (thing.findtext("name") or "").strip()
-    # Corners count as inside, and pixels are counted from 1.
-    box = ((left - 1) / width, (top - 1) / height, right / width, bottom / height)
-    return ObjectBox(label, box, (thing.findtext("difficult") or "").strip() == "1")
