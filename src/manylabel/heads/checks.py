@@ -9,7 +9,15 @@ from torch import Tensor
 
 from manylabel.errors import ConfigError, list_choices
 
-__all__ = ["Features", "check_choice", "check_divides", "check_fraction", "check_positive", "final_map", "stage_maps"]
+__all__ = [
+    "Features",
+    "check_choice",
+    "check_divides",
+    "check_fraction",
+    "check_positive",
+    "final_map",
+    "maps_per_stage",
+]
 
 Features = Tensor | Sequence[Tensor]
 """Input of a head: one feature map ``[B, C, H, W]``, or a list of maps, finest first, the final one last."""
@@ -41,7 +49,7 @@ def final_map(features: Features, in_channels: int) -> Tensor:
     return maps[-1]
 
 
-def stage_maps(features: Features, in_channels: Sequence[int]) -> Sequence[Tensor]:
+def maps_per_stage(features: Features, in_channels: Sequence[int]) -> Sequence[Tensor]:
     """Return one feature map ``[B, C, H, W]`` per stage of a head that reads several.
 
     Raises:
@@ -49,7 +57,7 @@ def stage_maps(features: Features, in_channels: Sequence[int]) -> Sequence[Tenso
 
     Examples:
         >>> import torch
-        >>> stage_maps(torch.zeros(4, 7, 3, 3), (7, 8))
+        >>> maps_per_stage(torch.zeros(4, 7, 3, 3), (7, 8))
         Traceback (most recent call last):
         manylabel.errors.ConfigError: this head takes a list of 2 feature maps, one per stage, got a single one
     """

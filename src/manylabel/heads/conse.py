@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from manylabel.heads.checks import Features, check_positive, final_map
-from manylabel.heads.linear import Pool, Pooling
+from manylabel.heads.linear import Pool, PoolKind
 from manylabel.heads.traits import PooledInput, settings_text
 from manylabel.queries import check_text_vectors
 
@@ -61,7 +61,7 @@ class ConSE(nn.Module):
         text_dim: int | None = None,
         num_trained: int | None = None,
         num_best: int = 10,
-        pooling: Pooling = "average",
+        pooling: PoolKind = "average",
     ) -> None:
         super().__init__()
         for name, value in {"in_channels": in_channels, "num_labels": num_labels, "num_best": num_best}.items():

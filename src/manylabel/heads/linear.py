@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from manylabel.heads.checks import Features, check_choice, check_positive, final_map
 from manylabel.heads.traits import PooledInput, settings_text
 
-__all__ = ["LinearClassifier", "Pool", "Pooling"]
+__all__ = ["LinearClassifier", "Pool", "PoolKind"]
 
-Pooling = Literal["average", "max", "generalised_mean"]
+PoolKind = Literal["average", "max", "generalised_mean"]
 
 
 class LinearClassifier(nn.Module):
@@ -36,7 +36,7 @@ class LinearClassifier(nn.Module):
         torch.Size([2, 80])
     """
 
-    def __init__(self, in_channels: int, num_labels: int, *, pooling: Pooling = "average") -> None:
+    def __init__(self, in_channels: int, num_labels: int, *, pooling: PoolKind = "average") -> None:
         super().__init__()
         check_positive("in_channels", in_channels)
         check_positive("num_labels", num_labels)
@@ -81,7 +81,7 @@ class Pool(nn.Module):
         tensor([[3., 7.]])
     """
 
-    def __init__(self, pooling: Pooling = "average") -> None:
+    def __init__(self, pooling: PoolKind = "average") -> None:
         super().__init__()
         check_choice("pooling", pooling, ["average", "generalised_mean", "max"])
         self.pooling = pooling

@@ -23,7 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from manylabel.errors import ConfigError
-from manylabel.heads.checks import Features, check_choice, check_positive, stage_maps
+from manylabel.heads.checks import Features, check_choice, check_positive, maps_per_stage
 from manylabel.heads.linear import LinearClassifier
 from manylabel.heads.traits import PooledInput, attention_of, label_weights, pooled_input, settings_text
 
@@ -95,7 +95,7 @@ class RepresentationMixup(nn.Module):
 
     def mix(self, features: Features) -> Tensor:
         """Return the final map with the hints mixed into every position, ``[B, C, H, W]`` (z' in Eq. 5)."""
-        *earlier, final = stage_maps(features, self.in_channels)
+        *earlier, final = maps_per_stage(features, self.in_channels)
         hints = torch.stack([self._summary(position, stage) for position, stage in enumerate(earlier)], 1)  # [B, S, C]
         alpha = self.alpha(features)  # [B, S]
         hint = (alpha.unsqueeze(2) * hints).sum(1)  # [B, C]
@@ -107,7 +107,7 @@ class RepresentationMixup(nn.Module):
 
         A softmax over the stages in which the final one's logit is 0, so one earlier stage gets Eq. 6's sigmoid.
         """
-        logits = self.scale(stage_maps(features, self.in_channels)[-1].mean((2, 3)))
+        logits = self.scale(maps_per_stage(features, self.in_channels)[-1].mean((2, 3)))
         return F.pad(logits, (0, 1)).softmax(1)[:, :-1]
 
     @property

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from manylabel.heads.checks import Features, check_positive, final_map
-from manylabel.heads.linear import Pool, Pooling
+from manylabel.heads.linear import Pool, PoolKind
 from manylabel.heads.traits import PooledInput, settings_text
 from manylabel.queries import check_text_vectors
 
@@ -50,7 +50,7 @@ class TextMap(nn.Module):
         *,
         text_vectors: Tensor | None = None,
         text_dim: int | None = None,
-        pooling: Pooling = "average",
+        pooling: PoolKind = "average",
     ) -> None:
         super().__init__()
         check_positive("in_channels", in_channels)

@@ -43,7 +43,7 @@ from manylabel.types import LabelSpace
 __all__ = ["judge_unseen", "seen_sets", "zero_shot"]
 
 # The size is that of `probe`: larger heads overfit frozen features.
-OPEN_DECODER: Mapping[str, Any] = {"queries": "text", "shared_projection": True, "width": 256, "feedforward": 512}
+OPEN_DECODER: Mapping[str, Any] = {"queries": "text", "shared_projection": True, **MLDecoder.probe_defaults.settings}
 
 
 def seen_sets(settings: ZeroShot, data: TrainAndVal) -> TrainAndVal:
