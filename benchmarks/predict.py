@@ -24,6 +24,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from manylabel import Classifier
 from manylabel.data import load
+from manylabel.images import prepare
 from manylabel.inference import Predictor
 
 Tags = list[frozenset[str]]
@@ -140,7 +141,7 @@ def main() -> None:
             "ours": lambda: ours(predictor, names, **settings),
         }
         seconds, results = in_turns(ways, arguments.rounds)
-        pixels = np.stack([predictor.prepare(name) for name in names[: arguments.batch_size]])
+        pixels = np.stack([prepare(name, predictor.spec.input_spec) for name in names[: arguments.batch_size]])
     print(f"{len(names)} pictures of {arguments.data}, {arguments.threads} threads, {settings}")
     for reference in ("plain loop", "DataLoader"):
         show({name: seconds[name] for name in (reference, "ours")}, len(names), reference)
@@ -150,7 +151,7 @@ def main() -> None:
     print(f"{100 * same:.1f} % of the pictures have the same tags as from the plain loop")
     images = torch.from_numpy(pixels).permute(0, 3, 1, 2).float() / 255
     with torch.inference_mode():
-        alone = {"torch, the model": lambda: model(images), "onnxruntime": lambda: predictor.scores(pixels)}
+        alone = {"torch, the model": lambda: model(images), "onnxruntime": lambda: predictor.engine.scores(pixels)}
         seconds, _ = in_turns(alone, 2 * arguments.rounds)
     show(seconds, len(pixels), "torch, the model")
 

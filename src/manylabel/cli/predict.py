@@ -6,13 +6,12 @@ import os
 import sys
 import threading
 import time
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
@@ -20,9 +19,6 @@ from manylabel.cli.tag_results import TagResults
 from manylabel.errors import ConfigError, ManyLabelError
 from manylabel.progress import ProgressBar
 from manylabel.storage import refuse_existing
-
-if TYPE_CHECKING:  # --help must not wait for these
-    from manylabel.inference.outputs import DoneImages
 
 __all__ = ["predict"]
 
@@ -84,7 +80,7 @@ def predict(
     from manylabel.image_files import list_images
     from manylabel.inference import Predictor
     from manylabel.inference.engine import FEW_IMAGES
-    from manylabel.inference.outputs import DoneImages, open_output
+    from manylabel.inference.outputs import open_output
     from manylabel.predictions import TagChoice
     from manylabel.system import default_workers
 
@@ -93,22 +89,13 @@ def predict(
     ahead = 1 if "-" in paths else FEW_IMAGES  # who sends a list wants answers before its end
     first = list(islice(names, ahead))  # an empty folder is an error before anything is written
     num_images = len(first) if len(first) < ahead else None
-    done = DoneImages([])
-    skipped = Counter[bool]()
-
-    def not_done() -> Iterator[str]:
-        for name in chain(first, names):
-            is_done = name in done  # of the file that is opened below
-            skipped[is_done] += 1
-            if not is_done:
-                yield name
-
+    new = _NewImages(chain(first, names))
     asked = _read_labels(labels)
     if executor == "ray":
         from manylabel.inference import tag_with_ray
 
         batches = tag_with_ray(
-            not_done(),
+            new,
             model=model,
             choice=choice,
             engine=engine,
@@ -129,29 +116,51 @@ def predict(
         )
         choice.limits(predictor.spec)
         num_workers = default_workers() if workers is None else workers
-        scored = predictor.stream(not_done(), batch_size=batch_size, num_workers=num_workers)
+        scored = predictor.stream(new, batch_size=batch_size, num_workers=num_workers)
         batches = (batch.tagged(choice) for batch in scored)
-    writer, done = (None, done) if out is None else open_output(out, resume=resume, overwrite=overwrite)
+    writer = None
+    if out is not None:  # not before the model is open, whose mistakes leave no file behind
+        writer, new.done = open_output(out, resume=resume, overwrite=overwrite)
     results = TagResults(out, writer, copy_to, sidecar, overwrite)
-    total = _Total(paths, done)
+    total = _Total(paths, new.done)
     with results, ProgressBar("tagging images") as bar:
         start = time.monotonic()
         for batch in batches:
             results.take(batch)
-            speed = results.count / (time.monotonic() - start)
+            speed = results.count / max(time.monotonic() - start, 1e-9)
             bar.update(results.count, total.number, f"{speed:.1f} images/s")
-    results.report(skipped=skipped[True])
+    results.report(skipped=new.num_skipped)
+
+
+class _NewImages:
+    """Names of images that a file of tags does not have.
+
+    Args:
+        names: All names.
+    """
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self.names = names
+        self.done: Container[str] = ()
+        self.num_skipped = 0
+
+    def __iter__(self) -> Iterator[str]:
+        for name in self.names:
+            if name in self.done:
+                self.num_skipped += 1
+            else:
+                yield name
 
 
 class _Total:
     """Number of images to tag; None until a thread has counted them."""
 
-    def __init__(self, paths: Sequence[str], done: DoneImages) -> None:
+    def __init__(self, paths: Sequence[str], done: Container[str]) -> None:
         self.number: int | None = None
         if "-" not in paths:
             threading.Thread(target=self._count, args=(paths, done), daemon=True).start()
 
-    def _count(self, paths: Sequence[str], done: DoneImages) -> None:
+    def _count(self, paths: Sequence[str], done: Container[str]) -> None:
         from manylabel.image_files import list_images
 
         with suppress(ManyLabelError, OSError):

@@ -123,8 +123,8 @@ class DoneImages:
     def __len__(self) -> int:
         return len(self._hashes)
 
-    def __contains__(self, name: str) -> bool:
-        wanted = np.uint64(_hash(name))
+    def __contains__(self, name: object) -> bool:
+        wanted = np.uint64(_hash(str(name)))
         place = int(np.searchsorted(self._hashes, wanted))
         return place < len(self._hashes) and bool(self._hashes[place] == wanted)
 

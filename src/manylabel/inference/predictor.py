@@ -8,13 +8,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
 from manylabel.builtin import DEFAULT_MODEL
 from manylabel.errors import ConfigError
 from manylabel.image_files import is_address
-from manylabel.images import ImageLike, Pixels
+from manylabel.images import ImageLike
 from manylabel.inference.engine import EngineName, open_engine
 from manylabel.inference.pipeline import PreparationPool, batched, prepare_batches
 from manylabel.on_ray import map_on_ray
@@ -93,9 +90,8 @@ class Predictor:
         """The labels, in the order of the scores."""
         return self.spec.labels
 
-    def scores(self, pixels: Pixels) -> NDArray[np.float32]:
-        """Return calibrated probabilities ``[B, L]`` for prepared images ``[B, H, W, 3]``."""
-        return self.engine.scores(pixels)
+    def __repr__(self) -> str:
+        return f"Predictor({len(self.labels):,} labels, {type(self.engine).__name__})"
 
     def predict(self, images: ImageLike | Iterable[ImageLike], *, batch_size: int = 32) -> Predictions:
         """Predict the tags of one or more images; the arguments are those of `predict_images`."""

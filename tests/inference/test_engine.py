@@ -1,0 +1,83 @@
+"""From a model's name to what runs it; exports are slow."""
+
+import logging
+
+import numpy as np
+import pytest
+import torch
+
+import manylabel.inference.export as export_module
+from manylabel import Classifier, heads
+from manylabel.builtin import sample_photos
+from manylabel.classifier import TorchEngine
+from manylabel.errors import ConfigError, ModelFormatError
+from manylabel.images import prepare
+from manylabel.inference import Predictor
+from manylabel.inference.engine import FEW_IMAGES, OnnxEngine, export_path, open_engine
+from manylabel.predictions import Uncalibrated
+
+pytestmark = pytest.mark.slow
+
+LABELS = ["cat", "dog", "cow"]
+
+
+def build(backbone="test_resnet", head=heads.LinearClassifier, **settings):
+    torch.manual_seed(0)
+    return Classifier.create(
+        backbone, head=head, labels=LABELS, head_settings=settings, pretrained=False, image_size=64
+    ).eval()
+
+
+def test_a_model_is_exported_once_and_found_again_in_the_cache(tiny_model, tmp_path, monkeypatch):
+    monkeypatch.setenv("MANYLABEL_CACHE", str(tmp_path))
+    first = Predictor.load(tiny_model, num_threads=1)
+    assert list((tmp_path / "models").iterdir()) == [export_path(tiny_model)]
+    monkeypatch.setattr(export_module, "export_onnx", None)
+    again, in_torch = Predictor.load(tiny_model), Predictor.load(tiny_model, engine="torch")
+    for predictor in (again, in_torch):
+        assert predictor.spec == first.spec
+        pixels = np.stack([prepare(photo, predictor.spec.input_spec) for photo in sample_photos()])
+        np.testing.assert_allclose(predictor.engine.scores(pixels), first.engine.scores(pixels), atol=1e-4)
+
+
+def test_torch_runs_what_cannot_be_exported(tiny_model, tmp_path, monkeypatch, caplog):
+    def fail(*_, **__):
+        raise ConfigError("no such operator")
+
+    monkeypatch.setenv("MANYLABEL_CACHE", str(tmp_path))
+    monkeypatch.setattr(export_module, "export_onnx", fail)
+    with caplog.at_level(logging.WARNING):
+        predictor = Predictor.load(tiny_model)
+    assert "torch runs the model: no such operator" in caplog.text
+    assert len(predictor.predict(sample_photos())) == 3
+    with pytest.raises(ConfigError, match="no such operator"):
+        Predictor.load(tiny_model, engine="onnx")
+
+
+def test_few_images_run_in_torch_at_once_unless_an_export_exists(tiny_model, tmp_path, monkeypatch):
+    monkeypatch.setenv("MANYLABEL_CACHE", str(tmp_path))
+    said = []
+    few = open_engine(tiny_model, num_images=FEW_IMAGES - 1, notify=said.append)
+    assert isinstance(few, TorchEngine)
+    assert [text.startswith("Running the model in torch") for text in said] == [True]
+    many = open_engine(tiny_model, num_images=FEW_IMAGES, notify=said.append)
+    assert isinstance(many, OnnxEngine)
+    assert said[1:] == ["Exporting the model to onnxruntime, once; this takes about half a minute."]
+    assert isinstance(open_engine(tiny_model, num_images=1, notify=said.append), OnnxEngine)
+    assert len(said) == 2
+    pixels = np.stack([prepare(photo, few.spec.input_spec) for photo in sample_photos()])
+    np.testing.assert_allclose(few.logits(pixels), many.logits(pixels), atol=1e-4)
+    np.testing.assert_allclose(Uncalibrated(many).scores(pixels), few.scores(pixels), atol=1e-5)
+
+
+def test_another_model_has_another_export(tiny_model, tmp_path):
+    other = build().save(tmp_path / "model")
+    paths = {export_path(tiny_model), export_path(other), export_path(other, ["cat"])}
+    assert len(paths) == 3
+    with pytest.raises(ModelFormatError, match=r"config\.json missing"):
+        export_path(tmp_path)
+
+
+def test_a_device_and_an_engine_must_fit(tiny_model):
+    with pytest.raises(ConfigError, match="on the CPU here, not on cuda"):
+        Predictor.load(tiny_model, engine="onnx", device="cuda")
