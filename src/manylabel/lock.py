@@ -131,8 +131,12 @@ class WriterLock:
             handle = os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
         except FileExistsError:
             return False
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(vars(self._me), file)
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                json.dump(vars(self._me), file)
+        except OSError:  # a full disk: nobody holds a lock that says nothing
+            self.path.unlink(missing_ok=True)
+            raise
         return True
 
 

@@ -8,6 +8,7 @@ from safetensors.numpy import save_file
 
 from faults.disk import full_after
 from manylabel.errors import DiskFullError, OutputExistsError, StorageError
+from manylabel.lock import WriterLock
 from manylabel.storage import append, replacing, replacing_folder, write_errors, write_text
 
 LIBRARIES = {
@@ -75,3 +76,10 @@ def test_other_errors_inside_the_block_stay_what_they_are(tmp_path):
         raise OutputExistsError("a")
     with pytest.raises(StorageError, match="Read-only"), write_errors("a"):
         raise OSError(errno.EROFS, "Read-only file system")
+
+
+def test_a_lock_that_could_not_be_written_is_not_held(tmp_path):
+    lock = WriterLock(tmp_path / "lock")
+    with full_after(0), pytest.raises(OSError, match="File too large"):
+        lock.acquire()
+    assert lock.acquire() is None
