@@ -12,6 +12,14 @@ settings.register_profile("manylabel", deadline=None, derandomize=True)
 settings.load_profile("manylabel")
 
 
+@pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
+def pytest_collection_modifyitems(items):
+    """Mark whatever starts a browser as slow."""
+    for item in items:
+        if "browser" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture(autouse=True, scope="session")
 def own_cache(tmp_path_factory):
     """A cache for the tests and the processes that they start, so that they leave the user's alone."""

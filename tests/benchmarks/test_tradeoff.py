@@ -11,6 +11,8 @@ from manylabel.runs import Run, find_runs
 from tiny_runs import SPEC, make_model, make_run
 
 
+pytestmark = pytest.mark.slow
+
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
     root = tmp_path_factory.mktemp("runs")

@@ -78,6 +78,7 @@ def test_the_p_value_is_never_smaller_than_the_draws_can_tell():
     assert compare(model([0.0] * 6), model([4.0] * 6), draws=99).measures["mAP"].p_value == pytest.approx(2 / 100)
 
 
+@pytest.mark.slow
 def test_chance_is_called_so_about_one_time_in_twenty():
     # 40 pairs of equally good models: about 2 differences in mAP are taken for real.
     pairs = [(model([1.5] * 6, seed=100 + run), model([1.5] * 6, seed=200 + run)) for run in range(40)]

@@ -88,6 +88,7 @@ def test_the_page_of_a_comparison_opens_from_disk_and_reads_right(browser, tmp_p
     assert browser.get_log("browser") == []
 
 
+@pytest.mark.slow
 def test_the_page_warns_of_what_was_left_out(dataset, models):
     bad = BadImage(3, "scene<3>.jpg", "it is empty")
     targets = models[0].targets.clone()
@@ -100,6 +101,7 @@ def test_the_page_warns_of_what_was_left_out(dataset, models):
     assert "There are none: the bootstrap was turned off." in html
 
 
+@pytest.mark.slow
 def test_a_picture_that_is_gone_leaves_its_caption(dataset, models):
     from manylabel.data import Files
 
@@ -108,6 +110,7 @@ def test_a_picture_that_is_gone_leaves_its_caption(dataset, models):
     assert html.count("no image</span>") == 24
 
 
+@pytest.mark.slow
 def test_a_thousand_labels_still_make_a_page_that_can_be_read(dataset):
     generator = np.random.default_rng(0)
     labels = [f"label {number}" for number in range(1000)]

@@ -60,6 +60,7 @@ def _work(rank, port, case, results):
     torch.distributed.destroy_process_group()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="new processes would import torch again, for many seconds")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_two_processes_are_one(random_case):

@@ -191,6 +191,7 @@ def test_the_title_of_an_axis_is_never_cut_off(ticks):
     assert "\n" in axes.get_xlabel()
 
 
+@pytest.mark.slow
 def test_drawing_is_what_imports_matplotlib():
     code = "import sys, manylabel.page, manylabel.metrics; sys.exit(bool({'matplotlib', 'scipy'} & set(sys.modules)))"
     source = str(Path(manylabel.__file__).parents[1])

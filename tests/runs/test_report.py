@@ -20,6 +20,8 @@ from manylabel.training import RunFolder
 from tiny_runs import make_model, make_run
 
 
+pytestmark = pytest.mark.slow
+
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
     root = tmp_path_factory.mktemp("runs")
@@ -93,7 +95,7 @@ def test_the_page_of_two_runs_opens_from_disk_sorts_and_fits_a_phone(browser, tm
     browser.get(page.as_uri())
     assert browser.find_element(By.TAG_NAME, "h1").text == "2 runs"
     heads = [head.text for head in browser.find_elements(By.TAG_NAME, "h2")]
-    assert heads[:4] == ["All measures", "Labels", "Images", "Training"]  # of the comparison, then its own
+    assert heads[:4] == ["Measures", "Labels", "Images", "Training"]  # of the comparison, then its own
     assert heads[-1] == "Settings and environment"
     table = next(
         each

@@ -9,7 +9,6 @@ from manylabel.evaluation.measures import MEASURES
 from manylabel.evaluation.plots import draw_changes
 from manylabel.page import (
     Cell,
-    Columns,
     Heading,
     Note,
     Page,
@@ -85,11 +84,11 @@ def _key_figures(comparison: Comparison) -> Tiles:
                 "change of mAP",
                 _MAP.interval(change.difference, signed=True),
             ),
-            Tile(f"{better} : {worse}", "labels better : worse", f"clearly, of {len(comparison.labels):,}"),
+            Tile(f"{better} : {worse}", "labels better : worse", f"significantly, of {len(comparison.labels):,}"),
             Tile(
                 f"{100 * pairs.fraction:.0f} %",
                 "pairs of labels improved",
-                f"{pairs.improved:,} of {pairs.pairs:,}, {pairs.clearly_improved:,} of them clearly",
+                f"{pairs.improved:,} of {pairs.pairs:,}, {pairs.clearly_improved:,} of them significantly",
             ),
         ]
     )
@@ -111,7 +110,7 @@ def _verdict(comparison: Comparison) -> Note:
 
 
 def _measures(comparison: Comparison) -> Iterator[Part]:
-    yield Heading("All measures")
+    yield Heading("Measures")
     rows: list[list[Cell]] = [
         [
             MEASURES[name].title,
@@ -137,7 +136,7 @@ def _labels(comparison: Comparison) -> Iterator[Part]:
             f"{by_chance:,} would look better or worse even if nothing had changed."
         )
     if comparison.labels:
-        yield Columns([draw_changes(comparison.labels)])
+        yield draw_changes(comparison.labels)
     if comparison.left_out:
         yield Note(f"Labels without images are left out: {some(comparison.left_out)}.", kind="warning")
     ranked = sorted(comparison.labels, key=lambda label: -label.difference.value)

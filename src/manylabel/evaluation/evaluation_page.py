@@ -91,7 +91,7 @@ def evaluation_details(evaluation: Evaluation, dataset: ImageDataset, *, draw: D
         >>> targets, _ = dataset.targets.dense()
         >>> scored = ScoredImages.from_arrays(0.8 * targets + 0.1, targets, labels=dataset.labels)
         >>> evaluation_details(evaluate(scored, draws=0), dataset)[0]
-        Heading(text='All measures', level=2)
+        Heading(text='Measures', level=2)
     """
     return [
         *_measures(evaluation),
@@ -139,7 +139,7 @@ def _notes(evaluation: Evaluation) -> Iterator[Part]:
 
 
 def _measures(evaluation: Evaluation) -> Iterator[Part]:
-    yield Heading("All measures")
+    yield Heading("Measures")
     rows: list[list[Cell]] = [
         [
             MEASURES[name].title,

@@ -42,7 +42,7 @@ def draw_changes(labels: Sequence[LabelChange]) -> Figure:
     ranked = sorted(labels, key=lambda label: -label.difference.value)
     shown, remark = _both_ends(ranked)
     colours = {"better": _GREEN, "worse": _VERMILION, "unclear": INK}
-    drawing, axes = new_figure(width=5.2, height=0.8 + 0.235 * len(shown))
+    drawing, axes = new_figure(width=9.6, height=0.8 + 0.235 * len(shown))
     _rows(
         axes,
         [label.display_name for label in shown],
@@ -51,7 +51,7 @@ def draw_changes(labels: Sequence[LabelChange]) -> Figure:
     )
     axes.axvline(0, color=INK, linewidth=0.8)
     axes.set_xlabel("change of average precision in percentage points, with 95 % interval")
-    caption = f"Filled: clearly better (green) or worse (orange). Hollow: the interval holds 0.{remark}"
+    caption = f"Filled: significantly better (green) or worse (orange). Hollow: the interval includes 0.{remark}"
     return Figure(drawing, caption)
 
 

@@ -3,7 +3,8 @@
 Several of them in one `torchmetrics.MetricCollection` share what they collect.
 """
 
-from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -12,9 +13,9 @@ from torchmetrics.utilities import dim_zero_cat
 
 from manylabel.errors import ConfigError
 from manylabel.metrics.average_precision import Interpolation, check_interpolation, mean_average_precision
-from manylabel.metrics.calibration import calibration
-from manylabel.metrics.decisions import hamming_loss, precision_recall, subset_accuracy
-from manylabel.metrics.inputs import Inputs, Threshold, check
+from manylabel.metrics.calibration import Calibration, calibration
+from manylabel.metrics.decisions import PrecisionRecall, hamming_loss, precision_recall, subset_accuracy
+from manylabel.metrics.inputs import Threshold, check
 from manylabel.metrics.ranking import coverage, one_error, ranking_loss, top_one_accuracy
 
 __all__ = [
@@ -31,18 +32,24 @@ __all__ = [
 ]
 
 
-class AccumulatedMetric(Metric, ABC):
-    """Collects scores, targets and what is known; `compute` sees all of it at once."""
+class AccumulatedMetric(Metric):
+    """Collects scores, targets and what is known; `compute` calls the metric with all of it at once.
+
+    Args:
+        **settings: Settings of the function.
+    """
 
     is_differentiable = False
     full_state_update = False
     higher_is_better = True
+    function: ClassVar[Callable[..., Any]]
     scores: list[Tensor] | Tensor
     targets: list[Tensor] | Tensor
     known: list[Tensor] | Tensor
 
-    def __init__(self) -> None:
+    def __init__(self, **settings: object) -> None:
         super().__init__()
+        self.settings = settings
         for name in ("scores", "targets", "known"):
             self.add_state(name, default=[], dist_reduce_fx="cat")
 
@@ -62,13 +69,8 @@ class AccumulatedMetric(Metric, ABC):
         ):
             getattr(self, name).append(values)
 
-    @abstractmethod
-    def compute(self) -> Tensor | dict[str, Tensor]:
-        """Compute the metric over all batches."""
-
-    @property
-    def collected(self) -> Inputs:
-        """All batches so far.
+    def compute(self) -> Any:  # noqa: ANN401 (a tensor, or in one class several by name)
+        """Compute the metric over all batches.
 
         Raises:
             ConfigError: There is none yet.
@@ -76,7 +78,8 @@ class AccumulatedMetric(Metric, ABC):
         if not len(self.scores):
             raise ConfigError("there is nothing to compute yet; call update(scores, targets) first")
         known = dim_zero_cat(self.known)
-        return Inputs(dim_zero_cat(self.scores), dim_zero_cat(self.targets), None if known.all() else known)
+        given = (dim_zero_cat(self.scores), dim_zero_cat(self.targets), None if known.all() else known)
+        return type(self).function(*given, **self.settings)
 
 
 class MeanAveragePrecision(AccumulatedMetric):
@@ -93,14 +96,11 @@ class MeanAveragePrecision(AccumulatedMetric):
         tensor(0.7500)
     """
 
-    def __init__(self, *, interpolation: Interpolation = "none") -> None:
-        super().__init__()
-        check_interpolation(interpolation)
-        self.interpolation = interpolation
+    function = staticmethod(mean_average_precision)
 
-    def compute(self) -> Tensor:
-        """Compute mAP."""
-        return mean_average_precision(*self.collected, interpolation=self.interpolation)
+    def __init__(self, *, interpolation: Interpolation = "none") -> None:
+        check_interpolation(interpolation)
+        super().__init__(interpolation=interpolation)
 
 
 class PrecisionRecallF1(AccumulatedMetric):
@@ -117,14 +117,14 @@ class PrecisionRecallF1(AccumulatedMetric):
         {'CP': 0.5, 'CR': 0.5, 'CF1': 0.5, 'OP': 1.0, 'OR': 0.5, 'OF1': 0.67}
     """
 
+    function = staticmethod(precision_recall)
+
     def __init__(self, *, threshold: Threshold | None = None, top_k: int | None = None) -> None:
-        super().__init__()
-        self.threshold = threshold
-        self.top_k = top_k
+        super().__init__(threshold=threshold, top_k=top_k)
 
     def compute(self) -> dict[str, Tensor]:
         """Compute all six."""
-        result = precision_recall(*self.collected, threshold=self.threshold, top_k=self.top_k)
+        result: PrecisionRecall = super().compute()
         return {
             "CP": result.class_precision,
             "CR": result.class_recall,
@@ -142,13 +142,10 @@ class SubsetAccuracy(AccumulatedMetric):
         threshold: Predict labels whose score reaches it; one number or one for each label.
     """
 
-    def __init__(self, *, threshold: Threshold = 0.5) -> None:
-        super().__init__()
-        self.threshold = threshold
+    function = staticmethod(subset_accuracy)
 
-    def compute(self) -> Tensor:
-        """Compute the subset accuracy."""
-        return subset_accuracy(*self.collected, threshold=self.threshold)
+    def __init__(self, *, threshold: Threshold = 0.5) -> None:
+        super().__init__(threshold=threshold)
 
 
 class HammingLoss(AccumulatedMetric):
@@ -159,14 +156,10 @@ class HammingLoss(AccumulatedMetric):
     """
 
     higher_is_better = False
+    function = staticmethod(hamming_loss)
 
     def __init__(self, *, threshold: Threshold = 0.5) -> None:
-        super().__init__()
-        self.threshold = threshold
-
-    def compute(self) -> Tensor:
-        """Compute the Hamming loss."""
-        return hamming_loss(*self.collected, threshold=self.threshold)
+        super().__init__(threshold=threshold)
 
 
 class CalibrationError(AccumulatedMetric):
@@ -177,49 +170,39 @@ class CalibrationError(AccumulatedMetric):
     """
 
     higher_is_better = False
+    function = staticmethod(calibration)
 
     def __init__(self, *, num_bins: int = 15) -> None:
-        super().__init__()
-        self.num_bins = num_bins
+        super().__init__(num_bins=num_bins)
 
     def compute(self) -> Tensor:
         """Compute the expected calibration error."""
-        return calibration(*self.collected, num_bins=self.num_bins).error
+        bins: Calibration = super().compute()
+        return bins.error
 
 
 class RankingLoss(AccumulatedMetric):
     """`ranking_loss` of all batches."""
 
     higher_is_better = False
-
-    def compute(self) -> Tensor:
-        """Compute the ranking loss."""
-        return ranking_loss(*self.collected)
+    function = staticmethod(ranking_loss)
 
 
 class Coverage(AccumulatedMetric):
     """`coverage` of all batches."""
 
     higher_is_better = False
-
-    def compute(self) -> Tensor:
-        """Compute the coverage."""
-        return coverage(*self.collected)
+    function = staticmethod(coverage)
 
 
 class OneError(AccumulatedMetric):
     """`one_error` of all batches."""
 
     higher_is_better = False
-
-    def compute(self) -> Tensor:
-        """Compute the one-error."""
-        return one_error(*self.collected)
+    function = staticmethod(one_error)
 
 
 class TopOneAccuracy(AccumulatedMetric):
     """`top_one_accuracy` of all batches."""
 
-    def compute(self) -> Tensor:
-        """Compute the top-1 accuracy."""
-        return top_one_accuracy(*self.collected)
+    function = staticmethod(top_one_accuracy)
