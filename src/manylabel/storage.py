@@ -233,7 +233,12 @@ T = TypeVar("T")
 
 
 def decode_json(
-    content: bytes | str, kind: type[T], *, source: str | Path, error: type[ManyLabelError] = ModelFormatError
+    content: bytes | str,
+    kind: type[T],
+    *,
+    source: str | Path,
+    error: type[ManyLabelError] = ModelFormatError,
+    advice: str = "copy or download it again",
 ) -> T:
     """Read JSON as a type, refusing whatever does not fit it.
 
@@ -242,6 +247,7 @@ def decode_json(
         kind: A type that msgspec understands: a struct, a dataclass, ``dict[str, float]`` and the like.
         source: File that the content is from, for the error.
         error: Error to raise.
+        advice: End of its message.
 
     Returns:
         The value, of the type.
@@ -257,7 +263,7 @@ def decode_json(
         return msgspec.json.decode(content, type=kind)
     except (msgspec.MsgspecError, UnicodeError, RecursionError, OverflowError, ValueError) as problem:
         reason = " ".join(str(problem).split())[:300]
-        raise error(f"{source} is damaged: {reason}; copy or download it again") from problem
+        raise error(f"{source} is damaged: {reason}; {advice}") from problem
 
 
 def cache_folder() -> Path:

@@ -49,6 +49,9 @@ def test_a_run_goes_on_with_the_pictures_it_began_with(tmp_path):
     assert run.images == {"train": 8, "val": 2, "fingerprint": "a"}
     with pytest.raises(ConfigError, match=r"changed since it began: train 8, .* then, train 9, .* now; .*--out"):
         run.remember_images({"train": 9, "val": 2, "fingerprint": "b"})
+    (run.path / "images.json").write_text("[3")
+    with pytest.raises(ConfigError, match=r"images\.json is damaged.*--out"):
+        run.remember_images({"train": 8, "val": 2, "fingerprint": "a"})
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write everywhere")

@@ -33,7 +33,7 @@ from lightning.pytorch.utilities import rank_zero_only
 from manylabel.classifier import Classifier
 from manylabel.errors import ConfigError, OutputExistsError
 from manylabel.settings import read_yaml, settings_fields, to_dict, to_yaml
-from manylabel.storage import write_text
+from manylabel.storage import decode_json, write_text
 
 __all__ = ["RunFolder", "describe_environment", "is_first_process"]
 
@@ -213,7 +213,10 @@ class RunFolder:
     def images(self) -> Mapping[str, object] | None:
         """Images that the run saw, if it wrote that down."""
         file = self.path / "images.json"
-        return dict(json.loads(file.read_text(encoding="utf-8"))) if file.is_file() else None
+        if not file.is_file():
+            return None
+        advice = "start a new run (--out)"
+        return decode_json(file.read_bytes(), dict[str, object], source=file, error=ConfigError, advice=advice)
 
     def save(self, model: Classifier, *, include_backbone: bool = True) -> None:
         """Write the finished model.

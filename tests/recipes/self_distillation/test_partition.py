@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from manylabel.data import scenes
-from manylabel.errors import ConfigError
+from manylabel.errors import ConfigError, ManyLabelError
 from manylabel.recipes import SelfDistillation, TrainAndVal, self_distillation
 from manylabel.recipes.self_distillation.partition import (
     TeacherTask,
@@ -85,3 +85,10 @@ def test_settings_that_do_not_fit_are_refused():
         SelfDistillation(data="x", devices=2)
     with pytest.raises(ConfigError, match=r"distillation_weight must be a number of at least 0 up to 1, got 1\.5"):
         SelfDistillation(data="x", distillation_weight=1.5)
+
+
+@pytest.mark.parametrize("content", ["", "{}", '{"sides": [3]}', '{"sides": [{"name": "co", "subsets": [[1]]}]}'])
+def test_a_damaged_file_of_partitions_is_refused(tmp_path, pictures, content):
+    (tmp_path / "partitions.json").write_text(content)
+    with pytest.raises(ManyLabelError, match=r"partitions\.json is damaged|not a partition of labels"):
+        read_or_partition(tmp_path, pictures, partition="co", **HOW)

@@ -9,13 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from manylabel.data import ImageDataset
+from manylabel.errors import ConfigError
 from manylabel.labelgraph import LabelGraph, Partition, PartitionKind, draw_graph, partition_labels
 from manylabel.page import write_drawing
-from manylabel.storage import write_text
+from manylabel.storage import decode_json, write_text
 from manylabel.targets import Targets
 from manylabel.types import LabelSpace
 
@@ -60,6 +62,12 @@ class TeacherTask:
     number: int
 
 
+class _SavedSides(msgspec.Struct):
+    """Content of partitions.json."""
+
+    sides: list[dict[str, Any]]
+
+
 def partition_sides(train: ImageDataset, *, partition: str, k: int, tau: float, seed: int) -> list[Side]:
     """Partition the labels of a dataset.
 
@@ -97,8 +105,9 @@ def read_or_partition(
     """
     path = folder / "partitions.json"
     if path.is_file():
-        listed: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        return [Side(each["name"], Partition.from_dict(each)) for each in listed["sides"]]
+        advice = "start a new run (--out)"
+        saved = decode_json(path.read_bytes(), _SavedSides, source=path, error=ConfigError, advice=advice)
+        return [Side(str(each.get("name")), Partition.from_dict(each)) for each in saved.sides]
     graph = LabelGraph.from_targets(train.targets, train.labels, tau=tau)
     sides = _partition(graph, partition=partition, k=k, seed=seed)
     partitions = [side.partition for side in sides]
