@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,6 +19,7 @@ from manylabel.errors import ConfigError
 from manylabel.evaluation.bootstrap import Estimate, draw_counts, estimate, to_plain
 from manylabel.evaluation.scores import ScoredImages
 from manylabel.metrics import average_precision, precision_recall
+from manylabel.seeds import private_generator
 
 __all__ = ["ZERO_SHOT_MEASURES", "ZeroShotEvaluation", "evaluate_zero_shot"]
 
@@ -148,9 +150,9 @@ def _f1(scored: ScoredImages, part: _Part, k: int, weights: Tensor) -> Estimate:
 
 def _chance(scored: ScoredImages, columns: list[int], *, seed: int, times: int = 5) -> dict[str, float]:
     """Return what random scores reach, as the mean of a few tries."""
-    generator = torch.Generator().manual_seed(seed)
+    generator = private_generator("chance", seed)
     tries = []
     for _ in range(times):
-        random = replace(scored, scores=torch.rand(scored.scores.shape, generator=generator))
+        random = replace(scored, scores=torch.from_numpy(generator.random(scored.scores.shape, np.float32)))
         tries.append(_measure(random, {"zsl": _Part(columns, random.scores)}, draws=0, seed=seed)["zsl"])
     return {name: sum(each[name].value for each in tries) / times for name in ZERO_SHOT_MEASURES}
