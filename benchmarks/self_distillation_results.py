@@ -4,7 +4,10 @@ Trains base, SD, CGPD, DGPD, CPSD and a random partition for each seed, on the s
 finished is not trained again, and one that was killed goes on, so the command can be given again. Other data or
 settings need another --out.
 
-As in the paper, base, teachers and students train as many epochs each.
+What is the same for all (`--same`):
+- total: the number of images that are seen, counted over all models of a variant. With a budget of E epochs, base
+  trains E epochs; a variant whose teachers see T epochs' worth of images trains its student for E - T epochs, rounded.
+- student: the epochs of the student, as in the paper: base and every student train E epochs; teachers come on top.
 
 Each student and base of one seed begin with the same weights and see pictures in the same order where epochs agree.
 mAP is that of the last epoch's averaged weights on all pictures of --val; with `--watch N`, only N of them are looked
@@ -15,6 +18,7 @@ of 95 %: Student's t over seeds (another training), and a paired bootstrap over 
 
 import argparse
 import json
+from dataclasses import replace
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -39,7 +43,7 @@ from manylabel.training import RunFolder
 VARIANTS = {"base": None, "SD": "whole", "CGPD": "co", "DGPD": "dis", "CPSD": "both", "random": "random"}
 
 
-def settings_for(options: argparse.Namespace, variant: str, seed: int) -> Probe | SelfDistillation:
+def settings_for(options: argparse.Namespace, sets: TrainAndVal, variant: str, seed: int) -> Probe | SelfDistillation:
     """Return the settings of one run."""
     common: dict[str, Any] = {
         "data": options.data,
@@ -48,7 +52,7 @@ def settings_for(options: argparse.Namespace, variant: str, seed: int) -> Probe 
         "backbone": options.backbone,
         "head": options.head,
         "head_settings": {**probe_defaults(HEADS[options.head]).settings, **json.loads(options.head_settings)},
-        "epochs": options.epochs,
+        "epochs": options.budget,
         "batch_size": options.batch_size,
         "learning_rate": options.learning_rate,
         "weight_decay": options.weight_decay,
@@ -60,7 +64,7 @@ def settings_for(options: argparse.Namespace, variant: str, seed: int) -> Probe 
     partition = VARIANTS[variant]
     if partition is None:
         return Probe(**common, views=1, feature_dropout=0.0)  # as the teachers and students train
-    return SelfDistillation(
+    settings = SelfDistillation(
         **common,
         partition=partition,
         k=options.k,
@@ -72,6 +76,15 @@ def settings_for(options: argparse.Namespace, variant: str, seed: int) -> Probe 
         processes=options.processes,
         baseline=False,
     )
+    if options.same == "student":
+        return settings
+    total = self_distillation.setup(settings, sets=sets).total_epochs or 0.0  # that of teachers and student
+    left = round(2 * options.budget - total)
+    if left < 1:
+        raise SystemExit(
+            f"{variant}: teachers take {total - options.budget:.1f} of {options.budget} epochs; raise --budget"
+        )
+    return replace(settings, epochs=left)
 
 
 def scores_of(run: RunFolder, cached: CachedFeatures) -> NDArray[np.float32]:
@@ -114,12 +127,12 @@ def main() -> None:
     epochs: dict[str, list[int]] = {variant: [] for variant in options.variants}
     for seed in options.seeds:
         for variant in options.variants:
-            settings = settings_for(options, variant, seed)
+            settings = settings_for(options, sets, variant, seed)
             console.print(f"{variant}, seed {seed}: {settings.epochs} epochs", highlight=False)
             train = probe if variant == "base" else self_distillation
             runs[variant].append(train(settings, sets=sets, resume=True))
             epochs[variant].append(settings.epochs)
-    base = settings_for(options, "base", 0)
+    base = settings_for(options, sets, "base", 0)
     cached = cache_sets(build_classifier(base, whole.train, frozen=True), whole, base).val
     rows = summarise(options, runs, epochs, cached)
     print(table(rows, options))
@@ -182,9 +195,10 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--head-settings", default="{}", help="as JSON")
     parser.add_argument("--variants", nargs="+", choices=list(VARIANTS), default=list(VARIANTS))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
-    parser.add_argument("--epochs", type=int, default=60)
-    parser.add_argument("--teacher-epochs", type=int, default=None)
-    parser.add_argument("--teacher-images", choices=["all", "own"], default="all")
+    parser.add_argument("--same", choices=["total", "student"], default="total")
+    parser.add_argument("--budget", type=int, default=60, help="epochs")
+    parser.add_argument("--teacher-epochs", type=int, default=10)
+    parser.add_argument("--teacher-images", choices=["all", "own"], default="own")
     parser.add_argument("--distillation-weight", type=float, default=0.5)
     parser.add_argument("--k", type=int, default=5)
     parser.add_argument("--tau", type=float, default=2.0)
