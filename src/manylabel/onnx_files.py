@@ -24,7 +24,7 @@ def open_session(path: str | Path, *, num_threads: int | None = None) -> Any:  #
 
     Args:
         path: The file.
-        num_threads: Threads of one session; as many as there are cores when left out.
+        num_threads: Threads of one session (default: one per core).
 
     Returns:
         An ``onnxruntime.InferenceSession``.
@@ -37,7 +37,7 @@ def open_session(path: str | Path, *, num_threads: int | None = None) -> Any:  #
     options.intra_op_num_threads = available_cores() if num_threads is None else num_threads
     options.inter_op_num_threads = 1  # the layers of a model stand in a row
     options.log_severity_level = 3  # errors only
-    # a thread that waits must not burn the core on which pictures are decoded meanwhile
+    # a thread that waits must not burn the core on which images are decoded meanwhile
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
@@ -55,13 +55,13 @@ def write_onnx(
     """Write a module as an ONNX file, replacing one that is there.
 
     Args:
-        module: What to write, in eval mode, on the CPU; its one input is called ``images``.
-        images: An example of the input; two pictures, because exporters take a batch of one for a constant.
-        path: Where.
-        name: What to call the module in errors.
-        outputs: What the outputs are called.
+        module: Module to write, in eval mode, on the CPU; its one input is called ``images``.
+        images: Example input of two images, because exporters take a batch of one for a constant.
+        path: File to write.
+        name: Name of the module in errors.
+        outputs: Names of the outputs.
         dynamic_axes: The axes of the input whose length is free.
-        metadata: What the file says of itself.
+        metadata: Metadata of the file.
 
     Raises:
         MissingExtraError: onnxscript is not installed.

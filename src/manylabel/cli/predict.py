@@ -115,7 +115,7 @@ def predict(
             notify=partial(typer.echo, err=True),
         )
         choice.limits(predictor.spec)
-        num_workers = default_workers() if workers is None else workers
+        num_workers = default_workers(on_gpu=device not in (None, "cpu")) if workers is None else workers
         scored = predictor.stream(new, batch_size=batch_size, num_workers=num_workers)
         batches = (batch.tagged(choice) for batch in scored)
     writer = None
