@@ -10,8 +10,8 @@ from manylabel.data import load
 from manylabel.runs import Run, find_runs
 from tiny_runs import SPEC, make_model, make_run
 
-
 pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):

@@ -19,8 +19,8 @@ from manylabel.runs.report import _comparisons, _head_parts
 from manylabel.training import RunFolder
 from tiny_runs import make_model, make_run
 
-
 pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):

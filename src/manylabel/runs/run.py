@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -10,6 +10,8 @@ from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from manylabel.errors import ConfigError, DataError
 from manylabel.recipes import TrainAndVal, open_sets
@@ -20,6 +22,8 @@ from manylabel.training import RunFolder
 from manylabel.training.callbacks import reached, read_metrics
 
 __all__ = ["Run", "differences", "find_runs"]
+
+logger = logging.getLogger(__name__)
 
 _INSIDE = frozenset({"checkpoints", "model", "teachers", "tensorboard"})  # teachers know some of the labels only
 
@@ -79,11 +83,11 @@ class Run:
                 name=folder.path.resolve().name,
                 settings=settings,
                 epochs=tuple(read_metrics(folder.metrics)),
-                environment=_read_json(folder.path / "environment.json"),
+                environment=_read_environment(folder.path / "environment.json"),
                 command=_read_text(folder.path / "command.txt").strip(),
                 is_finished=folder.is_finished,
             )
-        except ValueError as error:
+        except (ValueError, RecursionError, msgspec.MsgspecError) as error:
             raise ConfigError(f"the run in {path} is damaged: {error}; fix or remove the file") from error
 
     @property
@@ -143,7 +147,7 @@ class Run:
 
 
 def find_runs(folder: str | Path) -> list[Run]:
-    """Find all runs in a folder and below it, the newest first.
+    """Find all runs in a folder and below it, the newest first; damaged ones are logged and left out.
 
     Args:
         folder: The folder.
@@ -156,7 +160,10 @@ def find_runs(folder: str | Path) -> list[Run]:
     found = []
     for place, below, files in os.walk(folder):
         if "config.yaml" in files and "environment.json" in files:
-            found.append(Run.read(place))
+            try:
+                found.append(Run.read(place))
+            except ConfigError as error:
+                logger.warning("%s", error)
             below[:] = [name for name in below if name not in _INSIDE]
     return sorted(found, key=lambda run: run.started, reverse=True)
 
@@ -182,10 +189,9 @@ def differences(runs: Sequence[Run], *, everything: bool = False) -> dict[str, l
     return {name: values for name, values in rows.items() if everything or any(value != values[0] for value in values)}
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    found = json.loads(_read_text(path) or "{}")
-    if not isinstance(found, dict):
-        raise ValueError(f"{path.name} is not a JSON object")
+def _read_environment(path: Path) -> dict[str, Any]:
+    found = msgspec.json.decode(_read_text(path) or "{}", type=dict[str, Any])
+    msgspec.convert(found.get("packages", {}), dict[str, str | None])
     return found
 
 

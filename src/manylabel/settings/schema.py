@@ -310,9 +310,9 @@ def read_yaml(path: str | Path) -> dict[str, object]:
     """
     try:
         values = parse_yaml(Path(path).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigError(f"cannot read the settings in {path}: {error}") from error
-    if not isinstance(values, dict):
+    except (OSError, UnicodeDecodeError, RecursionError, yaml.YAMLError) as error:
+        raise ConfigError(f"cannot read the settings in {path}: {' '.join(str(error).split())}") from error
+    if not isinstance(values, dict) or not all(isinstance(name, str) for name in values):
         raise ConfigError(f"{path} must hold settings as 'name: value' lines, got {type(values).__name__}")
     return values
 

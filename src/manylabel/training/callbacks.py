@@ -128,8 +128,8 @@ def read_metrics(path: Path) -> list[dict[str, float]]:
     """
     if not path.is_file():
         return []
-    lines = csv.DictReader(path.read_text(encoding="utf-8").splitlines())
-    return [{name: float(value) for name, value in line.items()} for line in lines]
+    names, *rows = csv.reader(path.read_text(encoding="utf-8").splitlines() or [""])
+    return [{name: float(value) for name, value in zip(names, row, strict=True)} for row in rows]
 
 
 def reached(rows: Sequence[Mapping[str, float]], *, keep: str) -> float | None:
