@@ -1,8 +1,8 @@
 """Make a model that ships inside the package of a trained run: its head in float16, and a model card.
 
-    python tools/make_builtin.py RUN NAME --held-out "mAP 68.1 on 4,925 pictures" --trained-on "COCO train"
+    python tools/make_builtin.py RUN NAME --held-out "mAP 68.1 on 4,925 images" --trained-on "COCO train"
 
-RUN is the folder of a run, or of a model, whose backbone is frozen and can be had without it (``offline:...``). Tune it
+RUN is the folder of a run, or of a model, whose backbone is frozen and available without it (``offline:...``). Tune it
 first (``manylabel tune``): thresholds and calibration go in as they are. NAME is what follows ``builtin:``.
 """
 
@@ -21,7 +21,7 @@ MOST_DIFFERENCE = 0.01  # of a score, through the rounding of weights
 
 CARD = """# builtin:{name}
 
-Names {count} labels: {head} on the frozen backbone `{backbone}`, {height} x {width} pixels.
+{count} labels: {head} on the frozen backbone `{backbone}`, {height} x {width} pixels.
 
 | | |
 |---|---|
@@ -32,7 +32,7 @@ Names {count} labels: {head} on the frozen backbone `{backbone}`, {height} x {wi
 | calibration | {calibration} |
 | weights | the head alone, float16, {megabytes:.1f} MB; scores differ by at most {difference:.1e} from float32 |
 
-Weights only: no picture of the training data is in this folder.
+Weights only: no image of the training data is in this folder.
 
 Labels: {labels}
 """
@@ -45,7 +45,7 @@ def main() -> None:
     parser.add_argument("name")
     parser.add_argument("--held-out", required=True, help="the score, and on what")
     parser.add_argument("--trained-on", required=True, help="the data, in words")
-    parser.add_argument("--command", help="how it was trained; what the run recorded when left out")
+    parser.add_argument("--command", help="training command (default: the one that the run recorded)")
     parser.add_argument("--folder", type=Path, default=models.FOLDER, help="where builtin models are")
     parser.add_argument("--overwrite", action="store_true")
     arguments = parser.parse_args()
@@ -64,7 +64,7 @@ def make(arguments: argparse.Namespace) -> str:
         tried = classifier.save(Path(temporary) / "model", include_backbone=False, half=True)
         num_bytes = sum(file.stat().st_size for file in tried.iterdir())
         before, after = (model.predict(photos).scores for model in (classifier, Classifier.load(tried)))
-    difference = (before - after).abs().max().item()
+    difference = float(abs(before - after).max())
     if num_bytes > MOST_BYTES or difference > MOST_DIFFERENCE:
         sys.exit(f"{folder} has {num_bytes:,} bytes and scores off by {difference:.1e}; not fit to ship")
     classifier.save(folder, include_backbone=False, half=True, overwrite=arguments.overwrite)

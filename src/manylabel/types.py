@@ -1,6 +1,6 @@
-"""The small dataclasses that everyone shares: labels, batches and input specs.
+"""Small types that everyone shares: labels, batches and input specs.
 
-Letters in shape comments: B pictures of a batch, L labels, H and W pixels.
+Letters in shape comments: B images of a batch, L labels, H and W pixels.
 """
 
 from __future__ import annotations
@@ -8,10 +8,10 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 
@@ -32,11 +32,11 @@ class LabelSpace:
 
     Args:
         names: The labels, in the order of the logits.
-        display_names: What to show instead of a name, for the labels that want it (``/m/01yrx`` -> ``cat``).
+        display_names: Names to show instead, for some labels (``/m/01yrx`` -> ``cat``).
         descriptions: A sentence per label, for the labels that have one; text queries use them.
 
     Raises:
-        LabelError: A name is empty, stands twice, or a display name or description is of no label.
+        LabelError: A name is empty or occurs twice, or a display name or description is of no label.
 
     Examples:
         >>> labels = LabelSpace(["cat", "dog"])
@@ -100,7 +100,7 @@ class LabelSpace:
             raise LabelError(f"no label {name!r}; {list_choices(name, self.names)}") from None
 
     def display(self, name: str) -> str:
-        """Return what to show a person for a label."""
+        """Return the display name of a label."""
         return self.display_names.get(name, name)
 
     def subset(self, names: Sequence[str]) -> LabelSpace:
@@ -180,7 +180,7 @@ class _LabelFields(msgspec.Struct, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class BadImage:
-    """A picture that could not be decoded: which, and why."""
+    """An image that could not be decoded, and the reason."""
 
     index: int
     name: str
@@ -189,14 +189,14 @@ class BadImage:
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """What a model trains on or is judged by.
+    """A batch of images, to train or evaluate a model.
 
     Args:
         images: ``[B, 3, H, W]``, normalised.
         targets: ``[B, L]``, 1 where a label is present, else 0.
         known: ``[B, L]``, true where the target is known.
-        indices: ``[B]``, the pictures' positions in their data set.
-        bad: The pictures that should have been here but could not be decoded.
+        indices: ``[B]``, positions of the images in their dataset.
+        bad: Images that should have been here but could not be decoded.
     """
 
     images: Tensor
@@ -210,35 +210,23 @@ class Batch:
 
     def to(self, device: torch.device | str, *, non_blocking: bool = False) -> Batch:
         """Return the batch on another device."""
-        return Batch(
-            images=self.images.to(device, non_blocking=non_blocking),
-            targets=self.targets.to(device, non_blocking=non_blocking),
-            known=self.known.to(device, non_blocking=non_blocking),
-            indices=self.indices.to(device, non_blocking=non_blocking),
-            bad=self.bad,
-        )
+        return _each_tensor(self, lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
-    def pin_memory(self) -> Self:
+    def pin_memory(self) -> Batch:
         """Return the batch in page-locked memory; torch's DataLoader calls this."""
-        return type(self)(
-            images=self.images.pin_memory(),
-            targets=self.targets.pin_memory(),
-            known=self.known.pin_memory(),
-            indices=self.indices.pin_memory(),
-            bad=self.bad,
-        )
+        return _each_tensor(self, lambda tensor: tensor.pin_memory())
 
 
 @dataclass(frozen=True, eq=False)
 class FeatureBatch:
-    """A batch of which the backbone's part is done already.
+    """A batch of feature maps, which a backbone has computed.
 
     Args:
         features: One map ``[B, C, H, W]`` per stage, finest first; pooled ones are ``[B, C, 1, 1]``.
         targets: ``[B, L]``, 1 where a label is present, else 0.
         known: ``[B, L]``, true where the target is known.
-        indices: ``[B]``, the pictures' positions in their data set.
-        views: ``[B]``, which view of each picture this is; the first of all when left out.
+        indices: ``[B]``, positions of the images in their dataset.
+        views: ``[B]``, the view of each image (default: the first of all).
     """
 
     features: tuple[Tensor, ...]
@@ -252,13 +240,22 @@ class FeatureBatch:
 
     def to(self, device: torch.device | str, *, non_blocking: bool = False) -> FeatureBatch:
         """Return the batch on another device."""
-        return FeatureBatch(
-            features=tuple(stage.to(device, non_blocking=non_blocking) for stage in self.features),
-            targets=self.targets.to(device, non_blocking=non_blocking),
-            known=self.known.to(device, non_blocking=non_blocking),
-            indices=self.indices.to(device, non_blocking=non_blocking),
-            views=None if self.views is None else self.views.to(device, non_blocking=non_blocking),
-        )
+        return _each_tensor(self, lambda tensor: tensor.to(device, non_blocking=non_blocking))
+
+
+AnyBatch = TypeVar("AnyBatch", Batch, FeatureBatch)
+
+
+def _each_tensor(batch: AnyBatch, change: Callable[[Tensor], Tensor]) -> AnyBatch:
+    """Return a batch with all its tensors changed."""
+    from torch import Tensor
+
+    def changed(value: object) -> object:
+        if isinstance(value, tuple):
+            return tuple(map(changed, value))
+        return change(value) if isinstance(value, Tensor) else value
+
+    return replace(batch, **{part.name: changed(getattr(batch, part.name)) for part in fields(batch)})  # type: ignore[arg-type] # each of its own type
 
 
 LARGEST_INPUT = 4096  # pixels each way: a batch of larger ones fits no machine
