@@ -80,7 +80,6 @@ def predict(
     from manylabel.image_files import list_images
     from manylabel.inference import Predictor
     from manylabel.inference.engine import FEW_IMAGES
-    from manylabel.inference.outputs import open_output
     from manylabel.predictions import TagChoice
     from manylabel.system import default_workers
 
@@ -120,6 +119,8 @@ def predict(
         batches = (batch.tagged(choice) for batch in scored)
     writer = None
     if out is not None:  # not before the model is open, whose mistakes leave no file behind
+        from manylabel.inference.outputs import open_output
+
         writer, new.done = open_output(out, resume=resume, overwrite=overwrite)
     results = TagResults(out, writer, copy_to, sidecar, overwrite)
     total = _Total(paths, new.done)
