@@ -1,3 +1,5 @@
+import re
+
 import pytest
 from PIL import Image
 from typer.testing import CliRunner
@@ -5,6 +7,7 @@ from typer.testing import CliRunner
 from manylabel.backbone import Backbone
 from manylabel.cli.main import app
 from manylabel.errors import ConfigError, OutputExistsError
+from manylabel.explain import METHODS
 from tiny_runs import make_model
 
 
@@ -91,3 +94,8 @@ def test_teachers_stand_beside_their_student(folder, tmp_path):
     ]
     with pytest.raises(ConfigError, match="--teachers needs the run of a self-distillation"):
         run(folder / "photo.jpg", "--model", folder / "second", "--teachers", "--out", tmp_path / "b.png")
+
+
+def test_help_lists_every_method():
+    text = re.sub(r"[\s│]", "", run("--help").stdout)  # without the table's borders, at which words are broken
+    assert all(method in text for method in METHODS)
