@@ -2,13 +2,12 @@
 
 import pytest
 
-from manylabel.recipes.self_distillation import partition
-from manylabel.recipes.self_distillation.executors import choosing
+from manylabel.recipes.self_distillation import executors, partition
 
 
 @pytest.fixture
 def brief(quick, monkeypatch):
-    monkeypatch.setattr(choosing, "RETRIES", 0)
+    monkeypatch.setattr(executors, "RETRIES", 0)
     return {
         **quick,
         "head": "linear",

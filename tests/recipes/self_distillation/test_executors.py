@@ -19,11 +19,12 @@ import manylabel
 from manylabel.classifier import Classifier
 from manylabel.errors import RunInterruptedError, TrainingError
 from manylabel.recipes import SelfDistillation, self_distillation
+from manylabel.recipes.self_distillation import executors
 from manylabel.recipes.self_distillation import teachers as teachers_module
-from manylabel.recipes.self_distillation.executors import OnRay, Sequential, choosing, make_executor, processes
+from manylabel.recipes.self_distillation.executors import OnRay, Sequential, make_executor
 from manylabel.training import RunFolder
 
-pytestmark = pytest.mark.usefixtures("undrawn")
+pytestmark = [pytest.mark.usefixtures("undrawn"), pytest.mark.slow]
 NAMES = ["co-01", "co-02", "dis-01", "dis-02"]
 FORKS = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 
@@ -43,8 +44,8 @@ def forking(monkeypatch):
     Each has one thread: threads that were there before a fork are not there after it, and waiting for them never ends.
     """
     fork, set_threads = multiprocessing.get_context("fork"), torch.set_num_threads
-    monkeypatch.setattr(processes.multiprocessing, "get_context", lambda method: fork)
-    monkeypatch.setattr(processes.torch, "set_num_threads", lambda _: set_threads(1))
+    monkeypatch.setattr(executors.multiprocessing, "get_context", lambda method: fork)
+    monkeypatch.setattr(executors.torch, "set_num_threads", lambda _: set_threads(1))
 
 
 @pytest.fixture
@@ -76,8 +77,8 @@ def counting(monkeypatch):
 
 
 def test_the_settings_choose_the_executor_and_share_out_the_machine(monkeypatch):
-    monkeypatch.setattr(choosing, "available_cores", lambda: 8)
-    monkeypatch.setattr(choosing, "_gpus", lambda settings: 0)
+    monkeypatch.setattr(executors, "available_cores", lambda: 8)
+    monkeypatch.setattr(executors, "_gpus", lambda settings: 0)
 
     def made(num_teachers=10, **settings):
         return make_executor(SelfDistillation(data="x", **settings), num_teachers=num_teachers)
@@ -89,7 +90,7 @@ def test_the_settings_choose_the_executor_and_share_out_the_machine(monkeypatch)
     on_ray = made(executor="ray", processes=4, device="cuda", ray_address="auto")
     assert isinstance(on_ray, OnRay)
     assert (on_ray.cpus, on_ray.gpus, on_ray.address) == (2, 1, "auto")
-    monkeypatch.setattr(choosing, "_gpus", lambda settings: 2)
+    monkeypatch.setattr(executors, "_gpus", lambda settings: 2)
     assert (made().num_processes, made().num_gpus) == (2, 2)
 
 
@@ -108,7 +109,7 @@ def test_a_teacher_that_fails_is_named_and_the_others_are_kept(brief, sets, tmp_
 
 def test_a_teacher_that_fails_once_is_tried_again(brief, sets, tmp_path, monkeypatch):
     failing(monkeypatch, "co-01", "dis-02", times=1)
-    monkeypatch.setattr(choosing, "RETRIES", 1)
+    monkeypatch.setattr(executors, "RETRIES", 1)
     run = self_distillation(SelfDistillation(**brief, out=tmp_path / "run"), sets=sets)
     assert run.is_finished
 
@@ -179,7 +180,7 @@ def test_kill_9_in_the_middle_of_a_teacher_and_resume(brief, sets, tmp_path, for
 @FORKS
 def test_a_process_that_dies_is_replaced_and_its_teacher_goes_on(brief, sets, tmp_path, forking, monkeypatch):
     slow(monkeypatch)
-    monkeypatch.setattr(choosing, "RETRIES", 1)
+    monkeypatch.setattr(executors, "RETRIES", 1)
     settings = SelfDistillation(**{**brief, **LONG, "partition": "co"}, out=tmp_path / "run")
     killer = kill_when(tmp_path / "run/teachers/co-01/metrics.csv", only_child, signal.SIGKILL)
     run = self_distillation(settings, sets=sets)
