@@ -47,7 +47,7 @@ def test_eq_1_is_what_a_loop_counts_where_both_labels_are_known(states, listed, 
     shares = shares_by_loop(states)
     roots = shares ** (1 / tau)
     assert graph.counts.tolist() == (states == 1).sum(axis=0).tolist()
-    np.testing.assert_allclose(graph.shares.toarray(), shares, atol=1e-12)
+    np.testing.assert_allclose(graph.rates.toarray(), shares, atol=1e-12)
     np.testing.assert_allclose(graph.affinity.toarray(), (roots + roots.T) / 2, atol=1e-12)
     both = (states == 1).astype(int).T @ (states == 1).astype(int)
     assert (graph.pairs.toarray() == both - np.diag(np.diag(both))).all()
@@ -75,8 +75,8 @@ def test_a_graph_becomes_json():
     graph = LabelGraph.from_targets(Targets.from_lists([[0, 1], [0]], num_labels=3), space(3))
     values = json.loads(json.dumps(graph.to_dict()))
     assert values["tau"] == 2.0
-    assert [label["pictures"] for label in values["labels"]] == [2, 1, 0]
-    assert values["labels"][1]["neighbours"][0]["share"] == 1.0
+    assert [label["images"] for label in values["labels"]] == [2, 1, 0]
+    assert values["labels"][1]["neighbours"][0]["rate"] == 1.0
     assert values["labels"][2]["neighbours"] == []
 
 

@@ -109,7 +109,7 @@ def _show(name: str, num_images: int, label_graph: "LabelGraph", partitions: "li
 
 
 def _subset_table(partition: "Partition", label_graph: "LabelGraph") -> Table:
-    """Return a row for each subset, its labels in most pictures first."""
+    """Return a row for each subset, its most frequent labels first."""
     titles = {"co": "Labels that come together", "dis": "Labels that stay apart", "random": "Labels at random"}
     table = Table(title=titles[partition.kind], title_justify="left", title_style="bold", header_style="bold", box=None)
     for column in ("subset", "labels"):

@@ -45,7 +45,7 @@ def draw_graph(graph: LabelGraph, partitions: Sequence[Partition], *, at_most: i
     Args:
         graph: The labels and their links.
         partitions: What to sort and colour them by.
-        at_most: How many labels to draw: of more, those in most pictures.
+        at_most: Number of labels to draw; of more, the most frequent.
 
     Returns:
         A matplotlib figure; `page.write_drawing` saves it.
@@ -79,7 +79,7 @@ def draw_graph(graph: LabelGraph, partitions: Sequence[Partition], *, at_most: i
 
 @dataclass(frozen=True, eq=False)
 class _SortedGraph:
-    """What is drawn of a graph: its labels subset by subset, like ones beside each other."""
+    """The drawn part of a graph: its labels subset by subset, like ones next to each other."""
 
     graph: LabelGraph
     partition: Partition
@@ -124,7 +124,7 @@ class _SortedGraph:
 
 
 def _leaves(graph: LabelGraph, members: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return an order of a subset's labels that puts like ones beside each other."""
+    """Return an order of a subset's labels that puts like ones next to each other."""
     if len(members) < 3:
         return np.arange(len(members))
     distance = 1 - graph.affinity[members][:, members].toarray()
@@ -144,7 +144,7 @@ def _colour(subset: int) -> str:
 
 
 def _draw_heat_map(axes: Axes, drawn: _SortedGraph) -> None:
-    """Draw the affinities, the most alike labels beside each other and a frame around each subset."""
+    """Draw the affinities, the most alike labels next to each other and a frame around each subset."""
     size = len(drawn.order)
     affinity = np.ma.masked_array(drawn.affinity, mask=np.eye(size, dtype=bool))
     image = axes.imshow(affinity, cmap=_HEAT, vmin=0, vmax=max(drawn.affinity.max(), 1e-9))
@@ -167,14 +167,14 @@ def _draw_heat_map(axes: Axes, drawn: _SortedGraph) -> None:
 
 
 def _draw_circle(axes: Axes, drawn: _SortedGraph) -> None:
-    """Draw the labels on a circle, as dots that grow with their pictures, and curves between them."""
+    """Draw the labels on a circle, as dots that grow with their frequency, and curves between them."""
     angles = _angles(drawn)
     places = np.stack([np.cos(angles), np.sin(angles)], axis=1)  # [L, 2]
     colours = to_rgba_array([_colour(number) for number in drawn.subset_of])
     axes.add_collection(_links(drawn, places, colours))
-    share = drawn.graph.counts[drawn.order] / max(drawn.graph.counts.max(), 1)
+    size = drawn.graph.counts[drawn.order] / max(drawn.graph.counts.max(), 1)
     axes.scatter(
-        places[:, 0], places[:, 1], s=12 + 190 * share, color=colours, edgecolor="white", linewidth=0.8, zorder=3
+        places[:, 0], places[:, 1], s=12 + 190 * size, color=colours, edgecolor="white", linewidth=0.8, zorder=3
     )
     _draw_ring(axes, drawn, angles)
     for name, angle, (x, y) in zip(drawn.names, angles, 1.15 * places, strict=True):

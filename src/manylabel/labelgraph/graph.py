@@ -1,4 +1,4 @@
-"""Which labels come together: counts, conditional co-occurrence S and the affinities of Eq. 1.
+"""Co-occurrence of labels: counts, conditional rates S and the affinities of Eq. 1.
 
 Xu et al., *Boosting Multi-Label Image Classification with Complementary Parallel Self-Distillation*, 2022. The paper
 writes P- = I - P+; only with all ones instead of the identity is this a graph, so P- = 1 - P+ here.
@@ -28,36 +28,36 @@ class Neighbour(NamedTuple):
 
     Attributes:
         name: The neighbour.
-        pictures: How many pictures show both.
-        share: Of the pictures that show the label, the share that shows the neighbour too; S in the paper.
+        images: Number of images that show both.
+        rate: Of the images that show the label, the fraction that shows the neighbour too; S in the paper.
         affinity: How strongly the two are linked, 0 to 1, the same in both directions; P+ in the paper.
     """
 
     name: str
-    pictures: int
-    share: float
+    images: int
+    rate: float
     affinity: float
 
 
 @dataclass(frozen=True, eq=False)
 class LabelGraph:
-    """Labels as nodes, linked as strongly as they come together in pictures; sparse, so 10,000 labels fit.
+    """Labels as nodes, linked as strongly as they come together in images; sparse, so 10,000 labels fit.
 
-    Matrices hold no diagonal: that a label comes together with itself says nothing. Pictures count for a pair only
+    Matrices hold no diagonal: that a label comes together with itself says nothing. Images count for a pair only
     where both labels are known. A pair that is never known together has no link, like a pair that never comes together.
 
     Args:
         labels: The labels' names.
-        counts: ``[L]``, how many pictures show each label; n in the paper.
-        pairs: ``[L, L]``, how many pictures show both labels; e in the paper.
-        shares: ``[L, L]``, of the pictures of the row's label, the share with the column's label; S in the paper.
+        counts: ``[L]``, number of images that show each label; n in the paper.
+        pairs: ``[L, L]``, number of images that show both labels; e in the paper.
+        rates: ``[L, L]``, of the images of the row's label, the fraction with the column's label; S in the paper.
         affinity: ``[L, L]``, symmetric; P+ in Eq. 1. P- is 1 - P+.
-        tau: The root that was taken of the shares.
+        tau: The root that was taken of the rates.
 
     Examples:
         >>> targets = Targets.from_lists([[0, 1], [0, 1], [0], [2]], num_labels=3)
         >>> graph = LabelGraph.from_targets(targets, LabelSpace(["table", "cup", "boat"]), tau=1)
-        >>> graph.shares.toarray().round(2).tolist()
+        >>> graph.rates.toarray().round(2).tolist()
         [[0.0, 0.67, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
         >>> graph.affinity.toarray().round(2).tolist()
         [[0.0, 0.83, 0.0], [0.83, 0.0, 0.0], [0.0, 0.0, 0.0]]
@@ -66,7 +66,7 @@ class LabelGraph:
     labels: LabelSpace
     counts: NDArray[np.int64]
     pairs: csr_array
-    shares: csr_array
+    rates: csr_array
     affinity: csr_array
     tau: float
 
@@ -77,8 +77,8 @@ class LabelGraph:
         Args:
             targets: What is present, absent and unknown.
             labels: The labels' names.
-            tau: Which root of the shares to take: 1 leaves them as they are, more lifts rare pairs. The paper says 3;
-                the partition it released for COCO comes out with 2.
+            tau: Temperature, the root to take of the rates: 1 leaves them as they are, more lifts rare pairs. The
+                paper says 3; the partition it released for COCO comes out with 2.
 
         Raises:
             ConfigError: There is no label, the labels are not those of the targets, or `tau` is too small.
@@ -90,18 +90,18 @@ class LabelGraph:
         if not (math.isfinite(tau) and tau >= 0.1):
             raise ConfigError(f"tau must be a number of at least 0.1, got {tau}; 2 is a good start")
         pairs = _count_pairs(targets)
-        shares = csr_array((pairs.data / _count_known(targets, pairs), pairs.indices, pairs.indptr), shape=pairs.shape)
-        roots = shares.power(1 / tau)
+        rates = csr_array((pairs.data / _count_known(targets, pairs), pairs.indices, pairs.indptr), shape=pairs.shape)
+        roots = rates.power(1 / tau)
         affinity = csr_array((roots + roots.T) / 2)
         affinity.sort_indices()
-        return cls(labels, targets.positives, pairs, shares, affinity, float(tau))
+        return cls(labels, targets.positives, pairs, rates, affinity, float(tau))
 
     def neighbours(self, name: str, *, at_most: int = 5) -> tuple[Neighbour, ...]:
         """Return the labels that are linked to a label, the strongest first.
 
         Args:
             name: The label.
-            at_most: How many to return.
+            at_most: Number of neighbours to return.
 
         Raises:
             LabelError: There is no such label.
@@ -115,7 +115,7 @@ class LabelGraph:
         row = self.labels.index(name)
         start, end = self.pairs.indptr[row : row + 2]  # the three matrices store the same places
         places = start + np.argsort(-self.affinity.data[start:end], kind="stable")[:at_most]
-        columns = (self.pairs.indices, self.pairs.data, self.shares.data, self.affinity.data)
+        columns = (self.pairs.indices, self.pairs.data, self.rates.data, self.affinity.data)
         found = zip(*(column[places].tolist() for column in columns), strict=True)
         return tuple(Neighbour(self.labels[position], *numbers) for position, *numbers in found)
 
@@ -126,7 +126,7 @@ class LabelGraph:
             "labels": [
                 {
                     "name": name,
-                    "pictures": int(count),
+                    "images": int(count),
                     "neighbours": [neighbour._asdict() for neighbour in self.neighbours(name)],
                 }
                 for name, count in zip(self.labels, self.counts, strict=True)
@@ -135,7 +135,7 @@ class LabelGraph:
 
 
 def _count_pairs(targets: Targets) -> csr_array:
-    """Return in how many pictures two labels are both present, without the diagonal."""
+    """Return in number of images that two labels are both present, without the diagonal."""
     present = targets.present.astype(np.int64)
     pairs = csr_array(present.T @ present)
     pairs = csr_array(pairs - diags_array(pairs.diagonal(), dtype=np.int64))
@@ -145,7 +145,7 @@ def _count_pairs(targets: Targets) -> csr_array:
 
 
 def _count_known(targets: Targets, pairs: csr_array) -> NDArray[np.int64]:
-    """Return, for each stored pair, in how many pictures of the row's label the column's label is known."""
+    """Return, for each stored pair, in number of images that of the row's label the column's label is known."""
     occurs = pairs.astype(bool).astype(np.int64)
     present = targets.present.astype(np.int64)
     if targets.absent is not None:

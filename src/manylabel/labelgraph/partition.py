@@ -129,7 +129,7 @@ def partition_labels(
 
     The labels are placed by `spectral_embedding` and clustered by k-means. What the paper leaves open:
 
-    - A label without any link (one without pictures, say) has no place in a cut. Such labels are dealt out at the end,
+    - A label without any link (one without images, say) has no place in a cut. Such labels are dealt out at the end,
       one by one, to the subset that is smallest then.
     - A graph that falls into as many connected parts as subsets, or more, is not cut at all: whole parts are dealt out,
       the largest first, likewise to the smallest subset.
@@ -137,12 +137,12 @@ def partition_labels(
 
     Args:
         graph: The labels and their links.
-        num_subsets: How many subsets, 1 to L; k in the paper.
+        num_subsets: Number of subsets, 1 to L; k in the paper.
         kind: ``"co"`` cuts the graph P+, ``"dis"`` the graph P-, ``"random"`` divides evenly at random.
-        seed: Seeds k-means or the random division.
-        num_restarts: How often k-means starts anew, the tightest result being kept; when left out 50 times, and 5 times
-            for more than 1,000 labels, where it is what takes the time.
-        num_seeds: From how many seeds the stability is told; the first of them gives the result.
+        seed: Seed of k-means or of the random division.
+        num_restarts: Number of restarts of k-means, of which the tightest is kept (default: 50; 5 for more than 1,000
+            labels).
+        num_seeds: Number of seeds for the stability; the first of them gives the result.
 
     Raises:
         ConfigError: There is no such kind, there are more subsets than labels, or a number is too small.

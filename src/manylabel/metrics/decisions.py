@@ -87,8 +87,8 @@ def precision_recall(
     """
     given = check(scores, targets, known)
     predicted = decide(given.scores, threshold=threshold, top_k=top_k)
-    judged = predicted if given.known is None else predicted & given.known
-    matrices = (predicted & given.positives, judged, given.positives)
+    known_predicted = predicted if given.known is None else predicted & given.known
+    matrices = (predicted & given.positives, known_predicted, given.positives)
     sums = weighted(lambda counts: torch.stack([_sum(each, counts) for each in matrices]), weights, like=scores)
     hits, claims, positives = sums.unbind(dim=-2)  # [L] or [D, L] each
     all_hits, all_claims, all_positives = (each.sum(dim=-1) for each in (hits, claims, positives))

@@ -57,7 +57,7 @@ def new_figure(*, width: float = 6.4, height: float = 3.0) -> tuple[Drawing, Axe
     Examples:
         >>> drawing, axes = new_figure()
         >>> _ = axes.bar([1, 2, 3], [5, 3, 1], color=ACCENT)
-        >>> "var(--accent)" in Figure(drawing, "Labels per picture").html()
+        >>> "var(--accent)" in Figure(drawing, "Labels per image").html()
         True
     """
     import matplotlib as mpl
