@@ -48,6 +48,7 @@ _MOST_GROUPS = 30
 _MOST_COPIES = 4
 _MOST_LABELS = 60  # more names than this cannot be read in a drawing
 _EXAMPLES = 6
+_MOST_NAMES = 8
 _THUMBNAIL_HEIGHT = 112
 
 
@@ -90,7 +91,8 @@ class _Album:
         """Return a thumbnail; below it the name, where given, and the labels."""
         present = self.dataset.targets.present
         labels = present.indices[present.indptr[index] : present.indptr[index + 1]]
-        words = _some([self.dataset.labels.display(self.dataset.labels[label]) for label in labels], at_most=8)
+        shown = [self.dataset.labels.display(self.dataset.labels[label]) for label in labels[:_MOST_NAMES]]
+        words = ", ".join(shown) + (f" and {len(labels) - len(shown):,} more" if len(labels) > len(shown) else "")
         caption = f"{name}: {words or 'no label'}" if name else words
         try:
             at_least = (_THUMBNAIL_HEIGHT, _THUMBNAIL_HEIGHT)
@@ -254,16 +256,13 @@ def _ends(ranked: Sequence[Thing], *, at_most: int) -> list[Thing]:
     return list(ranked) if len(ranked) <= at_most else [*ranked[: at_most // 2], *ranked[-(at_most // 2) :]]
 
 
-def _some(names: Sequence[str], *, at_most: int) -> str:
-    return ", ".join(names[:at_most]) + (f" and {len(names) - at_most} more" if len(names) > at_most else "")
-
-
 def _sentence(words: str) -> str:
     return f"{words[0].upper()}{words[1:]}."
 
 
 _MOST_WITH_NUMBERS = 25
 _MOST_BARS = 200
+_MOST_RANKS = 2_000
 
 
 def draw_bars(counts: Sequence[int], *, what: str, caption: str) -> Figure:
@@ -293,15 +292,14 @@ def draw_histogram(values: ArrayLike, *, what: str, caption: str) -> Figure:
 def draw_ranking(counts: Sequence[int], *, few: int, caption: str) -> Figure:
     """Draw the number of pictures of each label, the most frequent first; `few` is marked."""
     drawing, axes = new_figure(width=8.0, height=2.8)
-    ordered = np.sort(np.asarray(counts))[::-1]
-    axes.fill_between(np.arange(1, len(ordered) + 1), ordered, step="mid", color=ACCENT, alpha=0.3, linewidth=0)
-    axes.step(np.arange(1, len(ordered) + 1), ordered, where="mid", color=ACCENT)
+    ranks = np.unique(np.linspace(1, len(counts), _MOST_RANKS).astype(int))  # more points than pixels are of no use
+    ordered = np.sort(np.asarray(counts))[::-1][ranks - 1]
+    axes.fill_between(ranks, ordered, step="mid", color=ACCENT, alpha=0.3, linewidth=0)
+    axes.step(ranks, ordered, where="mid", color=ACCENT)
     axes.axhline(few, color=INK, linewidth=0.8, linestyle=":")
     axes.set_yscale("symlog", linthresh=1)
     axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
-    axes.set(
-        xlabel="labels, the most frequent first", ylabel="pictures", xlim=(0.5, len(ordered) + 0.5), ylim=(0, None)
-    )
+    axes.set(xlabel="labels, the most frequent first", ylabel="pictures", xlim=(0.5, len(counts) + 0.5), ylim=(0, None))
     return Figure(drawing, caption)
 
 
