@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import typer
-from msgspec import Meta
 from rich.console import Console
 from rich.panel import Panel
 from rich.table import Table
@@ -17,6 +16,7 @@ from typer.core import TyperGroup
 
 from manylabel.errors import ConfigError, RunInterruptedError, list_choices
 from manylabel.settings import PRESETS, RECIPE_SETTINGS, Field, build, read_flags, read_settings, settings_fields
+from manylabel.settings.schema import info
 
 __all__ = ["app"]
 
@@ -31,15 +31,15 @@ class RunOptions:
 
     GROUP: ClassVar[str] = "Run"
 
-    resume: Annotated[bool, Meta(description="Resume the run in the folder, if there is one.")] = False
-    overwrite: Annotated[bool, Meta(description="Delete a run that is in the folder.")] = False
-    preset: Annotated[str | None, Meta(description="Settings of a paper: {presets}.")] = None
+    resume: Annotated[bool, info("Resume the run in the folder, if there is one.")] = False
+    overwrite: Annotated[bool, info("Delete a run that is in the folder.")] = False
+    preset: Annotated[str | None, info("Settings of a paper: {presets}.")] = None
     config: Annotated[
-        Path | None, Meta(description="Settings as YAML, such as the config.yaml of another run; flags override it.")
+        Path | None, info("Settings as YAML, such as the config.yaml of another run; flags override it.")
     ] = None
-    dry_run: Annotated[bool, Meta(description="Only print settings, cost and estimated time.")] = False
-    help: Annotated[bool, Meta(description="Show the usual options.")] = False
-    help_all: Annotated[bool, Meta(description="Show all options.")] = False
+    dry_run: Annotated[bool, info("Only print settings, cost and estimated time.")] = False
+    help: Annotated[bool, info("Show the usual options.")] = False
+    help_all: Annotated[bool, info("Show all options.")] = False
 
 
 class RecipeCommands(TyperGroup):

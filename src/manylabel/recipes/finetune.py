@@ -19,10 +19,7 @@ from manylabel.recipes.recipe import Recipe, Setup
 from manylabel.recipes.reporter import Reporter
 from manylabel.recipes.sets import TrainAndVal
 from manylabel.settings import Finetune
-from manylabel.training.callbacks import FreezeFirst
-from manylabel.training.fit import fit
-from manylabel.training.run_folder import RunFolder
-from manylabel.training.task import ClassificationTask
+from manylabel.training import ClassificationTask, FreezeFirst, RunFolder, fit
 
 __all__ = ["finetune", "mix_in"]
 

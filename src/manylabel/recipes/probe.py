@@ -16,9 +16,7 @@ from manylabel.recipes.recipe import Recipe, Setup, prepare_frozen
 from manylabel.recipes.reporter import Reporter
 from manylabel.recipes.sets import TrainAndVal
 from manylabel.settings import Probe
-from manylabel.training.fit import fit
-from manylabel.training.run_folder import RunFolder
-from manylabel.training.task import ClassificationTask
+from manylabel.training import ClassificationTask, RunFolder, fit
 
 __all__ = ["probe"]
 

@@ -17,8 +17,7 @@ from manylabel.recipes.models import build_classifier, build_loss, resolve_head
 from manylabel.recipes.reporter import Reporter
 from manylabel.recipes.sets import TrainAndVal, describe_images, open_sets
 from manylabel.settings import RecipeSettings
-from manylabel.training.fit import find_device
-from manylabel.training.run_folder import RunFolder
+from manylabel.training import RunFolder, find_device
 
 __all__ = ["Recipe", "Setup", "prepare_frozen"]
 

@@ -17,8 +17,7 @@ from manylabel.progress import ProgressBar
 from manylabel.recipes.sets import TrainAndVal
 from manylabel.settings import read_yaml
 from manylabel.storage import write_text
-from manylabel.training.callbacks import RunProgress, ValidationScores, reached, read_metrics
-from manylabel.training.run_folder import RunFolder, is_first_process
+from manylabel.training import RunFolder, RunProgress, ValidationScores, is_first_process, reached, read_metrics
 
 __all__ = ["Reporter", "advise", "advise_on_head", "advise_on_labels", "write_validation"]
 

@@ -14,9 +14,7 @@ from manylabel.recipes.loaders import cache_sets, feature_loaders
 from manylabel.recipes.recipe import Recipe, Setup
 from manylabel.recipes.reporter import Reporter
 from manylabel.settings import RepresentationMixup
-from manylabel.training.fit import fit
-from manylabel.training.run_folder import RunFolder
-from manylabel.training.task import ClassificationTask
+from manylabel.training import ClassificationTask, RunFolder, fit
 
 __all__ = ["representation_mixup"]
 

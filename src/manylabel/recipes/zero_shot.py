@@ -34,10 +34,7 @@ from manylabel.recipes.unseen import choose_bias, choose_unseen, logits_of, seen
 from manylabel.settings import ZeroShot
 from manylabel.storage import write_text
 from manylabel.text import TextVocabulary, check_templates, encode_labels, open_encoder, text_centre
-from manylabel.training.fit import fit
-from manylabel.training.query_augmentation import AugmentedQueries, ZeroShotTask
-from manylabel.training.run_folder import RunFolder, is_first_process
-from manylabel.training.task import ClassificationTask
+from manylabel.training import AugmentedQueries, ClassificationTask, RunFolder, ZeroShotTask, fit, is_first_process
 from manylabel.types import LabelSpace
 
 __all__ = ["judge_unseen", "seen_sets", "zero_shot"]

@@ -18,8 +18,7 @@ from manylabel.recipes import TrainAndVal, open_sets
 from manylabel.recipes.sets import describe_images
 from manylabel.recipes.zero_shot import seen_sets
 from manylabel.settings import RECIPE_SETTINGS, RecipeSettings, ZeroShot, build, read_yaml
-from manylabel.training import RunFolder
-from manylabel.training.callbacks import reached, read_metrics
+from manylabel.training import RunFolder, reached, read_metrics
 
 __all__ = ["Run", "differences", "find_runs"]
 

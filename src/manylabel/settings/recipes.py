@@ -9,17 +9,14 @@ from msgspec import Meta
 
 from manylabel.errors import ConfigError
 from manylabel.settings.parts import LossName, RecipeSettings
-from manylabel.settings.schema import Count, Fraction, NotNegative, Positive, Whole
+from manylabel.settings.schema import Count, Fraction, NotNegative, Positive, Whole, info
 
 __all__ = ["PRESETS", "RECIPE_SETTINGS", "Finetune", "Probe", "RepresentationMixup", "SelfDistillation", "ZeroShot"]
 
 MOST_VIEWS, VIEWS_IN_ALL = 4, 25_000
 
-_Out = Annotated[
-    Path, Meta(description="Folder of the run: settings, metrics, state and the model.", extra={"may_change": True})
-]
-_Epochs = Annotated[Count | None, Meta(description="Number of epochs (default: 6, or enough for 200 optimizer steps).")]
-_MAY_CHANGE = {"may_change": True}
+_Out = Annotated[Path, info("Folder of the run: settings, metrics, state and the model.", may_change=True)]
+_Epochs = Annotated[Count | None, info("Number of epochs (default: 6, or enough for 200 optimizer steps).")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,18 +34,16 @@ class Probe(RecipeSettings):
     out: _Out = Path("runs/probe")
     epochs: _Epochs = None
     learning_rate: Annotated[
-        Positive | None,
-        Meta(description="Peak learning rate (default: 2e-3; 5e-4 for hsq, which diverges above that)."),
+        Positive | None, info("Peak learning rate (default: 2e-3; 5e-4 for hsq, which diverges above that).")
     ] = None
-    weight_decay: Annotated[NotNegative, Meta(description="Weight decay; never on biases and norms.")] = 0.3
-    cache: Annotated[bool, Meta(description="Cache features on disk, instead of a pass each epoch.")] = True
+    weight_decay: Annotated[NotNegative, info("Weight decay; never on biases and norms.")] = 0.3
+    cache: Annotated[bool, info("Cache features on disk, instead of a pass each epoch.")] = True
     views: Annotated[
-        Count | None,
-        Meta(description="Cached views of each training image, random crops (default: up to 4, 25,000 in all)."),
+        Count | None, info("Cached views of each training image, random crops (default: up to 4, 25,000 in all).")
     ] = None
-    feature_dropout: Annotated[
-        Fraction, Meta(description="Fraction of the backbone's channels that are dropped in training.")
-    ] = 0.3
+    feature_dropout: Annotated[Fraction, info("Fraction of the backbone's channels that are dropped in training.")] = (
+        0.3
+    )
 
     def num_views(self, num_images: int) -> int:
         """Return the number of views of each training image that are cached."""
@@ -67,27 +62,25 @@ class Finetune(RecipeSettings):
     GROUP = "Recipe"
 
     out: _Out = Path("runs/finetune")
-    epochs: Annotated[Count, Meta(description="Number of epochs.")] = 10
-    batch_size: Annotated[Count, Meta(description="Images per step, on each device.")] = 32
-    learning_rate: Annotated[Positive, Meta(description="Peak learning rate of the head.")] = 5e-4
-    backbone_scale: Annotated[Positive, Meta(description="Factor of the learning rate for the backbone.")] = 0.1
+    epochs: Annotated[Count, info("Number of epochs.")] = 10
+    batch_size: Annotated[Count, info("Images per step, on each device.")] = 32
+    learning_rate: Annotated[Positive, info("Peak learning rate of the head.")] = 5e-4
+    backbone_scale: Annotated[Positive, info("Factor of the learning rate for the backbone.")] = 0.1
     start_from: Annotated[
-        str | None,
-        Meta(description="Trained model to start from, such as RUN/model; its backbone, head and size are kept."),
+        str | None, info("Trained model to start from, such as RUN/model; its backbone, head and size are kept.")
     ] = None
     start_fraction: Annotated[
         Fraction,
-        Meta(
-            description="Weight of the starting point (start_from) in the finished model; 0.5 often beats both "
+        info(
+            "Weight of the starting point (start_from) in the finished model; 0.5 often beats both "
             "(Wortsman et al., CVPR 2022)."
         ),
     ] = 0.0
-    freeze_epochs: Annotated[Whole, Meta(description="Epochs in which the backbone stays frozen.")] = 0
+    freeze_epochs: Annotated[Whole, info("Epochs in which the backbone stays frozen.")] = 0
     keep_statistics: Annotated[
-        bool | None,
-        Meta(description="Keep batch-norm statistics of the backbone (default: if it starts from trained weights)."),
+        bool | None, info("Keep batch-norm statistics of the backbone (default: if it starts from trained weights).")
     ] = None
-    augment: Annotated[bool, Meta(description="Augment training images: flip, Cutout, RandAugment.")] = True
+    augment: Annotated[bool, info("Augment training images: flip, Cutout, RandAugment.")] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -114,18 +107,18 @@ class RepresentationMixup(RecipeSettings):
     GROUP = "Recipe"
 
     out: _Out = Path("runs/representation_mixup")
-    head: Annotated[Literal["rm"], Meta(description="Head.", extra={"is_flag": False})] = "rm"
+    head: Annotated[Literal["rm"], info("Head.", is_flag=False)] = "rm"
     head_settings: Annotated[
-        Mapping[str, Any], Meta(description="Arguments of the head; as a flag: --head.stages [1,-1] for RM@2.")
+        Mapping[str, Any], info("Arguments of the head; as a flag: --head.stages [1,-1] for RM@2.")
     ] = field(default_factory=lambda: {"stages": [0, -1]})
-    loss: Annotated[LossName, Meta(description="Loss.")] = "soft_margin"
-    epochs: Annotated[Count, Meta(description="Number of epochs.")] = 30
-    optimizer: Annotated[Literal["adam", "adamw", "sgd"], Meta(description="Optimizer.")] = "sgd"
-    learning_rate: Annotated[Positive, Meta(description="Peak learning rate.")] = 0.1
-    weight_decay: Annotated[NotNegative, Meta(description="Weight decay; never on biases and norms.")] = 0.0
-    warmup: Annotated[Fraction, Meta(description="Fraction of all steps in which the learning rate rises.")] = 0.3
+    loss: Annotated[LossName, info("Loss.")] = "soft_margin"
+    epochs: Annotated[Count, info("Number of epochs.")] = 30
+    optimizer: Annotated[Literal["adam", "adamw", "sgd"], info("Optimizer.")] = "sgd"
+    learning_rate: Annotated[Positive, info("Peak learning rate.")] = 0.1
+    weight_decay: Annotated[NotNegative, info("Weight decay; never on biases and norms.")] = 0.0
+    warmup: Annotated[Fraction, info("Fraction of all steps in which the learning rate rises.")] = 0.3
     ema_decay: Annotated[
-        Fraction, Meta(description="Decay of the moving average of the weights; 0, as in the paper, does not average.")
+        Fraction, info("Decay of the moving average of the weights; 0, as in the paper, does not average.")
     ] = 0.0
 
 
@@ -143,50 +136,43 @@ class SelfDistillation(RecipeSettings):
     out: _Out = Path("runs/self_distillation")
     training: Annotated[
         Literal["probe", "finetune"],
-        Meta(description="Train teachers and student on cached features of a frozen backbone, or on images."),
+        info("Train teachers and student on cached features of a frozen backbone, or on images."),
     ] = "probe"
     partition: Annotated[
         Literal["both", "co", "dis", "random", "whole"],
-        Meta(description="Partition of the labels: co-occurring, dissimilar, both (CPSD), random, or none (SD)."),
+        info("Partition of the labels: co-occurring, dissimilar, both (CPSD), random, or none (SD)."),
     ] = "both"
-    k: Annotated[Count, Meta(description="Number of subsets of a partition; each has a teacher.")] = 5
-    tau: Annotated[Positive, Meta(description="Root that is taken of co-occurrences; more lifts rare pairs.")] = 2.0
+    k: Annotated[Count, info("Number of subsets of a partition; each has a teacher.")] = 5
+    tau: Annotated[Positive, info("Root that is taken of co-occurrences; more lifts rare pairs.")] = 2.0
     teacher_images: Annotated[
         Literal["all", "own"],
-        Meta(
-            description="Images a teacher is trained on and asked about: all, as in the released code, or those with "
+        info(
+            "Images a teacher is trained on and asked about: all, as in the released code, or those with "
             "one of its labels (X_C of the paper's text), which costs teachers up to 10 mAP."
         ),
     ] = "all"
-    epochs: Annotated[Count, Meta(description="Number of epochs of the student.")] = 20
-    teacher_epochs: Annotated[Count | None, Meta(description="Number of epochs of a teacher (default: epochs).")] = None
+    epochs: Annotated[Count, info("Number of epochs of the student.")] = 20
+    teacher_epochs: Annotated[Count | None, info("Number of epochs of a teacher (default: epochs).")] = None
     distillation_weight: Annotated[
         Annotated[float, Meta(ge=0, le=1)],
-        Meta(description="Weight of the distance to the teachers in the loss; the labels' own loss has the rest."),
+        info("Weight of the distance to the teachers in the loss; the labels' own loss has the rest."),
     ] = 0.5
-    baseline: Annotated[
-        bool, Meta(description="Train a plain model for as many epochs, and report the gain over it.")
-    ] = True
+    baseline: Annotated[bool, info("Train a plain model for as many epochs, and report the gain over it.")] = True
     executor: Annotated[
         Literal["processes", "sequential", "ray"],
-        Meta(description="Train teachers in several processes, one after the other, or on Ray.", extra=_MAY_CHANGE),
+        info("Train teachers in several processes, one after the other, or on Ray.", may_change=True),
     ] = "processes"
     processes: Annotated[
-        Count | None,
-        Meta(description="Teachers that train at once (default: one per GPU, or per core up to 8).", extra=_MAY_CHANGE),
+        Count | None, info("Teachers that train at once (default: one per GPU, or per core up to 8).", may_change=True)
     ] = None
     ray_address: Annotated[
         str | None,
-        Meta(
-            description="Address of a Ray cluster that sees the same paths (default: this machine).", extra=_MAY_CHANGE
-        ),
+        info("Address of a Ray cluster that sees the same paths (default: this machine).", may_change=True),
     ] = None
-    views: Annotated[Count, Meta(description="With probe: cached views of each training image.")] = 1
-    backbone_scale: Annotated[
-        Positive, Meta(description="With finetune: factor of the learning rate for the backbone.")
-    ] = 0.1
-    freeze_epochs: Annotated[Whole, Meta(description="With finetune: epochs in which the backbone stays frozen.")] = 0
-    augment: Annotated[bool, Meta(description="With finetune: augment training images.")] = True
+    views: Annotated[Count, info("With probe: cached views of each training image.")] = 1
+    backbone_scale: Annotated[Positive, info("With finetune: factor of the learning rate for the backbone.")] = 0.1
+    freeze_epochs: Annotated[Whole, info("With finetune: epochs in which the backbone stays frozen.")] = 0
+    augment: Annotated[bool, info("With finetune: augment training images.")] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -217,43 +203,42 @@ class ZeroShot(RecipeSettings):
     out: _Out = Path("runs/zero_shot")
     head: Annotated[
         Literal["ml_decoder", "text_map", "conse"],
-        Meta(description="ML-Decoder with text queries, or a baseline: a linear map into text space, ConSE."),
+        info("ML-Decoder with text queries, or a baseline: a linear map into text space, ConSE."),
     ] = "ml_decoder"
     unseen: Annotated[
         str,
-        Meta(
-            description="Labels to hold out for the final test: none, random:15, random:0.2, coco_65_15, nus_wide, "
+        info(
+            "Labels to hold out for the final test: none, random:15, random:0.2, coco_65_15, nus_wide, "
             "a file, or names joined by |."
         ),
     ] = "none"
-    split_seed: Annotated[Whole, Meta(description="Seed of the draw of random: labels.")] = 0
+    split_seed: Annotated[Whole, info("Seed of the draw of random: labels.")] = 0
     images: Annotated[
         Literal["with_seen", "without_unseen", "all"],
-        Meta(description="Training images: with a seen label, without any unseen one, or all."),
+        info("Training images: with a seen label, without any unseen one, or all."),
     ] = "with_seen"
     encoder: Annotated[
-        str, Meta(description="Text encoder: offline:minilm, sentence:MODEL, glove:FILE, word2vec:FILE or npz:FILE.")
+        str, info("Text encoder: offline:minilm, sentence:MODEL, glove:FILE, word2vec:FILE or npz:FILE.")
     ] = "offline:minilm"
     templates: Annotated[
-        str | None,
-        Meta(description="Prompts joined by |, such as 'a photo of a {label}' (default: what suits the encoder)."),
+        str | None, info("Prompts joined by |, such as 'a photo of a {label}' (default: what suits the encoder).")
     ] = None
     random_queries: Annotated[
-        Whole, Meta(description="Random queries of the paper's query augmentation; they cost more than they gave.")
+        Whole, info("Random queries of the paper's query augmentation; they cost more than they gave.")
     ] = 0
     query_noise: Annotated[
-        NotNegative, Meta(description="Standard deviation of noise on text vectors; the paper's augmentation, try 0.1.")
+        NotNegative, info("Standard deviation of noise on text vectors; the paper's augmentation, try 0.1.")
     ] = 0.0
-    views: Annotated[Count, Meta(description="Cached views of each training image.")] = 1
-    single_label: Annotated[bool | None, Meta(description="Must be false here.", extra={"is_flag": False})] = False
-    loss: Annotated[LossName, Meta(description="Loss; the asymmetric one converges much later with text queries.")] = (
+    views: Annotated[Count, info("Cached views of each training image.")] = 1
+    single_label: Annotated[bool | None, info("Must be false here.", is_flag=False)] = False
+    loss: Annotated[LossName, info("Loss; the asymmetric one converges much later with text queries.")] = (
         "binary_cross_entropy"
     )
     epochs: _Epochs = None
-    batch_size: Annotated[Count, Meta(description="Images per step, on each device.")] = 32
-    learning_rate: Annotated[Positive, Meta(description="Peak learning rate.")] = 1e-3
+    batch_size: Annotated[Count, info("Images per step, on each device.")] = 32
+    learning_rate: Annotated[Positive, info("Peak learning rate.")] = 1e-3
     ema_decay: Annotated[
-        Fraction, Meta(description="Decay of the moving average of the weights, which is saved; 0 does not average.")
+        Fraction, info("Decay of the moving average of the weights, which is saved; 0 does not average.")
     ] = 0.997
 
     def __post_init__(self) -> None:

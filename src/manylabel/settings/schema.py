@@ -1,7 +1,7 @@
 """One reader of settings, whether they come from Python, a YAML file or flags; it lists all mistakes at once.
 
 Settings are frozen dataclasses whose fields carry their limits and their help:
-``batch_size: Annotated[Count, Meta(description="Images per step.")] = 64``.
+``batch_size: Annotated[Count, info("Images per step.")] = 64``.
 """
 
 import dataclasses
@@ -29,6 +29,7 @@ __all__ = [
     "Whole",
     "build",
     "check",
+    "info",
     "parse_yaml",
     "read_flags",
     "read_settings",
@@ -48,6 +49,16 @@ Fraction: TypeAlias = Annotated[float, Meta(ge=0, lt=1)]
 
 PARTS = ("head", "loss")  # what has settings of its own, which depend on its name
 ALIASES = {"lr": "learning_rate", "bs": "batch_size", "wd": "weight_decay"}
+
+
+def info(text: str, **extra: bool) -> Meta:
+    """Return what a field says of itself: its help, and what is not as usual.
+
+    Args:
+        text: One line of help.
+        extra: ``may_change=True`` where a resumed run may have another value, ``is_flag=False`` for no flag.
+    """
+    return Meta(description=text, extra=extra)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,13 +1,21 @@
 """Lightning tasks, optimizers, callbacks, checkpoints and the folder of a run."""
 
 from manylabel.settings import LoopSettings
-from manylabel.training.callbacks import FreezeFirst, MetricsFile, MovingAverage, RunProgress, ValidationScores
+from manylabel.training.callbacks import (
+    FreezeFirst,
+    MetricsFile,
+    MovingAverage,
+    RunProgress,
+    ValidationScores,
+    reached,
+    read_metrics,
+)
 from manylabel.training.checkpoints import Checkpoints
-from manylabel.training.fit import Loaders, fit
+from manylabel.training.fit import Loaders, find_device, fit
 from manylabel.training.loaders import ResumableLoader, SeededLoader, Share, shared_sampler
 from manylabel.training.optimizers import constant, cosine, make_optimizer, make_schedule, one_cycle, parameter_groups
 from manylabel.training.query_augmentation import AugmentedQueries, ZeroShotTask
-from manylabel.training.run_folder import RunFolder
+from manylabel.training.run_folder import RunFolder, is_first_process
 from manylabel.training.task import ClassificationTask, DistillationTerm
 
 __all__ = [
@@ -29,10 +37,14 @@ __all__ = [
     "ZeroShotTask",
     "constant",
     "cosine",
+    "find_device",
     "fit",
+    "is_first_process",
     "make_optimizer",
     "make_schedule",
     "one_cycle",
     "parameter_groups",
+    "reached",
+    "read_metrics",
     "shared_sampler",
 ]

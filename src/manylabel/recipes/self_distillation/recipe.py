@@ -46,8 +46,7 @@ from manylabel.recipes.self_distillation.summary import summarise
 from manylabel.recipes.self_distillation.teachers import TeacherTraining, showing_progress, train_model
 from manylabel.recipes.sets import TrainAndVal
 from manylabel.settings import SelfDistillation
-from manylabel.training.fit import find_device
-from manylabel.training.run_folder import RunFolder
+from manylabel.training import RunFolder, find_device
 from manylabel.types import Batch, FeatureBatch
 
 __all__ = ["self_distillation"]

@@ -16,8 +16,7 @@ from manylabel.recipes.self_distillation.partition import TeacherTask, image_mas
 from manylabel.recipes.self_distillation.teachers import TeacherTraining
 from manylabel.recipes.sets import TrainAndVal
 from manylabel.storage import write_text
-from manylabel.training.callbacks import ValidationScores, reached, read_metrics
-from manylabel.training.run_folder import RunFolder
+from manylabel.training import RunFolder, ValidationScores, reached, read_metrics
 
 __all__ = ["Row", "Summary", "summarise"]
 

@@ -28,11 +28,16 @@ from manylabel.recipes.sets import TrainAndVal
 from manylabel.seeds import seed_sequence
 from manylabel.settings import SelfDistillation
 from manylabel.storage import write_text
-from manylabel.training.callbacks import FreezeFirst, read_metrics
-from manylabel.training.fit import Loaders, fit
-from manylabel.training.loaders import Share
-from manylabel.training.run_folder import RunFolder
-from manylabel.training.task import ClassificationTask, DistillationTerm
+from manylabel.training import (
+    ClassificationTask,
+    DistillationTerm,
+    FreezeFirst,
+    Loaders,
+    RunFolder,
+    Share,
+    fit,
+    read_metrics,
+)
 
 __all__ = ["TeacherTraining", "attempt", "showing_progress", "train_model", "train_teacher"]
 
