@@ -1,4 +1,6 @@
+from argparse import Namespace
 from pathlib import Path
+from runpy import run_path
 
 import pytest
 
@@ -56,3 +58,12 @@ def test_the_default_model_names_what_is_in_the_sample_photos():
     for picture, label in enumerate(["person", "cat", "cup"]):
         assert scores[picture].argmax() == model.labels.index(label)
         assert scores[picture, model.labels.index(label)] > 0.9
+
+
+def test_the_tool_that_made_a_builtin_model_makes_it_again(tmp_path):
+    tool = run_path(Path(__file__).parents[2] / "tools" / "make_builtin.py")
+    told = {"held_out": "mAP 68", "trained_on": "COCO", "command": None, "folder": tmp_path, "overwrite": False}
+    card = tool["make"](Namespace(run=local_model(DEFAULT_MODEL), name="again", **told))
+    assert "80 labels: MLDecoder" in card
+    assert (tmp_path / "again" / "README.md").read_text(encoding="utf-8") == card
+    assert Classifier.load(tmp_path / "again").labels == Classifier.from_pretrained(DEFAULT_MODEL).labels
