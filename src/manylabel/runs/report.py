@@ -131,22 +131,24 @@ def _headline(runs: Sequence[EvaluatedRun]) -> list[Part]:
 def _comparisons(runs: Sequence[EvaluatedRun]) -> Iterator[Part]:
     """Compare the best run, which is the first, with each of the others."""
     best, *others = runs
+    is_same = len({(each.scored.names, each.scored.labels.names) for each in runs}) == 1
+    draws, seed = best.evaluation.draws, best.evaluation.seed
+    comparisons = [compare(each.scored, best.scored, draws=draws, seed=seed) for each in others] if is_same else []
+    if len(comparisons) == 1:
+        yield from comparison_parts(comparisons[0], best.val)
+        return
     estimates = [(each, each.evaluation.measures["mAP"]) for each in runs[:_MOST_TILES]]
     yield Tiles(
         [Tile(_MAP.number(value.value), f"mAP of {each.run.name}", _MAP.interval(value)) for each, value in estimates]
     )
-    if len({(each.scored.names, each.scored.labels.names) for each in runs}) > 1:
+    if not is_same:
         text = "The runs have different validation images or labels, so that their measures cannot be compared."
         yield Note(text, kind="warning")
-        yield _measures(runs)
-        return
-    draws, seed = best.evaluation.draws, best.evaluation.seed
-    comparisons = [compare(each.scored, best.scored, draws=draws, seed=seed) for each in others]
     yield from _verdicts(best.run.name, comparisons)
     yield _measures(runs)
     for comparison in comparisons:
-        parts = comparison_parts(comparison, best.val)
-        yield Section(f"{comparison.second} against {comparison.first}", parts, is_open=len(comparisons) == 1)
+        title = f"{comparison.second} against {comparison.first}"
+        yield Section(title, comparison_parts(comparison, best.val))
 
 
 def _verdicts(best: str, comparisons: Sequence[Comparison]) -> Iterator[Part]:
