@@ -28,12 +28,12 @@ ODD_NAME = "caf\udce9.png" if sys.platform == "linux" else "cafe.png"  # only Li
 
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory):
-    """Good and bad pictures, among them one whose name is not Unicode where that can be, and the names of all."""
+    """Good and bad images, among them one whose name is not Unicode where that can be, and the names of all."""
     folder = tmp_path_factory.mktemp("photos")
     names = [f"{number:02}.png" for number in range(19)] + [ODD_NAME]
     for number, name in enumerate(names):
         Image.new("RGB", (40 + number, 30), (12 * number, 255 - 12 * number, 7 * number)).save(folder / name)
-    (folder / "broken.jpg").write_bytes(b"no picture")
+    (folder / "broken.jpg").write_bytes(b"no image")
     return folder, [*names[:7], "broken.jpg", *names[7:], "gone.jpg"]
 
 
@@ -43,7 +43,7 @@ def here(model, names, *, choice, batch_size):
 
 
 def flat(batches):
-    return [picture for batch in batches for picture in batch]
+    return [image for batch in batches for image in batch]
 
 
 def test_tags_equal_those_of_one_machine(local_ray, colour_file, photos, monkeypatch):
@@ -52,7 +52,7 @@ def test_tags_equal_those_of_one_machine(local_ray, colour_file, photos, monkeyp
     there = tag_with_ray(photos[1], model=os.path.relpath(colour_file), replicas=2, **settings)
     found = flat(there)
     assert found == here(colour_file, photos[1], **settings)
-    assert [picture.name for picture in found if picture.error] == ["broken.jpg", "gone.jpg"]
+    assert [image.name for image in found if image.error] == ["broken.jpg", "gone.jpg"]
     assert local_ray.is_initialized()  # it was found running
 
 
@@ -87,7 +87,7 @@ def test_the_command_goes_on_where_it_was(local_ray, colour_file, photos, tmp_pa
     assert len(set(rows)) == len(rows) == 21
 
 
-def test_no_pictures_are_no_tags(local_ray, colour_file):
+def test_no_images_are_no_tags(local_ray, colour_file):
     assert list(tag_with_ray([], model=colour_file)) == []
 
 

@@ -25,11 +25,11 @@ SECONDS = 60
 
 
 @pytest.fixture(scope="module")
-def pictures(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("pictures")
+def images(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("images")
     for number in range(3):
         (folder / f"photo {number}.jpg").write_bytes(encode(photo(80 + number, 60), "JPEG"))
-    (folder / "<b>bad.jpg").write_bytes(b"<html>no picture</html>")
+    (folder / "<b>bad.jpg").write_bytes(b"<html>no image</html>")
     return folder
 
 
@@ -79,8 +79,8 @@ def slide(browser, value):
     browser.execute_script(script, browser.find_element(By.ID, "threshold"), value)
 
 
-def test_several_pictures_get_tags_and_the_slider_chooses_them(page, pictures):
-    upload(page, pictures / "photo 0.jpg", pictures / "photo 1.jpg")
+def test_several_images_get_tags_and_the_slider_chooses_them(page, images):
+    upload(page, images / "photo 0.jpg", images / "photo 1.jpg")
     assert texts(page, "article h2") == ["photo 0.jpg", "photo 1.jpg"]
     slide(page, 0)
     assert sorted(texts(page, "article:first-child .tag b")) == ["cat", "dog"]
@@ -92,7 +92,7 @@ def test_several_pictures_get_tags_and_the_slider_chooses_them(page, pictures):
     assert text(page, "#threshold-shown") == "tags that reach their own threshold"
 
 
-def test_a_model_of_one_label_an_image_shows_the_most_confident_whatever_its_score(browser, pictures, tmp_path):
+def test_a_model_of_one_label_an_image_shows_the_most_confident_whatever_its_score(browser, images, tmp_path):
     one_label = replace(SPEC, thresholds=None, single_label=True)
     model = ServedModel.open(write_colour_model(tmp_path / "colours.onnx", one_label))
     Image.new("RGB", (40, 40), (90, 40, 40)).save(tmp_path / "dim.png")
@@ -110,19 +110,19 @@ def test_a_model_of_one_label_an_image_shows_the_most_confident_whatever_its_sco
         assert texts(browser, ".tag b") == []
 
 
-def test_the_tags_are_those_of_the_api(page, pictures, address):
+def test_the_tags_are_those_of_the_api(page, images, address):
     import httpx2
 
-    upload(page, pictures / "photo 2.jpg")
+    upload(page, images / "photo 2.jpg")
     slide(page, 0)
-    files = {"images": (pictures / "photo 2.jpg").read_bytes()}
+    files = {"images": (images / "photo 2.jpg").read_bytes()}
     (answer,) = httpx2.post(f"{address}/v1/predict?top=2", files=files, timeout=60).json()["images"]
     shown = list(zip(texts(page, ".tag b"), texts(page, ".tag span"), strict=True))
     assert shown == [(tag["label"], f"{100 * tag['score']:.0f} %") for tag in answer["tags"]]
 
 
-def test_a_tag_shows_its_heat_map_on_hover_and_keeps_it_on_click(page, pictures):
-    upload(page, pictures / "photo 0.jpg")
+def test_a_tag_shows_its_heat_map_on_hover_and_keeps_it_on_click(page, images):
+    upload(page, images / "photo 0.jpg")
     slide(page, 0)
     tag = page.find_element(By.CSS_SELECTOR, "button.tag")
     name = tag.find_element(By.TAG_NAME, "b").text
@@ -141,8 +141,8 @@ def test_a_tag_shows_its_heat_map_on_hover_and_keeps_it_on_click(page, pictures)
     assert page.find_elements(By.CSS_SELECTOR, "article.heated")
 
 
-def test_a_bad_picture_says_why_and_is_shown_as_text(page, pictures):
-    upload(page, pictures / "<b>bad.jpg", pictures / "photo 0.jpg")
+def test_a_bad_image_says_why_and_is_shown_as_text(page, images):
+    upload(page, images / "<b>bad.jpg", images / "photo 0.jpg")
     assert texts(page, "article h2") == ["<b>bad.jpg", "photo 0.jpg"]
     assert "it is not an image in a supported format" in text(page, ".problem")
     assert "1 could not be tagged" in text(page, "#status")
@@ -150,8 +150,8 @@ def test_a_bad_picture_says_why_and_is_shown_as_text(page, pictures):
     assert texts(page, "article h2") == ["photo 0.jpg"]
 
 
-def test_results_can_be_downloaded(page, pictures):
-    upload(page, pictures / "photo 0.jpg", pictures / "<b>bad.jpg")
+def test_results_can_be_downloaded(page, images):
+    upload(page, images / "photo 0.jpg", images / "<b>bad.jpg")
     slide(page, 0)
     good, bad = page.execute_script("return results()")
     assert {tag["label"] for tag in good["tags"]} == {"cat", "dog"}
@@ -171,8 +171,8 @@ def test_results_can_be_downloaded(page, pictures):
     assert json.loads(saved[0][2])[0][TAG_COLUMNS[0]] == "photo 0.jpg"
 
 
-def test_tags_can_be_copied(page, pictures):
-    upload(page, pictures / "photo 0.jpg")
+def test_tags_can_be_copied(page, images):
+    upload(page, images / "photo 0.jpg")
     slide(page, 0)
     page.execute_script("navigator.clipboard.writeText = async (text) => { window.copied = text; }")
     page.find_element(By.ID, "copy").click()
@@ -181,7 +181,7 @@ def test_tags_can_be_copied(page, pictures):
 
 
 @pytest.mark.parametrize("event", ["drop", "paste"])
-def test_pictures_can_be_dropped_and_pasted(page, event):
+def test_images_can_be_dropped_and_pasted(page, event):
     script = """
         const data = new DataTransfer();
         const letters = Uint8Array.from(atob(arguments[1]), (letter) => letter.charCodeAt(0));
@@ -200,8 +200,8 @@ def test_pictures_can_be_dropped_and_pasted(page, event):
     assert not page.find_elements(By.CSS_SELECTOR, ".problem")
 
 
-def test_everything_is_reached_by_keyboard(page, pictures):
-    upload(page, pictures / "photo 0.jpg")
+def test_everything_is_reached_by_keyboard(page, images):
+    upload(page, images / "photo 0.jpg")
     slide(page, 0)
     page.execute_script("document.getElementById('files').focus()")
     reached = []
@@ -217,8 +217,8 @@ def test_everything_is_reached_by_keyboard(page, pictures):
     assert text(page, "#threshold-shown") == "tags that reach 1 %"
 
 
-def test_fits_a_phone_follows_dark_mode_and_asks_nobody_else(page, pictures, address):
-    upload(page, pictures / "photo 0.jpg", pictures / "<b>bad.jpg")
+def test_fits_a_phone_follows_dark_mode_and_asks_nobody_else(page, images, address):
+    upload(page, images / "photo 0.jpg", images / "<b>bad.jpg")
     light = page.execute_script("return getComputedStyle(document.body).backgroundColor")
     page.execute_cdp_cmd(
         "Emulation.setDeviceMetricsOverride", {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
@@ -237,10 +237,10 @@ def test_fits_a_phone_follows_dark_mode_and_asks_nobody_else(page, pictures, add
     assert f"{address}/v1/predict?top=100" in requests
     assert all(url.startswith((address, "blob:", "data:")) for url in requests)
     complaints = [entry["message"] for entry in page.get_log("browser") if "422" not in entry["message"]]
-    assert [words for words in complaints if "blob:" not in words] == []  # the bad picture cannot be drawn either
+    assert [words for words in complaints if "blob:" not in words] == []  # the bad image cannot be drawn either
 
 
-def test_new_tags_are_asked_for_where_the_model_takes_them(browser, pictures, tmp_path, monkeypatch):
+def test_new_tags_are_asked_for_where_the_model_takes_them(browser, images, tmp_path, monkeypatch):
     torch.manual_seed(0)
     encoder = StoredVectors(["tram", "fire truck"], torch.randn(2, 8))
     monkeypatch.setattr("manylabel.text.label_vectors.open_encoder", lambda name: encoder)
@@ -256,7 +256,7 @@ def test_new_tags_are_asked_for_where_the_model_takes_them(browser, pictures, tm
     served = ServedModel.open(model.save(tmp_path / "open"), engine="torch")
     with listening(create_app(served)) as (address, _):
         open_page(browser, address)
-        upload(browser, pictures / "photo 0.jpg")
+        upload(browser, images / "photo 0.jpg")
         slide(browser, 0)
         field = browser.find_element(By.ID, "new-tag")
         field.send_keys("tram, fire truck" + Keys.ENTER)
@@ -269,13 +269,13 @@ def test_new_tags_are_asked_for_where_the_model_takes_them(browser, pictures, tm
         assert len(texts(browser, ".tag b")) == 4
 
 
-def test_a_model_that_takes_no_new_tags_does_not_offer_them(page, pictures):
-    upload(page, pictures / "photo 0.jpg")
+def test_a_model_that_takes_no_new_tags_does_not_offer_them(page, images):
+    upload(page, images / "photo 0.jpg")
     assert not page.find_element(By.ID, "new-tags").is_displayed()
     assert page.find_element(By.ID, "threshold").is_displayed()
 
 
-def test_a_key_is_asked_for_and_a_large_file_is_not_sent(browser, pictures, tmp_path):
+def test_a_key_is_asked_for_and_a_large_file_is_not_sent(browser, images, tmp_path):
     _, app = slow_app(api_key="secret", max_body_bytes=3000)
     large = tmp_path / "large.png"
     large.write_bytes(encode(photo(), "PNG") + bytes(5000))
@@ -284,6 +284,6 @@ def test_a_key_is_asked_for_and_a_large_file_is_not_sent(browser, pictures, tmp_
         until(browser, lambda: browser.find_element(By.ID, "key").is_displayed())
         browser.find_element(By.ID, "key-text").send_keys("secret" + Keys.ENTER)
         until(browser, lambda: text(browser, "#model") == "colours · 3 labels")
-        upload(browser, large, pictures / "photo 0.jpg")
+        upload(browser, large, images / "photo 0.jpg")
         assert "this server takes 0.0 MB" in text(browser, ".problem")
         assert not browser.find_elements(By.CSS_SELECTOR, "button.tag")  # it cannot be explained
