@@ -32,6 +32,9 @@ from manylabel.settings import RECIPE_SETTINGS
 from manylabel.training import Share, shared_sampler
 
 
+pytestmark = pytest.mark.slow  # test_recipe.py and tests/settings are quick
+
+
 def test_every_recipe_has_settings_and_presets():
     assert {name: recipe.settings for name, recipe in RECIPES.items()} == RECIPE_SETTINGS
     assert list(PRESETS) == list(RECIPES)

@@ -1,10 +1,12 @@
 import pytest
 import torch
 from lightning import Callback
+from sklearn.metrics import average_precision_score
 
+from manylabel.backbone import Backbone
 from manylabel.errors import ConfigError
-from manylabel.training import MovingAverage
-from tiny_training import tiny_run
+from manylabel.training import FreezeFirst, MovingAverage, ValidationScores
+from tiny_training import Die, tiny_run
 
 
 class Record(Callback):
@@ -50,3 +52,49 @@ def test_without_averaging_the_last_weights_are_kept(tmp_path):
 def test_a_decay_that_makes_no_sense_is_refused(decay):
     with pytest.raises(ConfigError, match="decay must be above 0 and below 1"):
         MovingAverage(decay=decay)
+
+
+def backbone():
+    return Backbone("resnet10t", pretrained=False, stages=(-1,))
+
+
+def test_the_backbone_is_frozen_and_freed_again():
+    model = backbone()
+    before = {name: parameter.requires_grad for name, parameter in model.named_parameters()}
+    freezing = FreezeFirst(model, epochs=2)
+    freezing.hold(epoch=1)
+    assert not model.training
+    assert not any(parameter.requires_grad for parameter in model.parameters())
+    freezing.hold(epoch=2)
+    assert model.training
+    assert {name: parameter.requires_grad for name, parameter in model.named_parameters()} == before
+
+
+def test_statistics_of_batch_norm_stay_while_frozen():
+    model = backbone()
+    freezing = FreezeFirst(model, epochs=1)
+    images = torch.rand(2, 3, 64, 64)
+    statistics = {name: value.clone() for name, value in model.named_buffers()}
+    freezing.hold(epoch=0)
+    model.train()  # as Lightning does at every epoch
+    model(images)
+    assert all(torch.equal(value, statistics[name]) for name, value in model.named_buffers())
+    freezing.hold(epoch=1)
+    model(images)
+    assert not all(torch.equal(value, statistics[name]) for name, value in model.named_buffers())
+
+
+def test_scores_of_the_last_and_the_best_epoch_are_kept_also_by_a_resumed_run(tmp_path):
+    whole, killed = ValidationScores(), ValidationScores()
+    _, rows = tiny_run(tmp_path / "whole", callbacks=[whole])
+    with pytest.raises(KeyError):
+        tiny_run(tmp_path / "run", callbacks=[killed, Die(epoch=2, batch=1)])
+    resumed = ValidationScores()
+    tiny_run(tmp_path / "run", callbacks=[resumed])
+    values = [row["val_mAP"] for row in rows]
+    assert whole.best_epoch == resumed.best_epoch == 1 + values.index(max(values))
+    for name in ("last", "best", "targets", "known"):
+        assert torch.equal(getattr(whole, name), getattr(resumed, name))
+    assert whole.of("last").shape == whole.targets.shape == (9, 5)
+    expected = average_precision_score(whole.targets, whole.of("last"))
+    assert values[-1] == pytest.approx(expected, abs=1e-6)

@@ -12,6 +12,7 @@ from sklearn.metrics import average_precision_score
 from manylabel.training import Share
 from tiny_training import Die, tiny_loaders, tiny_run, tiny_settings, tiny_task
 
+pytestmark = pytest.mark.slow
 FORKS = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 
 

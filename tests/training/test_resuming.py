@@ -127,6 +127,7 @@ FORKS = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:Dep
 
 
 @FORKS
+@pytest.mark.slow
 def test_kill_9_in_the_middle_of_an_epoch(tmp_path):
     expected, _ = tiny_run(tmp_path / "whole", checkpoint_minutes=OFTEN)
     with process(tmp_path / "run", checkpoint_minutes=OFTEN) as (child, told):
@@ -141,6 +142,7 @@ def test_kill_9_in_the_middle_of_an_epoch(tmp_path):
 
 
 @FORKS
+@pytest.mark.slow
 def test_sigterm_saves_first(tmp_path):
     expected, _ = tiny_run(tmp_path / "whole")
     with process(tmp_path / "run") as (child, told):

@@ -18,7 +18,7 @@ from manylabel.recipes.self_distillation import recipe as recipe_module
 from manylabel.recipes.self_distillation.student import OnlineTeachers
 from manylabel.types import FeatureBatch
 
-pytestmark = pytest.mark.usefixtures("undrawn")
+pytestmark = [pytest.mark.usefixtures("undrawn"), pytest.mark.slow]
 
 
 def weights(folder):
