@@ -68,7 +68,7 @@ def test_is_planned_and_takes_two_steps(file, data, tmp_path, monkeypatch):
     planned = CliRunner().invoke(app, [*words, *flags, "--dry-run"])
     assert planned.exit_code == 0, planned.output
     assert f"backbone: {settings['backbone']}" in planned.output
-    assert f"{NUM} to train on, {NUM} to judge by" in planned.output
+    assert f"{NUM} for training, {NUM} for validation" in planned.output
     kind = settings["backbone"].partition("_")[0]
     trained = CliRunner().invoke(app, [*words, *flags, "--backbone", STAND_INS.get(kind, "test_resnet")])
     assert trained.exit_code == 0, trained.output
