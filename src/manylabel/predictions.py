@@ -319,16 +319,6 @@ class Predictions(Sequence[Prediction]):
         """Return each image's `k` most confident tags, or all of them where there are fewer."""
         return [image.tags for image in self.tagged(TagChoice(top=k))]
 
-    def to_dicts(self) -> list[dict[str, Any]]:
-        """Return one dictionary per image with every label's score, or its error, ready for JSON."""
-        errors = {image.index: image.reason for image in self.bad}
-        return [
-            {"image": name, "error": errors[row]}
-            if row in errors
-            else {"image": name, "scores": dict(zip(self.labels, self.scores[row].tolist(), strict=True))}
-            for row, name in enumerate(self.names)
-        ]
-
     def __repr__(self) -> str:
         lines = [f"Predictions({len(self):,} images, {len(self.labels):,} labels)"]
         lines += map(str, self[:MOST_SHOWN])

@@ -5,7 +5,7 @@ import torch
 
 from manylabel import Classifier, heads
 from manylabel.classifier import ScoreCalibration
-from manylabel.inference import export_onnx
+from manylabel.inference.export import export_onnx
 
 LABELS = ["cat", "dog", "cow"]
 

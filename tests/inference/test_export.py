@@ -10,7 +10,8 @@ import manylabel.inference.export as export_module
 from manylabel import Classifier, heads
 from manylabel.builtin import sample_photos
 from manylabel.errors import ConfigError, OutputExistsError
-from manylabel.inference import Predictor, export_onnx, export_torch
+from manylabel.inference import Predictor
+from manylabel.inference.export import export_onnx, export_torch
 from manylabel.predictions import METADATA_KEY, InferenceSpec
 
 pytestmark = pytest.mark.slow

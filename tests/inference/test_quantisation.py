@@ -8,7 +8,8 @@ import manylabel.inference.quantisation as quantisation
 from manylabel.builtin import sample_photos
 from manylabel.errors import ConfigError
 from manylabel.images import prepare
-from manylabel.inference import Predictor, quantise
+from manylabel.inference import Predictor
+from manylabel.inference.quantisation import quantise
 
 pytestmark = pytest.mark.slow
 
