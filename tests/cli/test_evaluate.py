@@ -11,7 +11,7 @@ from manylabel import heads
 from manylabel.classifier import Classifier
 from manylabel.cli.main import app
 from manylabel.data import scenes
-from manylabel.errors import DataError, OutputExistsError
+from manylabel.errors import ConfigError, DataError, OutputExistsError
 
 SPEC = "scenes:12"
 
@@ -112,3 +112,16 @@ def test_an_exported_file_is_evaluated_without_its_model(colour_file, tmp_path):
     data = f"csv:{tmp_path / 'labels.csv'},images={tmp_path}"
     result = run("evaluate", colour_file, "--data", data, "--json", "-", "--draws", "0")
     assert json.loads(result.stdout)["measures"]["mAP"]["value"] == 1
+
+
+def test_measures_are_printed_on_request(folder):
+    plain = run("evaluate", folder / "strong.npz", "--data", SPEC, "--draws", 0).stdout
+    assert "Hamming loss" not in plain
+    assert "one-error" in plain
+    everything = run("evaluate", folder / "strong.npz", "--data", SPEC, "--draws", 0, "--measures", "all").stdout
+    assert "Hamming loss" in everything
+    few = run("evaluate", folder / "strong.npz", "--data", SPEC, "--draws", 0, "--measures", "coverage, OF1").stdout
+    assert "coverage" in few
+    assert "one-error" not in few
+    with pytest.raises(ConfigError, match="no measure 'hamming'; did you mean 'hamming_loss'"):
+        run("evaluate", folder / "strong.npz", "--data", SPEC, "--measures", "hamming")
