@@ -41,9 +41,9 @@ def plain_pillow(spec: InputSpec) -> Callable[[Path], Tensor]:
     mean, std = torch.tensor(spec.mean)[:, None, None], torch.tensor(spec.std)[:, None, None]
 
     def load(path: Path) -> Tensor:
-        with Image.open(path) as image:
-            picture = image.convert("RGB").resize(spec.size[::-1], Image.Resampling.BICUBIC)
-        return (torch.from_numpy(np.array(picture)).permute(2, 0, 1).float() / 255 - mean) / std
+        with Image.open(path) as file:
+            image = file.convert("RGB").resize(spec.size[::-1], Image.Resampling.BICUBIC)
+        return (torch.from_numpy(np.array(image)).permute(2, 0, 1).float() / 255 - mean) / std
 
     return load
 

@@ -23,9 +23,9 @@ def state() -> dict[str, Tensor]:
     return Backbone("resnet10t", pretrained=False).model.state_dict()
 
 
-def as_classification_models_want_it(picture: np.ndarray, spec: InputSpec) -> Tensor:
+def as_classification_models_want_it(array: np.ndarray, spec: InputSpec) -> Tensor:
     """Resize the short side, cut out the centre, normalise."""
-    image = Image.fromarray(picture)
+    image = Image.fromarray(array)
     scale = spec.size[0] / spec.crop_fraction / min(image.size)
     image = image.resize((round(image.width * scale), round(image.height * scale)), Image.Resampling.BICUBIC)
     left, top = (image.width - spec.size[1]) // 2, (image.height - spec.size[0]) // 2

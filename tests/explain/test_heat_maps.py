@@ -84,14 +84,14 @@ def test_grad_cam_is_the_librarys(picture):
     from manylabel.data import eval_transform
 
     model = tiny("linear")
-    image = eval_transform(model.input_spec)(picture)[None].requires_grad_()
+    tensor = eval_transform(model.input_spec)(picture)[None].requires_grad_()
     for method, kind in (("grad_cam", GradCAM), ("grad_cam_plus_plus", GradCAMPlusPlus)):
         ours = explain(model, picture, labels="cow", method=method, blocks=[0, 1, 2, 3])
         for block, each in enumerate(ours):
             layer = getattr(model.backbone.model, f"layer{block + 1}")
             with kind(model, [layer]) as library:
                 library.get_target_width_height = lambda _, size=each.heat.shape[::-1]: tuple(size)
-                theirs = library(image, [ClassifierOutputTarget(2)])[0]
+                theirs = library(tensor, [ClassifierOutputTarget(2)])[0]
             assert np.allclose(each.heat.numpy(), theirs, atol=1e-4)
 
 

@@ -80,11 +80,11 @@ def table(
     image_column = find_image_column(frame, image_column)
     split_column = find_split_column(frame, split_column)
     names = _picture_names(frame[image_column])
-    first_rows, pictures = _number_pictures(names)
+    first_rows, positions = _number_pictures(names)
     targets, space = _read_labels(
         frame.drop([column for column in (image_column, split_column) if column is not None]),
         names,
-        pictures,
+        positions,
         label_column=label_column,
         separator=separator,
         labels=None if labels is None else read_label_list(labels, folder=path.parent),
@@ -94,7 +94,7 @@ def table(
         targets,
         space,
         name=path.stem,
-        splits={} if split_column is None else _splits(frame[split_column], names, pictures),
+        splits={} if split_column is None else _splits(frame[split_column], names, positions),
     )
     return dataset if split is None else dataset.split(split)
 
