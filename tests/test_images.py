@@ -16,7 +16,7 @@ from manylabel.data import eval_transform
 from manylabel.errors import ConfigError, ImageError
 from manylabel.images import FORMATS, decode, image_size, prepare, resize
 from manylabel.types import InputSpec
-from picture_files import ODD_NAMES, bad_files, encode, photo, png
+from sample_files import ODD_NAMES, bad_files, encode, photo, png
 
 GREY = np.array([[0, 1, 127, 254, 255]], np.uint8)
 

@@ -16,7 +16,7 @@ from colour_model import write_colour_model
 from manylabel.cli.main import app
 from manylabel.cli.serve import _is_loopback
 from manylabel.errors import ConfigError, ModelFormatError
-from picture_files import encode
+from sample_files import encode
 
 
 def run(*arguments):

@@ -21,7 +21,7 @@ from manylabel.data.transforms import eval_transform, train_transform, views_tra
 from manylabel.errors import BadImagesError, ConfigError, DataError, ImageError
 from manylabel.targets import Targets
 from manylabel.types import Batch, InputSpec, LabelSpace
-from picture_files import ODD_NAMES, bad_files, encode, photo, write_files
+from sample_files import ODD_NAMES, bad_files, encode, photo, write_files
 
 SPEC = InputSpec(size=(16, 16), mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
 BAD = bad_files()

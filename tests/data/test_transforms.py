@@ -8,7 +8,7 @@ from PIL import Image
 from manylabel.data.transforms import Cutout, Resize, Views, eval_transform, train_transform, views_transform
 from manylabel.errors import ConfigError
 from manylabel.types import InputSpec
-from picture_files import photo
+from sample_files import photo
 
 PLAIN = {"mean": (0.0, 0.0, 0.0), "std": (1.0, 1.0, 1.0)}
 SPECS = [

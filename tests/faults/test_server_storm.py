@@ -18,7 +18,7 @@ import pytest
 from PIL import Image
 
 from manylabel.server import ServedModel, create_app
-from picture_files import bad_files, encode, photo, png
+from sample_files import bad_files, encode, photo, png
 from server_apps import SlowEngine, listening, slow_app
 
 # Starlette leaves the file of a form that ends too early to its reference count, which closes it with a warning.

@@ -30,10 +30,8 @@ def reference(head: CSRA, feature: Tensor) -> Tensor:
             total = torch.zeros(())
             for classifier, temperature in zip(weights[:, label], ordered, strict=True):
                 scores = picture @ classifier
-                if temperature is None:
-                    attended = picture[scores.argmax()]
-                else:
-                    attended = (temperature * scores).softmax(0) @ picture
+                weights_of_positions = (temperature * scores).softmax(0) if temperature is not None else None
+                attended = picture[scores.argmax()] if temperature is None else weights_of_positions @ picture
                 total = total + classifier @ (average + head.attention_weight * attended)
             logits.append(total)
         pictures.append(torch.stack(logits))

@@ -9,7 +9,7 @@ from manylabel.errors import ConfigError, DataError, OutputExistsError
 from manylabel.inference.outputs import open_output
 from manylabel.predictions import Prediction
 from manylabel.types import Tag
-from picture_files import ODD_NAMES
+from sample_files import ODD_NAMES
 
 PICTURES = [
     Prediction("a.jpg", (Tag("cat", 0.9), Tag("traffic light", 0.25))),

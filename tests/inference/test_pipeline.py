@@ -12,7 +12,7 @@ from manylabel.errors import ConfigError
 from manylabel.images import prepare
 from manylabel.inference.pipeline import prepare_batches
 from manylabel.types import InputSpec
-from picture_files import bad_files, encode, photo, write_files
+from sample_files import bad_files, encode, photo, write_files
 
 SPEC = InputSpec(size=(16, 16))
 

@@ -12,7 +12,7 @@ from manylabel.builtin import sample_photos
 from manylabel.errors import ConfigError, ModelFormatError
 from manylabel.inference import Predictor
 from manylabel.predictions import TagChoice
-from picture_files import encode
+from sample_files import encode
 
 RED = Image.new("RGB", (40, 30), (255, 51, 0))
 

@@ -8,7 +8,7 @@ from fastapi.testclient import TestClient
 from PIL import Image
 
 from manylabel.server import ServedModel, ServerSettings, create_app
-from picture_files import encode
+from sample_files import encode
 
 pytestmark = [
     pytest.mark.slow,

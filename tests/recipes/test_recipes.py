@@ -31,7 +31,6 @@ from manylabel.recipes.models import resolve_head
 from manylabel.settings import RECIPE_SETTINGS
 from manylabel.training import Share, shared_sampler
 
-
 pytestmark = pytest.mark.slow  # test_recipe.py and tests/settings are quick
 
 

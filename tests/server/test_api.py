@@ -11,7 +11,7 @@ from colour_model import SPEC, write_colour_model
 from manylabel.classifier import Classifier
 from manylabel.explain import explain
 from manylabel.server import ServedModel, ServerSettings, create_app
-from picture_files import bad_files, encode, photo
+from sample_files import bad_files, encode, photo
 from server_apps import slow_app
 
 RED = encode(Image.new("RGB", (20, 10), "red"), "PNG")

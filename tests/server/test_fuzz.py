@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from picture_files import bad_files, encode, photo
+from sample_files import bad_files, encode, photo
 from server_apps import listening, slow_app
 
 pytestmark = pytest.mark.slow

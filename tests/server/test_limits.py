@@ -15,7 +15,7 @@ from PIL import Image
 
 from manylabel.server import ServerSettings, api, run
 from manylabel.server.limits import BODIES_HELD, MOST_IMAGES
-from picture_files import encode
+from sample_files import encode
 from server_apps import listening, slow_app
 
 RED = encode(Image.new("RGB", (20, 10), "red"), "PNG")

@@ -16,7 +16,7 @@ from manylabel import Classifier, heads
 from manylabel.label_text import TAG_COLUMNS, join_labels
 from manylabel.server import ServedModel, create_app
 from manylabel.text import StoredVectors, TextVocabulary
-from picture_files import encode, photo
+from sample_files import encode, photo
 from server_apps import listening, slow_app
 
 pytestmark = pytest.mark.slow

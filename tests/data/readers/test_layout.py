@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-from manylabel.data.readers.layout import existing, picture_names, read_label_list
+from manylabel.data.readers.layout import existing, list_images, read_label_list
 from manylabel.errors import DataError
 
 
@@ -28,7 +28,7 @@ def test_follows_links_and_passes_over_hidden_files(tmp_path):
     (tmp_path / "photos" / ".trash" / "b.jpg").touch()
     (tmp_path / "photos" / "._c.jpg").touch()
     (tmp_path / "photos" / "link").symlink_to(tmp_path / "elsewhere")
-    assert picture_names(tmp_path / "photos") == ["link/a.jpg"]
+    assert list_images(tmp_path / "photos") == ["link/a.jpg"]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux lets a file name be any bytes")
@@ -36,7 +36,7 @@ def test_rejects_a_name_that_is_not_unicode(tmp_path):
     with open(os.fsencode(tmp_path) + b"/\xff.jpg", "wb"):  # noqa: PTH123 - a Path cannot hold these bytes
         pass
     with pytest.raises(DataError, match=r"not valid Unicode: '\\udcff\.jpg'"):
-        picture_names(tmp_path)
+        list_images(tmp_path)
 
 
 @pytest.mark.parametrize("ending", ["txt", "csv"])

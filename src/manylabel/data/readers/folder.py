@@ -8,7 +8,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from manylabel.data.dataset import ImageDataset
-from manylabel.data.readers.layout import existing, picture_names, subfolders
+from manylabel.data.readers.layout import existing, list_images, subfolders
 from manylabel.data.sources import Files
 from manylabel.errors import DataError, list_choices
 from manylabel.image_files import expand
@@ -88,7 +88,7 @@ def _label(root: Path, name: str, splits: list[str]) -> str:
 def _read(root: Path, prefix: str, label_of: dict[str, str]) -> ImageDataset:
     """Read the pictures of one split."""
     labels = LabelSpace(sorted(set(label_of.values())))
-    names = picture_names(root / prefix)
+    names = list_images(root / prefix)
     if not names:
         raise DataError(f"no pictures in {root / prefix}; in it {list_choices('', subfolders(root / prefix))}")
     outside = [name for name in names if "/" not in name]
@@ -136,7 +136,7 @@ def files(paths: str | Path | Sequence[str | Path]) -> ImageDataset:
         raise DataError("the list of pictures is empty; give files, folders or patterns such as photos/*.jpg")
     alone = len(several) == 1
     if alone and Path(several[0]).is_dir():
-        root, names = Path(several[0]), picture_names(Path(several[0]))
+        root, names = Path(several[0]), list_images(Path(several[0]))
         if not names:
             list(expand(str(root)))  # raises, and says what is there
     else:

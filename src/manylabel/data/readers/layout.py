@@ -14,9 +14,9 @@ from manylabel.image_files import image_names
 __all__ = [
     "are_on_disk",
     "existing",
+    "list_images",
     "parser_advice",
     "picture_folder",
-    "picture_names",
     "read_label_list",
     "subfolders",
 ]
@@ -57,7 +57,7 @@ def subfolders(folder: Path) -> list[str]:
         return sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
 
 
-def picture_names(folder: Path) -> list[str]:
+def list_images(folder: Path) -> list[str]:
     """Return the images below a folder, sorted; see `manylabel.image_files.image_names`.
 
     Raises:
