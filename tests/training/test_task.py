@@ -59,8 +59,10 @@ def test_single_labels_are_judged_by_accuracy_too(tmp_path):
 
 
 def test_accumulated_batches_count_as_one_step(tmp_path):
-    task, rows = tiny_run(tmp_path / "run", accumulate=4)
-    assert rows[-1]["step"] == task.total_steps == 3 * 2  # 6 batches: a step after 4 and one after the last 2
+    _, rows = tiny_run(tmp_path / "run", accumulate=4)
+    assert rows[-1]["step"] == 3 * 2  # 6 batches: a step after 4 and one after the last 2
+    assert rows[-1]["learning_rate"] == pytest.approx(0.01 / 25e4)  # the schedule has come to its end
+    assert rows[1]["learning_rate"] > 0.001
 
 
 def test_a_loss_that_is_not_finite_ends_the_run_with_advice(tmp_path):

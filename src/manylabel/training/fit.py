@@ -67,7 +67,6 @@ def fit(
     loaders = make_loaders(Share.of_process(settings.devices))
     train = ResumableLoader(loaders.train)
     steps = -(-len(train) // settings.accumulate)
-    task.total_steps = settings.num_epochs(steps) * steps
     average = MovingAverage(decay=settings.ema_decay) if settings.ema_decay else None
     metrics = MetricsFile(run.metrics)
     checkpoints = Checkpoints(

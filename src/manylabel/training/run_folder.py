@@ -148,7 +148,7 @@ class RunFolder:
         """Delete what killed processes left under temporary names: files that they were about to move into place."""
         for name in map(Path, (*FILES, "last.ckpt", "best.safetensors")):
             for path in list(self.path.rglob(f".{name.stem}.*{name.suffix}")):
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
+                shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
 
     def describe(self, settings: object, *, command: str, resume: bool = False) -> None:
         """Write the run's settings, command and environment.
@@ -248,7 +248,7 @@ class RunFolder:
             self.checkpoints.mkdir(parents=True, exist_ok=True)
             with probe.open("wb") as file:
                 file.write(bytes(2**20))
-            probe.unlink()
+            probe.unlink(missing_ok=True)  # another process of the run may have done it
         except OSError as error:
             raise ConfigError(
                 f"cannot write to {self.path} ({error.strerror}); choose another folder, or free some space"

@@ -50,9 +50,6 @@ class ClassificationTask(LightningModule):
         distillation: Second term of the loss in training, not in validation. It is no part of the model: neither
             saved, nor averaged, nor put into train mode.
 
-    Attributes:
-        total_steps: Optimizer steps of the whole training, for the schedule; `fit` sets it.
-
     Examples:
         >>> from manylabel import heads, losses
         >>> task = ClassificationTask(
@@ -82,7 +79,6 @@ class ClassificationTask(LightningModule):
         self.model = model
         self.loss = loss
         self.settings = settings
-        self.total_steps = 1
         self.single_label = single_label
         self.backbone_scale = backbone_scale
         self.distillation = distillation
@@ -141,7 +137,7 @@ class ClassificationTask(LightningModule):
             optimizer,
             schedule=self.settings.schedule,
             warmup=self.settings.warmup,
-            total_steps=self.total_steps,
+            total_steps=int(self.trainer.estimated_stepping_batches),
         )
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
