@@ -27,7 +27,7 @@ $(READY): pyproject.toml constraints.txt
 	fi
 	@touch $(READY)
 
-demo: $(READY) ## draw pictures, train on them and write a report to look at
+demo: $(READY) ## draw images, train on them and write a report to look at
 	@$(BIN)/python examples/demo.py
 
 # One thread each: two processes with two threads each wait for one another on two cores.

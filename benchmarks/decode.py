@@ -1,4 +1,4 @@
-"""python benchmarks/decode.py: from JPEG file to model input, beside plain Pillow and with whole-picture decoding.
+"""python benchmarks/decode.py: from JPEG file to model input, beside plain Pillow and with whole-image decoding.
 
 Draws photo-like JPEG files of 1600 x 1200 into a temporary folder and turns each into a normalised tensor of 224 x 224,
 in one thread, in three ways: reduced-scale decoding (ours), ours without it, and what most code does (Pillow opens,
@@ -51,7 +51,7 @@ def plain_pillow(spec: InputSpec) -> Callable[[Path], Tensor]:
 def main() -> None:
     """Draw the files, time the ways in turn, print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--pictures", type=int, default=8)
+    parser.add_argument("--images", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--width", type=int, default=1600)
     parser.add_argument("--height", type=int, default=1200)
@@ -62,14 +62,14 @@ def main() -> None:
     evaluate, train = eval_transform(spec), train_transform(spec)
     ways: dict[str, Callable[[Path], Tensor]] = {
         "plain Pillow": plain_pillow(spec),
-        "ours, whole picture": lambda path: evaluate(decode(path)),
+        "ours, whole image": lambda path: evaluate(decode(path)),
         "ours": lambda path: evaluate(decode(path, at_least=evaluate.at_least)),
         "ours, training recipe": lambda path: train(decode(path, at_least=train.at_least)),
     }
     generator = np.random.default_rng(0)
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     with tempfile.TemporaryDirectory() as folder:
-        paths = [Path(folder) / f"{number}.jpg" for number in range(arguments.pictures)]
+        paths = [Path(folder) / f"{number}.jpg" for number in range(arguments.images)]
         for path in paths:
             draw_photo(generator, arguments.width, arguments.height).save(path, quality=90)
         kilobytes = statistics.mean(path.stat().st_size for path in paths) / 1000
@@ -79,7 +79,7 @@ def main() -> None:
                     start = time.perf_counter()
                     load(path)
                     seconds[name].append(time.perf_counter() - start)
-        whole, reduced = ways["ours, whole picture"](paths[0]), ways["ours"](paths[0])
+        whole, reduced = ways["ours, whole image"](paths[0]), ways["ours"](paths[0])
     print(f"{arguments.width} x {arguments.height} JPEG, {kilobytes:.0f} kB, to {arguments.size} x {arguments.size}")
     medians = {name: statistics.median(times) for name, times in seconds.items()}
     for name, median in medians.items():

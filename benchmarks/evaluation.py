@@ -2,7 +2,7 @@
 
 The obvious way to the interval of mAP alone is a loop over draws and labels with scikit-learn; it is timed on
 `--loop-draws` draws and scaled up. Both must give the same mAP in each of these draws. Scores are random, which is the
-worst case: no picture can be left out below the last positive of a label. Use OMP_NUM_THREADS for the number of cores.
+worst case: no image can be left out below the last positive of a label. Use OMP_NUM_THREADS for the number of cores.
 """
 
 import argparse
@@ -22,11 +22,11 @@ from manylabel.storage import write_text
 RESULTS = Path(__file__).parent / "results" / "evaluation.json"
 
 
-def random_scores(num_pictures: int, num_labels: int, *, seed: int) -> ScoredImages:
+def random_scores(num_images: int, num_labels: int, *, seed: int) -> ScoredImages:
     """Return scores that know nothing, of labels as frequent as COCO's on average."""
     generator = torch.Generator().manual_seed(seed)
-    targets = torch.rand(num_pictures, num_labels, generator=torch.Generator().manual_seed(0)) < 2.9 / num_labels
-    scores = torch.rand(num_pictures, num_labels, generator=generator)
+    targets = torch.rand(num_images, num_labels, generator=torch.Generator().manual_seed(0)) < 2.9 / num_labels
+    scores = torch.rand(num_images, num_labels, generator=generator)
     return ScoredImages.from_arrays(scores, targets, labels=[f"label {number}" for number in range(num_labels)])
 
 
@@ -50,12 +50,12 @@ def loop(scored: ScoredImages, *, draws: int) -> NDArray[np.float64]:
 def main() -> None:
     """Time all of it and write the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pictures", type=int, default=40_137)
+    parser.add_argument("--images", type=int, default=40_137)
     parser.add_argument("--labels", type=int, default=80)
     parser.add_argument("--draws", type=int, default=1000)
     parser.add_argument("--loop-draws", type=int, default=2)
     options = parser.parse_args()
-    first, second = (random_scores(options.pictures, options.labels, seed=seed) for seed in (1, 2))
+    first, second = (random_scores(options.images, options.labels, seed=seed) for seed in (1, 2))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
     start = time.perf_counter()

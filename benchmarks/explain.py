@@ -1,9 +1,9 @@
 """Which explanation to trust, and what it costs: python benchmarks/explain.py VOC2012 RUN/model [RUN/model ...].
 
-On pictures of VOC that training held out, for each model, method and label that is there: how often the hottest place
+On images of VOC that training held out, for each model, method and label that is there: how often the hottest place
 lies in a box of the label (the pointing game), and the areas under the deletion and insertion curves. Only labels that
 the model gives at least `--least-score` are explained: where it sees nothing, there is nothing to explain. "centre"
-points at the middle of every picture: what a method must beat. Times are medians of interleaved calls in time of
+points at the middle of every image: what a method must beat. Times are medians of interleaved calls in time of
 the processor, as ratios to a plain prediction.
 """
 
@@ -40,7 +40,7 @@ def methods_of(model: Classifier) -> list[str]:
 
 
 def centre(explanation: Explanation) -> Explanation:
-    """Return heat that falls from the middle of the picture to its rim."""
+    """Return heat that falls from the middle of the image to its rim."""
     height, width = explanation.heat.shape
     rows, columns = torch.linspace(-1, 1, height), torch.linspace(-1, 1, width)
     heat = torch.exp(-2 * (rows[:, None] ** 2 + columns**2))
@@ -54,11 +54,11 @@ def measure(model: Classifier, root: Path, options: argparse.Namespace) -> dict[
     methods = methods_of(model)
     hits: dict[str, list[bool]] = {method: [] for method in [*methods, "centre"]}
     curves: dict[str, list[tuple[float, float]]] = {method: [] for method in [*methods, "centre"]}
-    for index in order[: options.pictures]:
-        name = dataset.pictures.name(index)
+    for index in order[: options.images]:
+        name = dataset.images.name(index)
         things = [thing for thing in voc_boxes(root / "Annotations" / f"{Path(name).stem}.xml") if not thing.difficult]
         labels = list(dict.fromkeys(thing.label for thing in things))
-        found = explain(model, decode(dataset.pictures[index]), labels=labels, method=methods) if labels else []
+        found = explain(model, decode(dataset.images[index]), labels=labels, method=methods) if labels else []
         found = [each for each in found if each.score >= options.least_score]
         found += [centre(each) for each in found if each.method == methods[0]]
         for each in found:
@@ -82,12 +82,12 @@ def measure(model: Classifier, root: Path, options: argparse.Namespace) -> dict[
 
 def measure_cost(model: Classifier, options: argparse.Namespace) -> dict[str, dict[str, float]]:
     """Time explanations of 20 labels against a plain prediction, and count memory."""
-    picture = Image.effect_noise((500, 375), 80).convert("RGB")
+    image = Image.effect_noise((500, 375), 80).convert("RGB")
     labels = list(model.labels)[:20]
-    prepared = eval_transform(model.input_spec)(picture)[None]
-    calls = {"predict": lambda: model.predict(picture)}
+    prepared = eval_transform(model.input_spec)(image)[None]
+    calls = {"predict": lambda: model.predict(image)}
     for method in methods_of(model):
-        calls[method] = lambda method=method: explain(model, picture, labels=labels, method=method)
+        calls[method] = lambda method=method: explain(model, image, labels=labels, method=method)
     with torch.no_grad():
         plain = peak_memory(lambda: model(prepared))
     seconds = median_seconds(calls, rounds=options.rounds, clock=time.process_time)  # other programs do not count
@@ -103,14 +103,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("voc", type=Path)
     parser.add_argument("models", type=Path, nargs="+")
-    parser.add_argument("--pictures", type=int, default=200)
+    parser.add_argument("--images", type=int, default=200)
     parser.add_argument("--curves", type=int, default=50)
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--least-score", type=float, default=0.5)
     parser.add_argument("--rounds", type=int, default=20)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    settings = {name: getattr(options, name) for name in ("pictures", "curves", "steps", "least_score", "rounds")}
+    settings = {name: getattr(options, name) for name in ("images", "curves", "steps", "least_score", "rounds")}
     for folder in options.models:
         model = Classifier.load(folder)
         found = {"cost": measure_cost(model, options), "faithfulness": measure(model, options.voc, options)}

@@ -1,7 +1,7 @@
-"""What caching features gains on a CPU: python benchmarks/feature_cache.py [--pictures 128] [--rounds 5].
+"""What caching features gains on a CPU: python benchmarks/feature_cache.py [--images 128] [--rounds 5].
 
 First, EfficientNet-Lite0 at 224 px in onnxruntime beside torch (eager, channels_last), with one and two threads. Then
-an epoch of a linear head on cached features beside the same epoch with every picture decoded and passed through the
+an epoch of a linear head on cached features beside the same epoch with every image decoded and passed through the
 backbone, on generated scenes with one thread. The contestants take turns in one process; numbers are medians over the
 rounds, ratios with their smallest and largest.
 """
@@ -44,10 +44,10 @@ def take_turns(contestants: dict[str, Callable[[], object]], rounds: int) -> dic
     return {name: [one[name] for one in times] for name in contestants}
 
 
-def summary(times: dict[str, list[float]], *, fast: str, slow: str, pictures: int) -> dict[str, float]:
-    """Return speeds in pictures a second, and how many times faster one is than the other."""
+def summary(times: dict[str, list[float]], *, fast: str, slow: str, images: int) -> dict[str, float]:
+    """Return speeds in images a second, and how many times faster one is than the other."""
     ratios = [theirs / ours for theirs, ours in zip(times[slow], times[fast], strict=True)]
-    speeds = {f"{name}_per_second": round(pictures / median(values), 1) for name, values in times.items()}
+    speeds = {f"{name}_per_second": round(images / median(values), 1) for name, values in times.items()}
     spread = {"times_faster": median(ratios), "smallest": min(ratios), "largest": max(ratios)}
     return speeds | {name: round(value, 2) for name, value in spread.items()}
 
@@ -63,7 +63,7 @@ def compare_engines(backbone: Backbone, folder: Path, threads: int, rounds: int)
         contestants = {"onnx": lambda: in_onnx(images), "torch": lambda: eager(pixels), "fused": lambda: fused(pixels)}
         times = take_turns(contestants, rounds)
     return {"what": f"onnxruntime / torch, {threads} threads"} | summary(
-        times, fast="onnx", slow="torch", pictures=BATCH_SIZE
+        times, fast="onnx", slow="torch", images=BATCH_SIZE
     )
 
 
@@ -76,10 +76,10 @@ def train(head: nn.Module, batches: Iterable[tuple[list[Tensor], Tensor, Tensor]
         optimizer.step()
 
 
-def compare_epochs(backbone: Backbone, root: Path, pictures: int, rounds: int) -> list[dict[str, float | str]]:
+def compare_epochs(backbone: Backbone, root: Path, images: int, rounds: int) -> list[dict[str, float | str]]:
     """Measure an epoch on cached features, whole and pooled, beside one through the backbone."""
     torch.set_num_threads(1)  # two threads that wait for each other suffer most from other work on the machine
-    table = data.write_scenes(root / "scenes", pictures)
+    table = data.write_scenes(root / "scenes", images)
     dataset = data.load(f"csv:{table}")
     spec = InputSpec(mean=backbone.input_spec.mean, std=backbone.input_spec.std)
     head = LinearClassifier(backbone.channels[-1], len(dataset.labels))
@@ -108,21 +108,21 @@ def compare_epochs(backbone: Backbone, root: Path, pictures: int, rounds: int) -
         }
         times = take_turns(contestants, rounds)
         what = f"epoch on cached features ({'pooled' if pooling == 'average' else '7 x 7 maps'}) / through the backbone"
-        results.append({"what": what} | summary(times, fast="cached", slow="backbone", pictures=pictures))
+        results.append({"what": what} | summary(times, fast="cached", slow="backbone", images=images))
     return results
 
 
 def main() -> None:
     """Print the table and write it as JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--pictures", type=int, default=128)
+    parser.add_argument("--images", type=int, default=128)
     parser.add_argument("--rounds", type=int, default=5)
     arguments = parser.parse_args()
     backbone = Backbone("offline:efficientnet_lite0", frozen=True, stages=(-1,))
     with tempfile.TemporaryDirectory() as folder:
         results = [compare_engines(backbone, Path(folder), threads, arguments.rounds) for threads in (1, 2)]
-        results += compare_epochs(backbone, Path(folder), arguments.pictures, min(3, arguments.rounds))
-    print("| what | pictures a second | times faster (smallest to largest) |")
+        results += compare_epochs(backbone, Path(folder), arguments.images, min(3, arguments.rounds))
+    print("| what | images a second | times faster (smallest to largest) |")
     print("|---|---|---|")
     for row in results:
         speeds = ", ".join(f"{name.removesuffix('_per_second')} {row[name]}" for name in row if name.endswith("second"))

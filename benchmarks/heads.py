@@ -33,7 +33,7 @@ class LoopProjection(nn.Module):
 
 
 class PlainMLDecoder(nn.Module):
-    """ML-Decoder of torch's own attention, with queries that go through norm and projection for each picture."""
+    """ML-Decoder of torch's own attention, with queries that go through norm and projection for each image."""
 
     def __init__(self, fast: MLDecoder, project: nn.Module) -> None:
         super().__init__()
@@ -96,14 +96,14 @@ def benchmark_projection() -> None:
 
 
 def benchmark_folding(num_labels: int, batch: int) -> None:
-    """Compare a folded head with one that is not, and with one that projects its queries for each picture."""
+    """Compare a folded head with one that is not, and with one that projects its queries for each image."""
     features = [torch.randn(batch, CHANNELS, SIDE, SIDE)]
     live = MLDecoder(CHANNELS, num_labels).eval()
     folded = live.fold()
     with torch.inference_mode():
         torch.testing.assert_close(folded(features), live(features), atol=1e-5, rtol=1e-5)
     calls = {
-        "torch attention, queries for each picture": inference(PlainMLDecoder(live, live.projection).eval(), features),
+        "torch attention, queries for each image": inference(PlainMLDecoder(live, live.projection).eval(), features),
         "ours, not folded": inference(live, features),
         "ours, folded": inference(folded, features),
     }

@@ -1,7 +1,7 @@
 """How often the 95 % interval of mAP holds what it should: python benchmarks/intervals.py [--repeats 150].
 
-Pictures are made up: scores are normal, higher by `strength` where a label is present. The interval should hold the
-mean of mAP over sets of as many pictures, and that of the difference of two equally good models should hold 0.
+Images are made up: scores are normal, higher by `strength` where a label is present. The interval should hold the
+mean of mAP over sets of as many images, and that of the difference of two equally good models should hold 0.
 """
 
 import argparse
@@ -37,11 +37,11 @@ def holds(found: Estimate, truth: float) -> bool:
     return found.low is not None and found.high is not None and found.low <= truth <= found.high
 
 
-def measure(num_pictures: int, share: float, strength: float, *, repeats: int, draws: int) -> dict[str, float]:
+def measure(num_images: int, share: float, strength: float, *, repeats: int, draws: int) -> dict[str, float]:
     """Return how often the intervals are right in one case."""
 
     def targets() -> torch.Tensor:
-        return torch.rand(num_pictures, NUM_LABELS) < share
+        return torch.rand(num_images, NUM_LABELS) < share
 
     truth = float(np.mean([mean_average_precision(made_up(targets(), strength)) for _ in range(3 * repeats)]))
     centred, plain, same = [], [], []
@@ -55,8 +55,8 @@ def measure(num_pictures: int, share: float, strength: float, *, repeats: int, d
         change = estimate(values[1] - values[0], drawn[1] - drawn[0], bounds=(-1, 1), centred=False)
         same.append(holds(change, 0))
     return {
-        "pictures": num_pictures,
-        "positives_a_label": num_pictures * share,
+        "images": num_images,
+        "positives_a_label": num_images * share,
         "true_map": truth,
         "interval_holds": float(np.mean(centred)),
         "unmoved_interval_holds": float(np.mean(plain)),
@@ -72,11 +72,11 @@ def main() -> None:
     options = parser.parse_args()
     torch.manual_seed(0)
     results = [measure(*case, repeats=options.repeats, draws=options.draws) for case in CASES]
-    print("| pictures | positives a label | mAP | interval holds | unmoved | of a difference |")
+    print("| images | positives a label | mAP | interval holds | unmoved | of a difference |")
     print("|---|---|---|---|---|---|")
     for row in results:
         shares = " | ".join(f"{100 * row[name]:.0f} %" for name in list(row)[3:])
-        print(f"| {row['pictures']} | {row['positives_a_label']:.0f} | {100 * row['true_map']:.1f} | {shares} |")
+        print(f"| {row['images']} | {row['positives_a_label']:.0f} | {100 * row['true_map']:.1f} | {shares} |")
     write_text(RESULTS, json.dumps(results, indent=2) + "\n", overwrite=True)
 
 

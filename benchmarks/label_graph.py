@@ -1,6 +1,6 @@
 """python benchmarks/label_graph.py: how long a label graph and its partitions take, 10,000 labels by default.
 
-Pictures have a theme out of 200 with 50 labels each; 70 % of what a picture shows is of its theme, the rest is not.
+Images have a theme out of 200 with 50 labels each; 70 % of what an image shows is of its theme, the rest is not.
 Wall clock, one run, with the stability over ten seeds included.
 """
 
@@ -14,25 +14,25 @@ from manylabel.targets import Targets, boolean_matrix
 from manylabel.types import LabelSpace
 
 
-def draw_targets(num_labels: int, num_pictures: int) -> Targets:
+def draw_targets(num_labels: int, num_images: int) -> Targets:
     """Return targets in which few labels are frequent and most are rare, within themes and over all."""
     generator = np.random.default_rng(0)
-    theme = generator.integers(0, num_labels // 50, num_pictures)
-    rows = np.repeat(np.arange(num_pictures), generator.poisson(7, num_pictures) + 1)
+    theme = generator.integers(0, num_labels // 50, num_images)
+    rows = np.repeat(np.arange(num_images), generator.poisson(7, num_images) + 1)
     of_theme = theme[rows] * 50 + np.minimum((generator.pareto(1.0, len(rows)) * 3).astype(int), 49)
     of_any = np.minimum((generator.pareto(0.7, len(rows)) * 30).astype(int), num_labels - 1)
     columns = np.where(generator.random(len(rows)) < 0.7, of_theme, of_any)
-    return Targets(boolean_matrix(rows, columns, shape=(num_pictures, num_labels)))
+    return Targets(boolean_matrix(rows, columns, shape=(num_images, num_labels)))
 
 
 def main() -> None:
     """Print seconds, sizes and stability."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--labels", type=int, default=10_000)
-    parser.add_argument("--pictures", type=int, default=300_000)
+    parser.add_argument("--images", type=int, default=300_000)
     parser.add_argument("--k", type=int, nargs="+", default=[5, 20])
     arguments = parser.parse_args()
-    targets = draw_targets(arguments.labels, arguments.pictures)
+    targets = draw_targets(arguments.labels, arguments.images)
     labels = LabelSpace([f"label {index}" for index in range(arguments.labels)])
     start = perf_counter()
     graph = LabelGraph.from_targets(targets, labels)

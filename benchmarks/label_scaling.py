@@ -1,6 +1,6 @@
 """python benchmarks/label_scaling.py: heads against the number of labels, drawn to docs/images/label-scaling.png.
 
-One picture, a map of 7 x 7 places with 2048 channels, width 256, inference, one thread, processor time. A curve ends
+One image, a map of 7 x 7 places with 2048 channels, width 256, inference, one thread, processor time. A curve ends
 where one call took longer than the limit.
 """
 
@@ -49,7 +49,7 @@ def draw(curves: dict[str, list[tuple[int, float, float]]], path: Path) -> None:
         labels, seconds, mebibytes = zip(*points, strict=True)
         time.loglog(labels, [second * 1e3 for second in seconds], marker="o", markersize=4, label=name)
         memory.loglog(labels, mebibytes, marker="o", markersize=4, label=name)
-    for axes, what in ((time, "milliseconds a picture"), (memory, "peak memory, MiB, without weights")):
+    for axes, what in ((time, "milliseconds an image"), (memory, "peak memory, MiB, without weights")):
         axes.set(xlabel="labels", ylabel=what)
         axes.grid(alpha=0.3)
     time.legend(frameon=False, fontsize=8)

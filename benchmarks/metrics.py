@@ -1,5 +1,5 @@
 # python benchmarks/metrics.py
-"""mAP of many pictures and labels beside torchmetrics: processor time and memory.
+"""mAP of many images and labels beside torchmetrics: processor time and memory.
 
 torchmetrics takes minutes for the whole, so it is timed on the first 32 labels, laid out as it likes them, and the
 time per label is compared. Both run on one thread, in turn; the numbers are medians of processor time, which other
@@ -23,16 +23,16 @@ from torchmetrics.functional.classification import multilabel_average_precision
 from manylabel.metrics import average_precision
 from manylabel.storage import write_text
 
-CASES = {"many pictures": (100_000, 1_000, 0.01), "many labels": (20_000, 9_600, 0.001)}  # ..., share of positives
+CASES = {"many images": (100_000, 1_000, 0.01), "many labels": (20_000, 9_600, 0.001)}  # ..., share of positives
 FEW = 32
 RESULTS = Path(__file__).parent / "results" / "metrics.json"
 
 
 def make(case: str) -> tuple[torch.Tensor, torch.Tensor]:
     """Return random scores and targets."""
-    pictures, labels, share = CASES[case]
-    targets = torch.empty(pictures, labels, dtype=torch.bool).bernoulli_(share)
-    return torch.rand(pictures, labels), targets
+    images, labels, share = CASES[case]
+    targets = torch.empty(images, labels, dtype=torch.bool).bernoulli_(share)
+    return torch.rand(images, labels), targets
 
 
 def seconds(function: Callable[[], object]) -> float:
@@ -101,10 +101,10 @@ def main() -> None:
         print(json.dumps(measure_memory(arguments.memory_of)))
         return
     results: dict[str, object] = {"python": platform.python_version(), "torch": torch.__version__, "threads": 1}
-    for case, (pictures, labels, share) in CASES.items():
+    for case, (images, labels, share) in CASES.items():
         command = [sys.executable, __file__, "--memory-of", case]
         memory = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-        size = {"pictures": pictures, "labels": labels, "share_of_positives": share}
+        size = {"images": images, "labels": labels, "share_of_positives": share}
         results[case] = size | compare_time(case, arguments.rounds) | memory
     print(json.dumps(results, indent=2))
     write_text(RESULTS, json.dumps(results, indent=2) + "\n", overwrite=True)

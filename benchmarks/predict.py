@@ -1,8 +1,8 @@
-"""Tag pictures in three ways; prints ratios.
+"""Tag images in three ways; prints ratios.
 
-    python benchmarks/predict.py --data voc:VOCdevkit/VOC2012,split=train --model MODEL --pictures 200
+    python benchmarks/predict.py --data voc:VOCdevkit/VOC2012,split=train --model MODEL --images 200
 
-The plain loop is what most code does: Pillow opens a picture, timm's transform prepares it, torch runs a batch of one.
+The plain loop is what most code does: Pillow opens an image, timm's transform prepares it, torch runs a batch of one.
 The DataLoader has the same transform, as many workers and the same batch size as ours. All three take turns, each with
 the same number of threads; a round of ours and of the DataLoader includes the start of its workers. Also compared: the
 model alone, in torch and in onnxruntime.
@@ -31,7 +31,7 @@ Tags = list[frozenset[str]]
 
 
 class Opened(Dataset[Tensor]):
-    """Pictures as most code opens them."""
+    """Images as most code opens them."""
 
     def __init__(self, names: Sequence[str], transform: Callable[[Image.Image], Tensor]) -> None:
         self.names, self.transform = names, transform
@@ -58,30 +58,30 @@ def timm_transform(model: Classifier) -> Callable[[Image.Image], Tensor]:
 
 
 def written(data: str, count: int, folder: Path) -> list[str]:
-    """Return files of the first pictures of a data set; drawn ones are written."""
+    """Return files of the first images of a dataset; drawn ones are written."""
     dataset = load(data)
     names = []
     for index in range(min(count, len(dataset))):
-        picture = dataset.pictures[index]
-        path = folder / f"{index}.jpg" if isinstance(picture, bytes) else picture
-        if isinstance(picture, bytes):
-            path.write_bytes(picture)
+        image = dataset.images[index]
+        path = folder / f"{index}.jpg" if isinstance(image, bytes) else image
+        if isinstance(image, bytes):
+            path.write_bytes(image)
         names.append(str(path))
     return names
 
 
 def named(model: Classifier, scores: Tensor) -> Tags:
-    """Return the tags of each picture at the model's own thresholds."""
+    """Return the tags of each image at the model's own thresholds."""
     limits = torch.tensor(model.thresholds or [0.5] * len(model.labels))
     return [frozenset(model.labels[place] for place in row.nonzero().flatten().tolist()) for row in scores >= limits]
 
 
 @torch.inference_mode()
 def plain_loop(model: Classifier, names: Sequence[str]) -> Tags:
-    """Tag one picture after the other."""
+    """Tag one image after the other."""
     transform = timm_transform(model)
-    pictures = Opened(names, transform)
-    return named(model, torch.cat([model.scores(model(pictures[place][None])) for place in range(len(names))]))
+    images = Opened(names, transform)
+    return named(model, torch.cat([model.scores(model(images[place][None])) for place in range(len(names))]))
 
 
 @torch.inference_mode()
@@ -94,7 +94,7 @@ def data_loader(model: Classifier, names: Sequence[str], *, workers: int, batch_
 def ours(predictor: Predictor, names: Sequence[str], *, workers: int, batch_size: int) -> Tags:
     """Tag as `manylabel predict` does."""
     batches = predictor.stream(names, batch_size=batch_size, num_workers=workers)
-    return [frozenset(tag.label for tag in picture.tags) for batch in batches for picture in batch]
+    return [frozenset(tag.label for tag in image.tags) for batch in batches for image in batch]
 
 
 def in_turns(ways: dict[str, Callable[[], object]], rounds: int) -> tuple[dict[str, list[float]], dict[str, object]]:
@@ -115,7 +115,7 @@ def show(seconds: dict[str, list[float]], count: int, reference: str) -> None:
         ratios = [slow / fast for slow, fast in zip(seconds[reference], times, strict=True)]
         spread = f"{min(ratios):.2f} to {max(ratios):.2f}"
         speed = count / statistics.median(times)
-        print(f"{name:34} {speed:7.1f} pictures/s  {statistics.median(ratios):5.2f} x {reference} ({spread})")
+        print(f"{name:34} {speed:7.1f} images/s  {statistics.median(ratios):5.2f} x {reference} ({spread})")
 
 
 def main() -> None:
@@ -123,7 +123,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", default="scenes:200")
     parser.add_argument("--model", default="builtin:coco80")
-    parser.add_argument("--pictures", type=int, default=200)
+    parser.add_argument("--images", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--threads", type=int, default=1)
@@ -134,7 +134,7 @@ def main() -> None:
     predictor = Predictor.load(arguments.model, engine="onnx", num_threads=arguments.threads)
     settings = {"workers": arguments.workers, "batch_size": arguments.batch_size}
     with tempfile.TemporaryDirectory() as folder:
-        names = written(arguments.data, arguments.pictures, Path(folder))
+        names = written(arguments.data, arguments.images, Path(folder))
         ways = {
             "plain loop": lambda: plain_loop(model, names),
             "DataLoader": lambda: data_loader(model, names, **settings),
@@ -142,13 +142,13 @@ def main() -> None:
         }
         seconds, results = in_turns(ways, arguments.rounds)
         pixels = np.stack([prepare(name, predictor.spec.input_spec) for name in names[: arguments.batch_size]])
-    print(f"{len(names)} pictures of {arguments.data}, {arguments.threads} threads, {settings}")
+    print(f"{len(names)} images of {arguments.data}, {arguments.threads} threads, {settings}")
     for reference in ("plain loop", "DataLoader"):
         show({name: seconds[name] for name in (reference, "ours")}, len(names), reference)
     same = statistics.mean(
         first == second for first, second in zip(results["plain loop"], results["ours"], strict=True)
     )
-    print(f"{100 * same:.1f} % of the pictures have the same tags as from the plain loop")
+    print(f"{100 * same:.1f} % of the images have the same tags as from the plain loop")
     images = torch.from_numpy(pixels).permute(0, 3, 1, 2).float() / 255
     with torch.inference_mode():
         alone = {"torch, the model": lambda: model(images), "onnxruntime": lambda: predictor.engine.scores(pixels)}

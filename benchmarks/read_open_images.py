@@ -30,35 +30,35 @@ CLASSES = "classes-trainable.txt"
 RESULTS = Path(__file__).parent / "results" / "read_open_images.json"
 
 
-def generate(folder: Path, *, num_rows: int, num_pictures: int, num_labels: int, seed: int = 0) -> None:
-    """Write annotations in which the pictures stand together, as in the release, and few labels are frequent."""
+def generate(folder: Path, *, num_rows: int, num_images: int, num_labels: int, seed: int = 0) -> None:
+    """Write annotations in which the images stand together, as in the release, and few labels are frequent."""
     generator = np.random.default_rng(seed)
-    identifiers = np.unique(generator.integers(0, 2**63, num_pictures, dtype=np.uint64))
-    pictures = pl.Series([f"{number:016x}" for number in identifiers.tolist()])
+    identifiers = np.unique(generator.integers(0, 2**63, num_images, dtype=np.uint64))
+    images = pl.Series([f"{number:016x}" for number in identifiers.tolist()])
     labels = pl.Series([f"/m/0{number:05x}" for number in range(num_labels)])
-    of_picture = np.sort(generator.integers(0, len(pictures), num_rows))
+    of_image = np.sort(generator.integers(0, len(images), num_rows))
     of_label = np.minimum((generator.pareto(1.0, num_rows) * 40).astype(np.int64), num_labels - 1)
     rows = pl.DataFrame(
         {
-            "ImageID": pictures[of_picture],
+            "ImageID": images[of_image],
             "Source": pl.repeat("verification", num_rows, eager=True),
             "LabelName": labels[of_label],
             "Confidence": (generator.random(num_rows) < 0.4).astype(np.int8),
         }
     )
-    # Of a picture and a label that were drawn twice, one row: pandas, as used below, knows no contradictions.
+    # Of an image and a label that were drawn twice, one row: pandas, as used below, knows no contradictions.
     rows.unique(["ImageID", "LabelName"], keep="first", maintain_order=True).write_csv(folder / FILE)
     write_text(folder / CLASSES, "\n".join(labels))
 
 
 def read_with_manylabel(folder: Path) -> tuple[csr_array, csr_array, float]:
-    """Return what is present, what is absent, and the memory of the pictures' names in MB."""
+    """Return what is present, what is absent, and the memory of the images' names in MB."""
     dataset = open_images(folder, split="train")
-    return dataset.targets.present, dataset.targets.absent, dataset.pictures.names.estimated_size() / 1e6
+    return dataset.targets.present, dataset.targets.absent, dataset.images.names.estimated_size() / 1e6
 
 
 def read_with_pandas(folder: Path) -> tuple[csr_array, csr_array, float]:
-    """Do the same as one would with pandas: read the table, number pictures and labels, build the matrices."""
+    """Do the same as one would with pandas: read the table, number images and labels, build the matrices."""
     labels = (folder / CLASSES).read_text().splitlines()
     table = pd.read_csv(folder / FILE, usecols=["ImageID", "LabelName", "Confidence"])
     table = table[table["LabelName"].isin(labels)]
@@ -117,7 +117,7 @@ def run(arguments: argparse.Namespace) -> None:
     keys = ("seconds", "peak_mb", "kept_mb")
     medians = {reader: {key: statistics.median(one[key] for one in runs[reader]) for key in keys} for reader in READERS}
     print(f"{arguments.rows:,} rows drawn, {megabytes:.0f} MB of CSV, {runs['manylabel'][0]['shape']} targets")
-    print("| reader | seconds | peak memory, MB | data set in memory, MB |\n|---|---|---|---|")
+    print("| reader | seconds | peak memory, MB | dataset in memory, MB |\n|---|---|---|---|")
     for reader, numbers in medians.items():
         print(f"| {reader} | {numbers['seconds']:.1f} | {numbers['peak_mb']:.0f} | {numbers['kept_mb']:.0f} |")
     ratios = {key: medians["manylabel"][key] / medians["pandas"][key] for key in keys}
@@ -142,6 +142,6 @@ if __name__ == "__main__":
     if given.step is None:
         run(given)
     elif given.step == "generate":
-        generate(given.folder, num_rows=given.rows, num_pictures=given.rows // 5, num_labels=9600)
+        generate(given.folder, num_rows=given.rows, num_images=given.rows // 5, num_labels=9600)
     else:
         print(json.dumps(measure(given.step, given.folder)))

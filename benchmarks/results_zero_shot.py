@@ -8,7 +8,7 @@ Each (variant, split, seed) is a run of the recipe zero_shot in its own folder u
 again, so the script can be stopped and started at any time. Other data or settings need other --runs. It writes all
 numbers as JSON and prints tables in Markdown: ZSL and GZSL as in Table 6 of the ML-Decoder paper, augmentations as in
 Table 3, full against groups as in Table 4. A cell is the mean over splits and seeds; with more than one of them, plus
-or minus their standard deviation, else with the 95 % interval of the bootstrap over pictures.
+or minus their standard deviation, else with the 95 % interval of the bootstrap over images.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ def main() -> None:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", required=True, help="data spec of the training pictures")
-    parser.add_argument("--val", help="data spec of the pictures to judge by; a part of the others when left out")
+    parser.add_argument("--data", required=True, help="data spec of the training images")
+    parser.add_argument("--val", help="data spec of the images to judge by; a part of the others when left out")
     parser.add_argument("--unseen", default="random:5", help="as the setting 'unseen' of the recipe zero_shot")
     parser.add_argument("--splits", type=int, nargs="+", default=[0], help="seeds of splits of the labels")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS))
     parser.add_argument("--epochs", type=int, help="6 when left out, or as many as make 200 steps")
-    parser.add_argument("--limit", type=int, help="at most so many pictures of each part")
+    parser.add_argument("--limit", type=int, help="at most so many images of each part")
     parser.add_argument("--group-size", type=int, default=4, help="labels per group of the variant 'group'")
     parser.add_argument("--width", type=int, default=256)
     parser.add_argument("--feedforward", type=int, default=512)

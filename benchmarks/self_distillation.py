@@ -1,8 +1,8 @@
 """What sharing gains: python benchmarks/self_distillation.py [--data scenes:300] [--epochs 5] [--head linear].
 
-Trains the teachers of both sides (k = 5, so ten) twice in one process: each alone from start to end, its pictures
+Trains the teachers of both sides (k = 5, so ten) twice in one process: each alone from start to end, its images
 decoded and passed through the frozen backbone in every epoch; and all on features that are computed once, the pass
-included. Heads, pictures, epochs and the loop are the same. The cache is empty at the start. Ratio of wall clocks.
+included. Heads, images, epochs and the loop are the same. The cache is empty at the start. Ratio of wall clocks.
 """
 
 import argparse
@@ -27,7 +27,7 @@ RESULTS = Path(__file__).parent / "results" / "self_distillation.json"
 
 
 def together(settings: SelfDistillation, sets: TrainAndVal, tasks: Sequence[TeacherTask], folder: Path) -> None:
-    """Pass the pictures through the backbone once and train all teachers on the features."""
+    """Pass the images through the backbone once and train all teachers on the features."""
     model = build_classifier(settings, sets.train, frozen=True)
     cached = cache_sets(model, sets, settings)
     training = TeacherTraining(settings, cached, folder / "together")
@@ -36,7 +36,7 @@ def together(settings: SelfDistillation, sets: TrainAndVal, tasks: Sequence[Teac
 
 
 def alone(settings: SelfDistillation, sets: TrainAndVal, tasks: Sequence[TeacherTask], folder: Path) -> None:
-    """Train each teacher on its own pictures, through the backbone in every epoch."""
+    """Train each teacher on its own images, through the backbone in every epoch."""
     training = TeacherTraining(settings, sets, folder / "alone")
     for task in tasks:
         own = training.settings_of(task)
@@ -57,7 +57,7 @@ def main() -> None:
     parser.add_argument("--head", default="linear")
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--k", type=int, default=5)
-    parser.add_argument("--workers", type=int, default=0, help="processes that decode pictures, in both ways")
+    parser.add_argument("--workers", type=int, default=0, help="processes that decode images, in both ways")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as root:
         os.environ["MANYLABEL_CACHE"] = root
@@ -81,8 +81,8 @@ def main() -> None:
         end = time.perf_counter()
     result = {
         **vars(options),
-        "pictures": len(sets.train),
-        "pictures_to_judge_by": len(sets.val),
+        "images": len(sets.train),
+        "images_to_judge_by": len(sets.val),
         "teachers": len(tasks),
         "together_seconds": round(middle - start, 1),
         "alone_seconds": round(end - middle, 1),

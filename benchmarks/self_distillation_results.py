@@ -9,11 +9,11 @@ What is the same for all (`--same`):
   trains E epochs; a variant whose teachers see T epochs' worth of images trains its student for E - T epochs, rounded.
 - student: the epochs of the student, as in the paper: base and every student train E epochs; teachers come on top.
 
-Each student and base of one seed begin with the same weights and see pictures in the same order where epochs agree.
-mAP is that of the last epoch's averaged weights on all pictures of --val; with `--watch N`, only N of them are looked
+Each student and base of one seed begin with the same weights and see images in the same order where epochs agree.
+mAP is that of the last epoch's averaged weights on all images of --val; with `--watch N`, only N of them are looked
 at after each epoch before that, which saves time. Differences are to base, per seed; intervals
-of 95 %: Student's t over seeds (another training), and a paired bootstrap over pictures of the mean over seeds
-(other pictures).
+of 95 %: Student's t over seeds (another training), and a paired bootstrap over images of the mean over seeds
+(other images).
 """
 
 import argparse
@@ -88,7 +88,7 @@ def settings_for(options: argparse.Namespace, sets: TrainAndVal, variant: str, s
 
 
 def scores_of(run: RunFolder, cached: CachedFeatures) -> NDArray[np.float32]:
-    """Return what the model of a run says of the pictures to judge by, ``[N, L]``."""
+    """Return what the model of a run says of the images to judge by, ``[N, L]``."""
     kept = run.path.with_suffix(".npy")
     if not kept.is_file():
         head = Classifier.load(run.model).head
@@ -113,7 +113,7 @@ def scored(run: RunFolder, cached: CachedFeatures) -> ScoredImages:
 
 
 def drawn_means(runs: list[RunFolder], cached: CachedFeatures, draws: int) -> NDArray[np.float64]:
-    """Return the mean mAP over seeds in each draw of pictures, the same draws for every variant."""
+    """Return the mean mAP over seeds in each draw of images, the same draws for every variant."""
     return np.mean([bootstrap(scored(run, cached), ["mAP"], draws=draws).measures["mAP"] for run in runs], axis=0)
 
 
@@ -137,7 +137,7 @@ def main() -> None:
     rows = summarise(options, runs, epochs, cached)
     print(table(rows, options))
     recorded = {name: str(value) if isinstance(value, Path) else value for name, value in vars(options).items()}
-    text = json.dumps({"options": recorded, "pictures": len(sets.train), "rows": rows}, indent=2)
+    text = json.dumps({"options": recorded, "images": len(sets.train), "rows": rows}, indent=2)
     write_text(options.out / "results.json", text + "\n", overwrite=True)
 
 
@@ -161,7 +161,7 @@ def summarise(
         if name != "base" and "base" in runs:
             differences = [one - other for one, other in zip(reached[name], reached["base"], strict=True)]
             row |= {"difference": mean(differences), "over_seeds": interval(differences)}
-            row["over_pictures"] = np.quantile(drawn[name] - drawn["base"], [0.025, 0.975]).tolist()
+            row["over_images"] = np.quantile(drawn[name] - drawn["base"], [0.025, 0.975]).tolist()
         rows.append(row)
     return rows
 
@@ -172,12 +172,12 @@ def table(rows: list[dict[str, Any]], options: argparse.Namespace) -> str:
     def words(limits: list[float] | None) -> str:
         return "" if limits is None else f"{limits[0]:+.2f} to {limits[1]:+.2f}"
 
-    lines = [f"| {options.head} | student epochs | mAP | to base | over seeds | over pictures |"]
+    lines = [f"| {options.head} | student epochs | mAP | to base | over seeds | over images |"]
     lines.append("|---|---|---|---|---|---|")
     for row in rows:
         spread = f" ± {stdev(row['mAP']):.2f}" if len(row["mAP"]) > 1 else ""
         difference = f"{row['difference']:+.2f}" if "difference" in row else ""
-        limits = [words(row.get("over_seeds")), words(row.get("over_pictures"))]
+        limits = [words(row.get("over_seeds")), words(row.get("over_images"))]
         cells = [row["variant"], f"{mean(row['epochs']):.0f}", f"{row['mean']:.2f}{spread}", difference, *limits]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
@@ -205,7 +205,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--batch-size", type=int, default=256)
     parser.add_argument("--learning-rate", type=float, default=1e-3)
     parser.add_argument("--weight-decay", type=float, default=1e-2)
-    parser.add_argument("--watch", type=int, default=None, help="held-out pictures to look at after each epoch")
+    parser.add_argument("--watch", type=int, default=None, help="held-out images to look at after each epoch")
     parser.add_argument("--draws", type=int, default=1000)
     parser.add_argument("--device", default="auto")
     # Processes take seconds to start, which short trainings on pooled features do not repay.

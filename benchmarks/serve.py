@@ -28,9 +28,9 @@ Question = Callable[[httpx2.Client], httpx2.Response]
 
 
 def images_of(spec: str, count: int) -> list[bytes]:
-    """Return the files of the first images of a data set."""
+    """Return the files of the first images of a dataset."""
     dataset = load(spec)
-    found = [dataset.pictures[index] for index in range(min(count, len(dataset)))]
+    found = [dataset.images[index] for index in range(min(count, len(dataset)))]
     return [each if isinstance(each, bytes) else each.read_bytes() for each in found]
 
 

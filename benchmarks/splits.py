@@ -24,21 +24,21 @@ Parts = list[NDArray[np.int64]]
 RESULTS = Path(__file__).parent / "results" / "splits.json"
 
 
-def coco_like(num_pictures: int = 50_000, num_labels: int = 80, num_groups: int = 12, seed: int = 0) -> Targets:
-    """Draw labels with skewed frequencies that come together in groups, about three a picture."""
+def coco_like(num_images: int = 50_000, num_labels: int = 80, num_groups: int = 12, seed: int = 0) -> Targets:
+    """Draw labels with skewed frequencies that come together in groups, about three an image."""
     generator = np.random.default_rng(seed)
     popularity = np.arange(1, num_labels + 1) ** -0.9
     groups = generator.integers(num_groups, size=num_labels)
     chances = popularity * np.where(groups == np.arange(num_groups)[:, None], 6.0, 0.35)  # [groups, L]
     chances = np.minimum(chances * 2.9 / chances.sum(axis=1).mean(), 0.9)
-    scenes = generator.integers(num_groups, size=num_pictures)
-    return Targets(csr_array(generator.random((num_pictures, num_labels)) < chances[scenes]))
+    scenes = generator.integers(num_groups, size=num_images)
+    return Targets(csr_array(generator.random((num_images, num_labels)) < chances[scenes]))
 
 
 def read_coco(path: Path) -> Targets:
-    """Read which labels each picture has from an instances file."""
+    """Read which labels each image has from an instances file."""
     content = json.loads(path.read_text(encoding="utf-8"))
-    rows = {picture["id"]: row for row, picture in enumerate(content["images"])}
+    rows = {image["id"]: row for row, image in enumerate(content["images"])}
     columns = {label["id"]: column for column, label in enumerate(content["categories"])}
     pairs = [(rows[found["image_id"]], columns[found["category_id"]]) for found in content["annotations"]]
     return Targets(boolean_matrix(*np.array(pairs).T, shape=(len(rows), len(columns))))

@@ -1,4 +1,4 @@
-"""`make demo`: name what is in three photos, then draw pictures, train on them, and report how good the model is."""
+"""`make demo`: name what is in three photos, then draw images, train on them, and report how good the model is."""
 
 import shlex
 import shutil

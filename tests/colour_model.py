@@ -1,4 +1,4 @@
-"""An exported model in a few lines: the score of red, green and blue is the share of that colour in the picture."""
+"""An exported model in a few lines: the score of red, green and blue is the share of that colour in the image."""
 
 import numpy as np
 import onnx

@@ -1,4 +1,4 @@
-"""Pictures that end the process that reads them; a module of its own, so that other processes can import it."""
+"""Images that end the process that reads them; a module of its own, so that other processes can import it."""
 
 import io
 import os
@@ -9,7 +9,7 @@ from PIL import Image
 
 
 def load_or_die(position, *, deadly):
-    """Return a picture, or die as a decoder with a bug would."""
+    """Return an image, or die as a decoder with a bug would."""
     if position in deadly:
         os.kill(os.getpid(), signal.SIGKILL)
     stream = io.BytesIO()

@@ -1,4 +1,4 @@
-"""A decoder that ends its process on one picture, as one with a bug or the system's killer would."""
+"""A decoder that ends its process on one image, as one with a bug or the system's killer would."""
 
 import os
 

@@ -54,9 +54,9 @@ def furnish(root):
     model = make_model("linear", labels=labels)
     for name in ("my-model", "old-model", "new-model", "shared/model"):
         model.save(root / name)
-    shown = data.voc(root / "VOCdevkit" / "VOC2012", split="val").pictures
+    shown = data.voc(root / "VOCdevkit" / "VOC2012", split="val").images
     scores = {label: [0.5] * len(shown) for label in labels.names}
-    pl.DataFrame({"picture": [shown.name(index) for index in range(len(shown))], **scores}).write_csv(
+    pl.DataFrame({"image": [shown.name(index) for index in range(len(shown))], **scores}).write_csv(
         root / "other-model.csv"
     )
     for name in ("first", "linear", "decoder", "a", "b", "distilled"):
@@ -66,8 +66,8 @@ def furnish(root):
     animals = data.coco(root / "coco", split="val2014").labels
     make_run(root / "runs" / "coco", data=f"coco:{root / 'coco'},split=val2014", labels=animals)
     rows = {"image": [{"bytes": (root / "a.jpg").read_bytes(), "path": None}] * 2, "tags": [["cat"], ["dog", "sky"]]}
-    pictures = datasets.Dataset.from_dict(rows).cast_column("image", datasets.Image())
-    datasets.DatasetDict(train=pictures).save_to_disk(root / "owner" / "name")  # as if it were on the hub
+    images = datasets.Dataset.from_dict(rows).cast_column("image", datasets.Image())
+    datasets.DatasetDict(train=images).save_to_disk(root / "owner" / "name")  # as if it were on the hub
     (root / "examples").symlink_to(ROOT / "examples")
 
 

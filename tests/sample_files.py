@@ -1,4 +1,4 @@
-"""Pictures for tests, good and bad, made on the spot."""
+"""Images for tests, good and bad, made on the spot."""
 
 import io
 import struct
@@ -25,7 +25,7 @@ def encode(image, form, **options):
 
 
 def photo(width=64, height=48):
-    """A smooth colour picture, different in each corner, that survives JPEG almost unchanged."""
+    """A smooth colour image, different in each corner, that survives JPEG almost unchanged."""
     rows, columns = np.mgrid[0 : 1 : height * 1j, 0 : 1 : width * 1j]
     channels = [200 * columns + 20, 180 * rows + 40, 120 * (1 - rows) * columns + 60]
     return Image.fromarray(np.stack(channels, axis=-1).round().astype(np.uint8))
@@ -42,7 +42,7 @@ def png(width, height, *, depth, color, rows=b""):
 
 
 def bad_files():
-    """Content that is no picture, and words of the reason that should be given."""
+    """Content that is no image, and words of the reason that should be given."""
     jpeg, flat = encode(photo(), "JPEG"), encode(photo(), "PNG")
     return {
         "truncated.jpg": (jpeg[: len(jpeg) // 2], "cut short"),

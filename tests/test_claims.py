@@ -22,8 +22,8 @@ CLAIM = Claim(1, "First beats second", "+1.0 (Table 1)", "decoder", "linear", da
 
 @pytest.fixture
 def place(tmp_path):
-    pictures = data.load("scenes:80,seed=1")
-    return Place({}, TrainAndVal(pictures, pictures), tmp_path, seeds=[0, 1], more_seeds=[2, 3])
+    images = data.load("scenes:80,seed=1")
+    return Place({}, TrainAndVal(images, images), tmp_path, seeds=[0, 1], more_seeds=[2, 3])
 
 
 def keep_scores(place, arm, noise, seeds=range(4)):
@@ -52,7 +52,7 @@ def test_a_verdict_says_what_the_whole_interval_says(low, high, kind, said):
     assert verdict(Difference((low + high) / 2, low, high), kind, margin=0.5) == said
 
 
-def test_differences_are_between_the_same_seeds_and_pictures():
+def test_differences_are_between_the_same_seeds_and_images():
     second = np.random.default_rng(0).normal(50, 5, size=(3, 1001))
     difference = compare(list(second + 2), list(second))
     assert (difference.value, difference.low, difference.high) == pytest.approx((2, 2, 2))

@@ -117,7 +117,7 @@ def test_every_snippet_of_a_page_runs(page, reader):
 
 
 def run_page(text):
-    names = {"__name__": "__main__", "dataset": data.scenes(20)}  # some pages go on with a data set
+    names = {"__name__": "__main__", "dataset": data.scenes(20)}  # some pages go on with a dataset
     for language, block in FENCE.findall(text):
         if language == "python":
             if is_run(block):

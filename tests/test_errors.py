@@ -12,10 +12,10 @@ def test_every_error_is_a_manylabel_error_and_is_drawn_in_the_tree(name):
     assert name in errors.__doc__
 
 
-def test_a_picture_error_survives_the_way_from_a_worker_process():
+def test_a_image_error_survives_the_way_from_a_worker_process():
     error = pickle.loads(pickle.dumps(ImageError("a b.jpg", "it is empty")))
     assert (error.name, error.reason) == ("a b.jpg", "it is empty")
-    assert str(error) == "cannot read picture 'a b.jpg': it is empty"
+    assert str(error) == "cannot read image 'a b.jpg': it is empty"
 
 
 def test_choices_name_the_nearest_first_and_cut_long_lists():

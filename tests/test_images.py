@@ -21,8 +21,8 @@ from sample_files import ODD_NAMES, bad_files, encode, photo, png
 GREY = np.array([[0, 1, 127, 254, 255]], np.uint8)
 
 
-def difference(picture, reference):
-    return np.abs(np.asarray(picture).astype(int) - np.asarray(reference).astype(int)).max()
+def difference(image, reference):
+    return np.abs(np.asarray(image).astype(int) - np.asarray(reference).astype(int)).max()
 
 
 def exif(orientation):
@@ -35,10 +35,10 @@ def exif(orientation):
 def test_decodes_every_format(form):
     reference = photo()
     content = encode(reference, form, quality=95) if form in ("JPEG", "WEBP", "AVIF") else encode(reference, form)
-    picture = decode(content)
-    assert picture.mode == "RGB"
+    image = decode(content)
+    assert image.mode == "RGB"
     assert image_size(content) == (48, 64)
-    assert difference(picture, reference) <= (24 if form == "GIF" else 8)  # GIF has 256 colours
+    assert difference(image, reference) <= (24 if form == "GIF" else 8)  # GIF has 256 colours
 
 
 def test_decodes_cmyk_jpeg_in_its_true_colours():
@@ -51,9 +51,9 @@ def test_decodes_cmyk_jpeg_in_its_true_colours():
 @pytest.mark.parametrize("form", ["PNG", "TIFF"])
 def test_scales_16_bit_grey_and_does_not_clip(form):
     values = np.array([[0, 128, 129, 257, 30_000, 40_000, 65_406, 65_407, 65_535]], np.uint16)
-    picture = decode(encode(Image.fromarray(values), form))
+    image = decode(encode(Image.fromarray(values), form))
     expected = [round(value / 65_535 * 255) for value in values[0].tolist()]
-    assert np.asarray(picture)[0].tolist() == [[value] * 3 for value in expected]
+    assert np.asarray(image)[0].tolist() == [[value] * 3 for value in expected]
 
 
 def test_decodes_16_bit_colour():
@@ -68,11 +68,11 @@ def test_decodes_one_bit_and_grey():
 
 
 @pytest.mark.parametrize("mode", ["RGBA", "LA"])
-def test_lays_transparent_pictures_on_white(mode):
+def test_lays_transparent_images_on_white(mode):
     rgba = np.dstack([np.tile(GREY, (3, 1))] * 3 + [np.repeat([[0], [100], [255]], 5, axis=1)]).astype(np.uint8)
-    picture = decode(encode(Image.fromarray(rgba).convert(mode), "PNG"))
+    image = decode(encode(Image.fromarray(rgba).convert(mode), "PNG"))
     alpha = rgba[..., 3:] / 255
-    assert difference(picture, (rgba[..., :3] * alpha + 255 * (1 - alpha)).round()) <= 1
+    assert difference(image, (rgba[..., :3] * alpha + 255 * (1 - alpha)).round()) <= 1
 
 
 def test_lays_transparent_palettes_and_colours_on_white():
@@ -95,14 +95,14 @@ def test_lays_transparent_palettes_and_colours_on_white():
 def test_takes_the_first_frame_of_an_animation(form):
     frames = [Image.new("RGB", (8, 6), colour) for colour in ("red", "lime", "blue")]
     content = encode(frames[0], form, save_all=True, append_images=frames[1:], duration=50)
-    picture = decode(content)
-    assert picture.size == (8, 6)
-    assert difference(picture, frames[0]) <= 4
+    image = decode(content)
+    assert image.size == (8, 6)
+    assert difference(image, frames[0]) <= 4
 
 
 @pytest.mark.parametrize("form", ["JPEG", "PNG", "WEBP", "TIFF", "AVIF"])
 @pytest.mark.parametrize("orientation", range(1, 9))
-def test_puts_pictures_upright(form, orientation):
+def test_puts_images_upright(form, orientation):
     stored = np.asarray(photo())
     upright = {
         1: stored,
@@ -129,13 +129,13 @@ def test_puts_pictures_upright(form, orientation):
     ],
     ids=["turned JPEG", "turned TIFF", "transparent", "16 bit"],
 )
-def test_an_open_picture_becomes_what_its_file_does(content):
+def test_an_open_image_becomes_what_its_file_does(content):
     expected = decode(content)
     assert np.array_equal(decode(Image.open(io.BytesIO(content))), expected)
     assert np.array_equal(decode(expected), expected)  # not turned twice
 
 
-def test_an_open_picture_that_is_cut_short_is_a_picture_error():
+def test_an_open_image_that_is_cut_short_is_a_image_error():
     with pytest.raises(ImageError, match="'mine': it is damaged or cut short"):
         decode(Image.open(io.BytesIO(encode(photo(), "JPEG")[:-100])), name="mine")
 
@@ -158,7 +158,7 @@ def test_reduced_scale_is_never_smaller_than_asked(orientation, at_least):
 
 @pytest.mark.parametrize(("name", "content", "words"), [(name, *value) for name, value in bad_files().items()])
 @pytest.mark.parametrize("at_least", [None, (8, 8)])
-def test_says_why_a_picture_is_bad(tmp_path, name, content, words, at_least):
+def test_says_why_a_image_is_bad(tmp_path, name, content, words, at_least):
     (tmp_path / name).write_bytes(content)
     for source in (content, tmp_path / name):
         with pytest.raises(ImageError) as caught:
@@ -177,7 +177,7 @@ def test_refuses_a_bomb_before_its_pixels_are_allocated(monkeypatch):
         image_size(bad_files()["bomb.png"][0])
 
 
-def test_a_picture_for_which_pillow_only_warns_is_no_bomb():
+def test_a_image_for_which_pillow_only_warns_is_no_bomb():
     content = png(10_000, 9_000, depth=1, color=0)
     with pytest.warns(Image.DecompressionBombWarning):
         Image.open(io.BytesIO(content))
@@ -190,7 +190,7 @@ def test_names_missing_files_and_folders(tmp_path):
     assert caught.value.name == str(tmp_path / "missing.jpg")
     with pytest.raises(ImageError, match="it is a folder"):
         image_size(tmp_path)
-    with pytest.raises(ImageError, match="cannot read picture"):
+    with pytest.raises(ImageError, match="cannot read image"):
         decode(tmp_path / ("x" * 5000))
     with pytest.raises(ImageError, match="null"):
         decode(tmp_path / "zero\0byte.jpg")
@@ -229,7 +229,7 @@ def test_reads_files_of_any_name(tmp_path, name):
 
 
 @pytest.mark.parametrize("error", [struct.error("x"), KeyError("x"), RecursionError(), SyntaxError("x"), MemoryError()])
-def test_any_exception_of_a_decoder_becomes_a_picture_error(monkeypatch, error):
+def test_any_exception_of_a_decoder_becomes_a_image_error(monkeypatch, error):
     def fail(self):
         raise error
 
@@ -239,7 +239,7 @@ def test_any_exception_of_a_decoder_becomes_a_picture_error(monkeypatch, error):
     assert caught.value.__cause__ is error
 
 
-def test_damaged_content_decodes_or_is_a_picture_error():
+def test_damaged_content_decodes_or_is_a_image_error():
     generator = np.random.default_rng(0)
     outcomes = set()
     for form in FORMATS:
@@ -254,7 +254,7 @@ def test_damaged_content_decodes_or_is_a_picture_error():
     assert outcomes == {"RGB", "bad"}
 
 
-def test_broken_exif_does_not_spoil_a_picture():
+def test_broken_exif_does_not_spoil_a_image():
     content = encode(photo(), "JPEG", exif=exif(6))
     broken = content.replace(b"Exif\0\0MM\0*\0\0\0\x08\0\x01", b"Exif\0\0MM\0*\0\0\0\x08\xff\xff")
     assert broken != content
@@ -287,7 +287,7 @@ def test_training_and_prediction_see_the_same_pixels(spec, size):
     torch.testing.assert_close(eval_transform(spec)(image), expected, atol=1e-6, rtol=0)
 
 
-def test_every_kind_of_picture_gives_the_same_pixels(tmp_path):
+def test_every_kind_of_image_gives_the_same_pixels(tmp_path):
     image = Image.effect_noise((40, 30), 60).convert("RGB")
     image.save(tmp_path / "noise.png")
     path = tmp_path / "noise.png"
@@ -302,7 +302,7 @@ def test_an_open_image_gives_the_pixels_of_its_file(tmp_path):
     assert np.array_equal(prepare(Image.open(path), SPECS[0]), prepare(path, SPECS[0]))
 
 
-def test_a_wrong_array_is_a_bad_picture():
+def test_a_wrong_array_is_a_bad_image():
     with pytest.raises(ImageError, match=r"shape \[height, width, 3\], got uint8 \[4, 4\]"):
         prepare(np.zeros((4, 4), np.uint8), SPECS[0])
 

@@ -14,8 +14,8 @@ from tiny_data import write_coco, write_nus_wide, write_open_images, write_voc
 
 FOLDER = Path(__file__).parents[1] / "examples" / "paper"
 FILES = sorted(FOLDER.glob("*/*.yaml"))
-NUM = 4  # pictures a split
-# So that it fits into CI: no pretrained weights, small pictures, and small backbones of the same kind for the steps.
+NUM = 4  # images a split
+# So that it fits into CI: no pretrained weights, small images, and small backbones of the same kind for the steps.
 STAND_INS = {"convnext": "test_convnext", "swin": "swin_tiny_patch4_window7_224", "vit": "test_vit"}
 SMALL = (
     "--no-pretrained --image-size {size} --epochs 1 --limit 4 --batch-size 2 --accumulate 1 --workers 0 --device cpu"

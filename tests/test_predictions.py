@@ -52,7 +52,7 @@ def test_of_labels_that_exclude_each_other_the_best_is_named():
         TagChoice(threshold="tuned").pick(scores, spec)
 
 
-def test_no_pictures_have_no_tags():
+def test_no_images_have_no_tags():
     assert TagChoice().pick(np.empty((0, 3), np.float32), SPEC) == []
 
 

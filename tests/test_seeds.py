@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import manylabel
-from manylabel.data.sampling import SeededBatches, every_picture
+from manylabel.data.sampling import SeededBatches, every_image
 from manylabel.heads import LinearClassifier
 from manylabel.losses import BinaryCrossEntropy
 from manylabel.seeds import private_generator
@@ -31,7 +31,7 @@ def test_the_package_seeds_no_torch_generator_of_its_own() -> None:
 
 
 def test_the_first_image_of_a_batch_is_not_augmented_by_the_stream_of_the_training_step() -> None:
-    [first] = next(iter(SeededBatches(every_picture(1, shuffle=False), batch_size=1, seed=0)))
+    [first] = next(iter(SeededBatches(every_image(1, shuffle=False), batch_size=1, seed=0)))
     task = ClassificationTask(LinearClassifier(8, 2), BinaryCrossEntropy(), settings=LoopSettings(seed=0))
     with torch.random.fork_rng(devices=[]):
         task.on_train_batch_start(batch=None, batch_idx=0)

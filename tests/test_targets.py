@@ -7,9 +7,9 @@ from manylabel.errors import ConfigError
 from manylabel.targets import Targets, boolean_matrix
 
 
-def random_states(seed, pictures=13, labels=7):
+def random_states(seed, images=13, labels=7):
     """Dense truth: 1 present, 0 absent, -1 unknown."""
-    return np.random.default_rng(seed).integers(-1, 2, (pictures, labels))
+    return np.random.default_rng(seed).integers(-1, 2, (images, labels))
 
 
 def as_targets(states, *, list_absent):
@@ -35,7 +35,7 @@ def test_dense_counts_and_selection_agree_with_the_dense_truth(seed, list_absent
         np.testing.assert_array_equal(known, truth != -1)
         np.testing.assert_array_equal(part.positives, (truth == 1).sum(0))
         np.testing.assert_array_equal(part.known, (truth != -1).sum(0))
-        np.testing.assert_array_equal(part.labels_per_picture, (truth == 1).sum(1))
+        np.testing.assert_array_equal(part.labels_per_image, (truth == 1).sum(1))
 
 
 def test_what_is_not_listed_is_absent_and_known():
@@ -69,7 +69,7 @@ def test_stacking_all_known_on_partly_known_keeps_the_unknown_ones():
     assert stacked.known.tolist() == [2, 1]
 
 
-def test_a_million_pictures_with_9600_labels_fit_in_a_few_hundred_megabytes():
+def test_a_million_images_with_9600_labels_fit_in_a_few_hundred_megabytes():
     generator = np.random.default_rng(0)
     rows = np.repeat(np.arange(1_000_000), 5)
     present = boolean_matrix(rows, generator.integers(0, 9600, len(rows)), shape=(1_000_000, 9600))

@@ -1,4 +1,4 @@
-"""Tiny data sets on disk, in the forms of the real ones, each split with `num` pictures."""
+"""Tiny datasets on disk, in the forms of the real ones, each split with `num` images."""
 
 import json
 
@@ -9,11 +9,11 @@ def write_coco(root, *, num):
     names = ["cat", "dog", "owl"]
     categories = [{"id": number, "name": name} for number, name in enumerate(names)]
     for split in ("train2014", "val2014"):
-        pictures = [{"id": n, "file_name": f"{n}.jpg", "width": 8, "height": 6} for n in range(num)]
+        images = [{"id": n, "file_name": f"{n}.jpg", "width": 8, "height": 6} for n in range(num)]
         objects = [{"image_id": n, "category_id": (n + k) % 3} for n in range(num) for k in range(2)]
         file = root / "annotations" / f"instances_{split}.json"
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps({"images": pictures, "annotations": objects, "categories": categories}))
+        file.write_text(json.dumps({"images": images, "annotations": objects, "categories": categories}))
         for n in range(num):
             draw(root / split / f"{n}.jpg")
 

@@ -82,7 +82,7 @@ def write_images(folder, count, *, first=0):
 
 
 def make_dataset(folder):
-    """Picture i has label i % 3; of each third picture label 0 is unknown."""
+    """Image i has label i % 3; of each third image label 0 is unknown."""
     names = sorted(path.name for path in folder.glob("*.png"))
     present = [[index % 3] for index in range(len(names))]
     unknown = [[0] if index % 3 == 1 else [] for index in range(len(names))]
@@ -102,7 +102,7 @@ def cache(backbone, dataset, root, *, progress=None, **settings):
 
 def slow_maps(backbone, dataset):
     """Return features of one image at a time."""
-    images = [eval_transform(SPEC)(decode(dataset.pictures[index])) for index in range(len(dataset))]
+    images = [eval_transform(SPEC)(decode(dataset.images[index])) for index in range(len(dataset))]
     with torch.inference_mode():
         return [torch.cat(stage) for stage in zip(*(backbone(image[None]) for image in images), strict=True)]
 

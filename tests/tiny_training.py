@@ -9,18 +9,18 @@ from manylabel.losses import AsymmetricLoss
 from manylabel.training import ClassificationTask, Loaders, LoopSettings, RunFolder, Share, fit, shared_sampler
 from manylabel.types import FeatureBatch
 
-NUM_PICTURES, NUM_LABELS = 22, 5
+NUM_IMAGES, NUM_LABELS = 22, 5
 ALONE = Share()
 
 
 class TinyLoader:
-    """Random features of few pictures; the same ones in every process."""
+    """Random features of few images; the same ones in every process."""
 
-    def __init__(self, *, batch_size, shuffle, share, num_pictures=NUM_PICTURES):
-        generator = torch.Generator().manual_seed(num_pictures)
-        self.features = torch.randn(num_pictures, 8, 2, 2, generator=generator)
-        self.targets = (torch.rand(num_pictures, NUM_LABELS, generator=generator) < 0.4).float()
-        sampler = shared_sampler(num_pictures, share, shuffle=shuffle, even=shuffle)
+    def __init__(self, *, batch_size, shuffle, share, num_images=NUM_IMAGES):
+        generator = torch.Generator().manual_seed(num_images)
+        self.features = torch.randn(num_images, 8, 2, 2, generator=generator)
+        self.targets = (torch.rand(num_images, NUM_LABELS, generator=generator) < 0.4).float()
+        sampler = shared_sampler(num_images, share, shuffle=shuffle, even=shuffle)
         self.num_empty = 0
         self.batches = SeededBatches(sampler, batch_size=batch_size)
 
@@ -48,7 +48,7 @@ def tiny_task(settings, *, dropout=0.2, **changes):
 def tiny_loaders(settings, share=ALONE):
     return Loaders(
         train=TinyLoader(batch_size=settings.batch_size, shuffle=True, share=share),
-        val=TinyLoader(batch_size=settings.batch_size, shuffle=False, share=share, num_pictures=9),
+        val=TinyLoader(batch_size=settings.batch_size, shuffle=False, share=share, num_images=9),
     )
 
 

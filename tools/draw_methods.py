@@ -3,7 +3,7 @@
     python tools/draw_methods.py [FOLDER] [--png]
 
 Each goes to method-NAME.svg in FOLDER (docs/images when left out), the same bytes every time; ``--png`` draws PNG files
-instead, to look at. Blue is what comes from the picture, orange from the labels, green what computes, red what comes
+instead, to look at. Blue is what comes from the image, orange from the labels, green what computes, red what comes
 out, grey what is frozen or only stands beside.
 
 A pair of strings in a box is its name and what is said of it below, in small letters. Lengths are in inches.
@@ -24,7 +24,7 @@ from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 from matplotlib.path import Path as Line
 
 # Okabe and Ito's palette, which colour-blind readers can tell apart; boxes are filled with a tint of their edge.
-PICTURE, LABELS, LAYER, ANSWER, ASIDE = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#7F7F7F"
+IMAGE, LABELS, LAYER, ANSWER, ASIDE = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#7F7F7F"
 INK, FAINT = "#222222", "#555555"
 WIDTH, SMALL = 7.6, 6.8
 STYLE = {
@@ -124,7 +124,7 @@ def ml_decoder() -> Canvas:
     canvas = Canvas(1.9)
     main = canvas.row(
         1.45,
-        (0.58, "feature\nmap", PICTURE),
+        (0.58, "feature\nmap", IMAGE),
         (1.98, ("tokens", "linear, ReLU"), LAYER),
         (3.38, "cross-\nattention", LAYER),
         (4.66, "feed-\nforward", LAYER),
@@ -147,7 +147,7 @@ def hybrid_sharing() -> Canvas:
     canvas = Canvas(3.75)
     main = canvas.row(
         3.3,
-        (0.58, "final\nmap", PICTURE),
+        (0.58, "final\nmap", IMAGE),
         (1.98, "1 × 1\nconvolution", LAYER),
         (3.4, "query\ntransformer", LAYER),
         (4.74, "sharing\nlayers", LAYER),
@@ -161,7 +161,7 @@ def hybrid_sharing() -> Canvas:
 
     canvas.area(WIDTH / 2, 1.14, WIDTH - 0.3, 2.0, "one Hybrid Sharing Layer, for label i")
     canvas.arrow(main[3].side("s"), (main[3].x, 2.14), dashed=True)
-    given = canvas.box(0.75, 1.1, "vector of\nlabel i", PICTURE, width=0.8)
+    given = canvas.box(0.75, 1.1, "vector of\nlabel i", IMAGE, width=0.8)
     own, shared, gate = (
         canvas.box(2.95, y, name, colour, width=1.7, height=0.42)
         for y, name, colour in [
@@ -171,7 +171,7 @@ def hybrid_sharing() -> Canvas:
         ]
     )
     mean = canvas.box(5.25, 1.1, ("weighted mean", "of the experts’ ReLU"), LAYER, width=1.3)
-    made = canvas.box(6.9, 1.1, "vector of\nlabel i", PICTURE, width=0.8)
+    made = canvas.box(6.9, 1.1, "vector of\nlabel i", IMAGE, width=0.8)
     canvas.chain([given, shared, mean, made], ["D", "nₛ × dₒ", "dₒ"])
     for box, shape, edge in [(own, "nₜ × dₒ", "n"), (gate, "nₜ + nₛ", "s")]:
         canvas.arrow((1.85, given.y), (1.85, box.y), box.side("w"))
@@ -184,7 +184,7 @@ def representation_mixup() -> Canvas:
     canvas = Canvas(2.75)
     main = canvas.row(
         2.25,
-        (0.65, "picture", PICTURE),
+        (0.65, "image", IMAGE),
         (2.0, ("stages to l", "frozen"), ASIDE),
         (3.8, ("later stages", "frozen"), ASIDE),
         (5.3, "average", LAYER),
@@ -211,7 +211,7 @@ def self_distillation() -> Canvas:
     canvas = Canvas(3.1)
     labels, graph = canvas.row(
         2.1,
-        (0.65, ("labels y", "of all pictures"), LABELS),
+        (0.65, ("labels y", "of all images"), LABELS),
         (1.85, ("label graph", "S, then P⁺, P⁻"), LABELS),
         width=1.02,
     )
@@ -221,7 +221,7 @@ def self_distillation() -> Canvas:
         side = canvas.row(
             y,
             (3.2, (name, f"k subsets C, by P{sign}"), LABELS),
-            (4.42, ("k teachers", "on pictures with\none of their labels"), LAYER),
+            (4.42, ("k teachers", "on images with\none of their labels"), LAYER),
             (5.6, (f"merged t{sign}", "in the order\nof the labels"), ANSWER),
             width=1.02,
         )
@@ -229,10 +229,8 @@ def self_distillation() -> Canvas:
         canvas.chain(side)
         corner = [(loss.x, y)] if edge == "n" else []
         canvas.arrow(side[-1].side("e"), *corner, loss.side(edge), shape="N")
-    pictures, student = canvas.row(
-        0.5, (0.65, "pictures", PICTURE), (4.42, ("student", "of all labels"), LAYER), width=1.02
-    )
-    canvas.arrow(pictures.side("e"), student.side("w"))
+    images, student = canvas.row(0.5, (0.65, "images", IMAGE), (4.42, ("student", "of all labels"), LAYER), width=1.02)
+    canvas.arrow(images.side("e"), student.side("w"))
     canvas.arrow(student.side("e"), (loss.x, student.y), loss.side("s"), shape="s: N")
     return canvas
 
@@ -250,7 +248,7 @@ def zero_shot() -> Canvas:
     canvas.chain([encoder, query], ["t: N × E"])
     main = canvas.row(
         2.2,
-        (0.7, "feature\nmap", PICTURE),
+        (0.7, "feature\nmap", IMAGE),
         (2.2, ("tokens", "linear, ReLU"), LAYER),
         (3.8, ("cross-attention", "feed-forward"), LAYER),
         (5.4, ("projection", "one for all labels"), LAYER),
@@ -279,7 +277,7 @@ def zero_shot() -> Canvas:
 def baselines() -> Canvas:
     """Four heads, from one map to N logits."""
     canvas = Canvas(4.75)
-    source = canvas.box(0.6, 2.36, ("final map", "C × H W"), PICTURE, width=0.85)
+    source = canvas.box(0.6, 2.36, ("final map", "C × H W"), IMAGE, width=0.85)
     first, second, third = 2.33, 4.05, 5.55
     heads: list[tuple[str, list[tuple[float, Name]], list[str]]] = [
         ("linear", [(first, ("average", "over places")), (third, "linear")], ["C", "N"]),

@@ -1,7 +1,7 @@
 """Test the four papers' claims: python -m benchmarks.claims $VOC $COCO, with the data as docs/claims.md names them.
 
 Trains what is missing under --runs, in pieces that go on where they were killed, and writes results.json here and
-docs/claims.md; where claims (`--only`) or data are left out, both go to --runs instead. `--quick` takes 1,500 pictures
+docs/claims.md; where claims (`--only`) or data are left out, both go to --runs instead. `--quick` takes 1,500 images
 of VOC, three epochs and one seed: a rehearsal of 14 minutes on one core, features included, in `quick` under --runs.
 `--collect` trains nothing: it takes what is there.
 """
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from benchmarks.claims import elsewhere
 from benchmarks.claims.arms import arm_named, scores, train
-from benchmarks.claims.judging import STATISTICS, UNTOLD, compare, scored_pictures, verdict
+from benchmarks.claims.judging import STATISTICS, UNTOLD, compare, scored_images, verdict
 from benchmarks.claims.page import page
 from benchmarks.claims.statements import CLAIMS, Claim
 from numpy.typing import NDArray
@@ -29,12 +29,12 @@ HERE = Path(__file__).parent
 QUICK = {"epochs": 3, "views": 1}
 
 Reached = NDArray[np.float64]
-"""What a model reaches, and in each draw of pictures."""
+"""What a model reaches, and in each draw of images."""
 
 
 @dataclass(frozen=True, eq=False)
 class Place:
-    """Data to test claims on: how settings name it, its pictures, and the seeds; more where the first cannot tell."""
+    """Data to test claims on: how settings name it, its images, and the seeds; more where the first cannot tell."""
 
     settings: dict[str, Any]
     sets: TrainAndVal
@@ -61,10 +61,8 @@ def main() -> None:
     parts = (elsewhere.costs, elsewhere.zero_shot, elsewhere.self_distillation, elsewhere.by_subsets)
     rows += [each for part in parts for each in part() if not options.only or each["number"] in options.only]
     rows.sort(key=lambda each: each["number"])
-    pictures = ", ".join(
-        f"{name} {len(place.sets.train):,} + {len(place.sets.val):,}" for name, place in places.items()
-    )
-    results = {"about": f"Pictures to train on + to judge by: {pictures}.", "rows": rows, "missing": missing}
+    images = ", ".join(f"{name} {len(place.sets.train):,} + {len(place.sets.val):,}" for name, place in places.items())
+    results = {"about": f"Images to train on + to judge by: {images}.", "rows": rows, "missing": missing}
     whole = not options.only and {"VOC", "COCO", "small COCO"} <= {*places}
     write_text((HERE if whole else options.runs) / "results.json", json.dumps(results, indent=2) + "\n", overwrite=True)
     docs = HERE.parents[1] / "docs"
@@ -95,7 +93,7 @@ def open_places(options: argparse.Namespace) -> dict[str, Place]:
 
 
 def with_one_label(dataset: ImageDataset) -> ImageDataset:
-    """Return the pictures with exactly one label that is there, and none that is unknown."""
+    """Return the images with exactly one label that is there, and none that is unknown."""
     values, known = dataset.targets.dense()
     return dataset.subset(((values.sum(axis=1) == 1) & known.all(axis=1)).nonzero()[0])
 
@@ -103,7 +101,7 @@ def with_one_label(dataset: ImageDataset) -> ImageDataset:
 def judge(
     claim: Claim, places: dict[str, Place], options: argparse.Namespace
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return a row for each data set on which a claim was tested, and what is missing."""
+    """Return a row for each dataset on which a claim was tested, and what is missing."""
     rows, missing = [], []
     for name in claim.data:
         untested = f"Claim {claim.number} on {name}: {claim.text}."
@@ -157,8 +155,8 @@ def models_of(arm: str, place: Place, seeds: list[int], options: argparse.Namesp
 
 @cache
 def reached(measure: str, model: Path, place: Place) -> Reached:
-    """Return what a model reaches, and in each draw of pictures: once, since several claims share an arm."""
-    return STATISTICS[measure](scored_pictures(scores(model, place.sets), place.sets.val))
+    """Return what a model reaches, and in each draw of images: once, since several claims share an arm."""
+    return STATISTICS[measure](scored_images(scores(model, place.sets), place.sets.val))
 
 
 def look_at_experts(places: dict[str, Place], options: argparse.Namespace) -> list[dict[str, Any]]:
@@ -173,9 +171,9 @@ def parse() -> argparse.Namespace:
     """Read the flags."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--voc", required=True, help="the folder VOC2012")
-    parser.add_argument("--coco", help="data spec of COCO pictures to train on")
-    parser.add_argument("--coco-val", help="data spec of COCO pictures to judge by")
-    parser.add_argument("--small-coco", help="the same of fewer pictures, for what takes longer")
+    parser.add_argument("--coco", help="data spec of COCO images to train on")
+    parser.add_argument("--coco-val", help="data spec of COCO images to judge by")
+    parser.add_argument("--small-coco", help="the same of fewer images, for what takes longer")
     parser.add_argument("--small-coco-val")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--more-seeds", type=int, nargs="*", default=[3, 4], help="where the first cannot tell")

@@ -121,7 +121,7 @@ def arm_named(name: str, num_labels: int) -> Arm:
 def train(arm: Arm, data: Mapping[str, Any], sets: TrainAndVal, folder: Path, seeds: Sequence[int]) -> list[Path]:
     """Train an arm for each seed, where that is still to do, and return the folders of the models.
 
-    Only some pictures are looked at after each epoch, which changes no weight; `scores` judges by all.
+    Only some images are looked at after each epoch, which changes no weight; `scores` judges by all.
     """
     watched = TrainAndVal(sets.train, sets.val.subset(range(min(WATCHED, len(sets.val)))))
     found = []
@@ -134,7 +134,7 @@ def train(arm: Arm, data: Mapping[str, Any], sets: TrainAndVal, folder: Path, se
 
 
 def scores(model: Path, sets: TrainAndVal) -> NDArray[np.float32]:
-    """Return what a model says of the pictures to judge by, ``[N, L]``; kept beside it."""
+    """Return what a model says of the images to judge by, ``[N, L]``; kept beside it."""
     kept = model.parent / "scores.npy"
     if not kept.is_file():
         classifier = Classifier.load(model).eval()

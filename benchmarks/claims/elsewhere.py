@@ -103,7 +103,7 @@ def zero_shot() -> list[dict[str, Any]]:
                 values = ([100 * each["value"] for each in found[arm]] for arm in (first, second))
                 difference, over = from_pairs(*values), f"{len(found[first])} {varied}"
             else:
-                difference, over = apart(found[first][0], found[second][0]), "one split, over pictures"
+                difference, over = apart(found[first][0], found[second][0]), "one split, over images"
             ours = f"{file.stem.removeprefix('zero_shot_')}: {difference} ZSL mAP, {over}"
             rows.append(row(number, text, paper, ours, verdict(difference, "better", 0), command))
     return rows

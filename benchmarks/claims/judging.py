@@ -1,7 +1,7 @@
 """From scores to a verdict: differences of two arms with intervals, and what they say of a claim.
 
-An interval of 95 % covers other pictures and other trainings at once: each draw takes pictures with replacement, the
-same ones for both arms, and then seeds with replacement, the same ones again. With one seed it covers other pictures
+An interval of 95 % covers other images and other trainings at once: each draw takes images with replacement, the
+same ones for both arms, and then seeds with replacement, the same ones again. With one seed it covers other images
 only; with numbers instead of scores (`from_pairs`) it is Student's t over the pairs, and one pair tells nothing.
 """
 
@@ -26,7 +26,7 @@ LIKE = (("bicycle", "motorbike"), ("cow", "horse"), ("cow", "sheep"), ("cat", "d
 
 Kind = Literal["better", "no worse"]
 Statistic = Callable[[ScoredImages], NDArray[np.float64]]
-"""Scores to a value in percent, and its value in each draw of pictures, ``[1 + DRAWS]``."""
+"""Scores to a value in percent, and its value in each draw of images, ``[1 + DRAWS]``."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def verdict(difference: Difference, kind: Kind, margin: float) -> str:
     return "does not hold" if difference.high <= limit else UNTOLD
 
 
-def scored_pictures(scores: NDArray[np.float32], dataset: ImageDataset) -> ScoredImages:
+def scored_images(scores: NDArray[np.float32], dataset: ImageDataset) -> ScoredImages:
     """Put scores beside the truth."""
     values, known = dataset.targets.dense()
     scored = ScoredImages.from_arrays(scores, values, known=known, labels=dataset.labels)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from benchmarks.claims.judging import Kind
 
-SMALL = ("VOC", "small COCO")  # query heads on all 10,000 pictures of COCO would take hours
+SMALL = ("VOC", "small COCO")  # query heads on all 10,000 images of COCO would take hours
 LARGE = ("VOC", "COCO")
 
 
@@ -71,7 +71,7 @@ CLAIMS = (
     ),
     Claim(
         9,
-        "ML-Decoder helps where every picture has one label",
+        "ML-Decoder helps where every image has one label",
         "better on ImageNet (Section 4.3, Figure 6; no number in the text)",
         "decoder",
         "linear",

@@ -84,7 +84,7 @@ def _row(table: str, row: str, paper: float, macs: int, note: str = "") -> Table
 
 @cache
 def _backbone(pixels: int) -> int:
-    """Return the MACs of TResNet-M without a head, on one square picture."""
+    """Return the MACs of TResNet-M without a head, on one square image."""
     with torch.device("meta"):
         model = timm.create_model("tresnet_m", num_classes=0).eval()
     return count_macs(model, torch.empty(1, 3, pixels, pixels, device="meta"))

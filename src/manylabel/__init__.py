@@ -1,4 +1,4 @@
-"""Multi-label image classification: train, explain and serve models that name everything in a picture."""
+"""Multi-label image classification: train, explain and serve models that name everything in an image."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING

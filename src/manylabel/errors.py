@@ -80,7 +80,7 @@ class ImageError(DataError):
         self.reason = reason
 
     def __str__(self) -> str:
-        return f"cannot read picture {self.name!r}: {self.reason}"
+        return f"cannot read image {self.name!r}: {self.reason}"
 
 
 class BadImagesError(DataError):

@@ -16,7 +16,7 @@ from manylabel.errors import BusyError
 
 __all__ = ["Holder", "WriterLock"]
 
-STALE_AFTER = 3600.0  # seconds without a sign of life; the longest that any batch of pictures may take
+STALE_AFTER = 3600.0  # seconds without a sign of life; the longest that any batch of images may take
 
 
 @dataclass(frozen=True)

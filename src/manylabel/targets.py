@@ -1,6 +1,6 @@
-"""Sparse targets: which labels each picture has, lacks, or is not known to have.
+"""Sparse targets: which labels each image has, lacks, or is not known to have.
 
-Letters in shape comments: N pictures of a data set, L labels.
+Letters in shape comments: N images of a dataset, L labels.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["Targets", "boolean_matrix"]
 
 @dataclass(frozen=True, eq=False)
 class Targets:
-    """Which labels each picture has, lacks, or is not known to have; sparse, so millions of pictures fit.
+    """Which labels each image has, lacks, or is not known to have; sparse, so millions of images fit.
 
     `present` lists what is there. Of all the rest, either `unknown` lists what nobody looked for (then what is not
     listed is absent), or `absent` lists what somebody looked for in vain (then what is not listed is unknown, as in
@@ -52,7 +52,7 @@ class Targets:
         if rest.shape != self.present.shape:
             raise ConfigError(f"the matrices must have one shape, got {self.present.shape} and {rest.shape}")
         if self.present.multiply(rest).nnz:
-            raise ConfigError("a label of a picture is both present and unknown or absent; decide which")
+            raise ConfigError("a label of an image is both present and unknown or absent; decide which")
 
     @classmethod
     def from_lists(
@@ -63,7 +63,7 @@ class Targets:
         unknown: Sequence[Sequence[int]] | None = None,
         absent: Sequence[Sequence[int]] | None = None,
     ) -> Targets:
-        """Make targets from a list of label positions per picture."""
+        """Make targets from a list of label positions per image."""
 
         def matrix(rows: Sequence[Sequence[int]]) -> csr_array:
             lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
@@ -82,15 +82,15 @@ class Targets:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Number of pictures and of labels."""
+        """Number of images and of labels."""
         return (int(self.present.shape[0]), int(self.present.shape[1]))
 
     def __len__(self) -> int:
         return self.shape[0]
 
-    def __getitem__(self, pictures: ArrayLike | slice) -> Targets:
-        """Return the targets of some pictures, in the order given."""
-        return self._map(lambda matrix: matrix[pictures])
+    def __getitem__(self, images: ArrayLike | slice) -> Targets:
+        """Return the targets of some images, in the order given."""
+        return self._map(lambda matrix: matrix[images])
 
     def of_labels(self, positions: ArrayLike) -> Targets:
         """Return the targets of some labels, in the order given."""
@@ -103,38 +103,38 @@ class Targets:
             absent=None if self.absent is None else change(self.absent),
         )
 
-    def dense(self, pictures: ArrayLike | slice = slice(None)) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-        """Return ``(values, known)`` of some pictures as arrays ``[n, L]``; where not known, the value is 0."""
-        present = self.present[pictures].toarray()
+    def dense(self, images: ArrayLike | slice = slice(None)) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+        """Return ``(values, known)`` of some images as arrays ``[n, L]``; where not known, the value is 0."""
+        present = self.present[images].toarray()
         if self.absent is not None:
-            known = present | self.absent[pictures].toarray()
+            known = present | self.absent[images].toarray()
         elif self.unknown is not None:
-            known = ~self.unknown[pictures].toarray()
+            known = ~self.unknown[images].toarray()
         else:
             known = np.ones_like(present)
         return present.astype(np.float32), known
 
     @property
     def positives(self) -> NDArray[np.int64]:
-        """Number of pictures that have each label, ``[L]``."""
+        """Number of images that have each label, ``[L]``."""
         return np.asarray(self.present.sum(axis=0), dtype=np.int64)
 
     @property
     def known(self) -> NDArray[np.int64]:
-        """Number of pictures of which each label is known, ``[L]``."""
+        """Number of images of which each label is known, ``[L]``."""
         if self.absent is not None:
             return self.positives + np.asarray(self.absent.sum(axis=0), dtype=np.int64)
         everything = np.full(self.shape[1], len(self), dtype=np.int64)
         return everything if self.unknown is None else everything - np.asarray(self.unknown.sum(axis=0), dtype=np.int64)
 
     @property
-    def labels_per_picture(self) -> NDArray[np.int64]:
-        """Number of labels that each picture has, ``[N]``."""
+    def labels_per_image(self) -> NDArray[np.int64]:
+        """Number of labels that each image has, ``[N]``."""
         return np.asarray(np.diff(self.present.indptr), dtype=np.int64)
 
     @classmethod
     def stack(cls, parts: Sequence[Targets]) -> Targets:
-        """Put data sets of the same labels one below the other."""
+        """Put datasets of the same labels one below the other."""
         if any(part.absent is not None for part in parts):
             mixed = [part for part in parts if part.absent is None]
             if mixed:

@@ -38,8 +38,8 @@ def as_classification_models_want_it(array: np.ndarray, spec: InputSpec) -> Tens
 def test_offline_weights_see_a_cat_and_an_astronauts_helmet(name: str) -> None:
     backbone, tensors = Backbone(name, frozen=True, stages=(-1,)), weights._offline_tensors(name)
     tops = []
-    for picture in (data.chelsea(), data.astronaut()):
-        images = as_classification_models_want_it(picture, backbone.input_spec)
+    for image in (data.chelsea(), data.astronaut()):
+        images = as_classification_models_want_it(image, backbone.input_spec)
         with torch.no_grad():
             pooled = backbone(images)[-1].mean((2, 3))
             logits = pooled @ tensors["classifier.weight"].T + tensors["classifier.bias"]

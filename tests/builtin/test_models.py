@@ -55,9 +55,9 @@ def test_a_builtin_model_is_at_most_five_megabytes():
 def test_the_default_model_names_what_is_in_the_sample_photos():
     model = Classifier.from_pretrained(DEFAULT_MODEL)
     scores = model.predict(sample_photos()).scores
-    for picture, label in enumerate(["person", "cat", "cup"]):
-        assert scores[picture].argmax() == model.labels.index(label)
-        assert scores[picture, model.labels.index(label)] > 0.9
+    for image, label in enumerate(["person", "cat", "cup"]):
+        assert scores[image].argmax() == model.labels.index(label)
+        assert scores[image, model.labels.index(label)] > 0.9
 
 
 def test_the_tool_that_made_a_builtin_model_makes_it_again(tmp_path):

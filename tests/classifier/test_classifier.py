@@ -40,7 +40,7 @@ def make(head=heads.LinearClassifier, backbone="resnet10t", **settings):
 
 
 @pytest.fixture
-def picture():
+def image():
     return Image.fromarray(np.random.default_rng(0).integers(0, 255, (80, 100, 3), dtype=np.uint8))
 
 
@@ -60,17 +60,17 @@ HEAD_SETTINGS = {
 
 
 @pytest.mark.parametrize("name", heads.HEADS)
-def test_every_head_comes_back_from_disk_exactly(name, tmp_path, picture):
+def test_every_head_comes_back_from_disk_exactly(name, tmp_path, image):
     model = make(heads.HEADS[name], **HEAD_SETTINGS.get(name, {}))
     again = Classifier.load(model.save(tmp_path / "model"))
-    assert np.array_equal(again.predict(picture).scores, model.predict(picture).scores)
+    assert np.array_equal(again.predict(image).scores, model.predict(image).scores)
     assert again.labels == model.labels
     assert again.input_spec == model.input_spec
     assert repr(again.head) == repr(model.head)
     assert {path.name for path in (tmp_path / "model").iterdir()} == {"model.safetensors", "config.json", "labels.json"}
 
 
-def test_a_head_inside_another_is_saved_and_restored(tmp_path, picture):
+def test_a_head_inside_another_is_saved_and_restored(tmp_path, image):
     class Doubled(CornerHead):
         """A head of a user's own around a ready one."""
 
@@ -84,44 +84,44 @@ def test_a_head_inside_another_is_saved_and_restored(tmp_path, picture):
     model = make(heads.RepresentationMixup, top=heads.MLDecoder(512, 3, width=32, feedforward=64))
     again = Classifier.load(model.save(tmp_path / "model"))
     assert repr(again.head) == repr(model.head)
-    assert np.array_equal(again.predict(picture).scores, model.predict(picture).scores)
+    assert np.array_equal(again.predict(image).scores, model.predict(image).scores)
     model = make(Doubled, inner=heads.CSRA(512, 3, temperatures=[1, 2]))
     again = Classifier.load(model.save(tmp_path / "own"), head=Doubled)
-    assert np.array_equal(again.predict(picture).scores, model.predict(picture).scores)
+    assert np.array_equal(again.predict(image).scores, model.predict(image).scores)
 
 
-def test_text_vectors_are_saved_with_the_model(tmp_path, picture):
+def test_text_vectors_are_saved_with_the_model(tmp_path, image):
     model = make(heads.MLDecoder, queries="text", text_vectors=torch.randn(3, 7), width=32, feedforward=64)
     again = Classifier.load(model.save(tmp_path / "model"))
     assert torch.equal(again.head.text_vectors, model.head.text_vectors)
-    assert np.array_equal(again.predict(picture).scores, model.predict(picture).scores)
+    assert np.array_equal(again.predict(image).scores, model.predict(image).scores)
 
 
-def test_a_path_bytes_array_image_or_list_of_them_give_the_same_scores(tmp_path, picture):
+def test_a_path_bytes_array_image_or_list_of_them_give_the_same_scores(tmp_path, image):
     model = make()
     path = tmp_path / "a b.png"
-    picture.save(path)
-    scores = [model.predict(form).scores for form in (path, str(path), path.read_bytes(), np.asarray(picture), picture)]
+    image.save(path)
+    scores = [model.predict(form).scores for form in (path, str(path), path.read_bytes(), np.asarray(image), image)]
     assert all(np.array_equal(other, scores[0]) for other in scores)
-    many = model.predict([path, picture, path], batch_size=2)
+    many = model.predict([path, image, path], batch_size=2)
     assert isinstance(many, Predictions)
     assert many.names == [str(path), "image 1", str(path)]
     np.testing.assert_allclose(many.scores, scores[0].repeat(3, axis=0), atol=1e-6)
 
 
-def test_an_open_image_gives_the_scores_of_its_file(tmp_path, picture):
+def test_an_open_image_gives_the_scores_of_its_file(tmp_path, image):
     path, turned = tmp_path / "turned.jpg", Image.Exif()
     turned[0x0112] = 6
-    picture.save(path, exif=turned)
+    image.save(path, exif=turned)
     model = make()
     assert np.array_equal(model.predict(Image.open(path)).scores, model.predict(path).scores)
 
 
-def test_the_whole_picture_counts_not_only_its_centre(picture):
-    edge = np.asarray(picture).copy()
+def test_the_whole_image_counts_not_only_its_centre(image):
+    edge = np.asarray(image).copy()
     edge[:, :8] = 0
     model = make()
-    assert not np.array_equal(model.predict(edge).scores, model.predict(picture).scores)
+    assert not np.array_equal(model.predict(edge).scores, model.predict(image).scores)
     assert model.input_spec.resize == "squash"
 
 
@@ -129,19 +129,19 @@ def test_nothing_to_predict_is_no_prediction():
     assert make().predict([]).scores.shape == (0, 3)
 
 
-def test_predicting_does_not_depend_on_the_mode_and_leaves_it(picture):
+def test_predicting_does_not_depend_on_the_mode_and_leaves_it(image):
     model = make(heads.MLDecoder, dropout=0.5, width=32, feedforward=64)
-    expected = model.predict(picture).scores
+    expected = model.predict(image).scores
     model.train()
-    assert np.array_equal(model.predict(picture).scores, expected)
+    assert np.array_equal(model.predict(image).scores, expected)
     assert model.training
 
 
-def test_a_bad_image_is_recorded_in_its_place(tmp_path, picture):
+def test_a_bad_image_is_recorded_in_its_place(tmp_path, image):
     bad = tmp_path / "bad.jpg"
     bad.write_text("this is not an image")
     model = make().train()
-    first, second, third = model.predict([picture, bad, np.zeros((3, 8, 8))])
+    first, second, third = model.predict([image, bad, np.zeros((3, 8, 8))])
     assert (first.name, first.error) == ("image 0", None)
     assert (second.name, second.tags) == (str(bad), ())
     assert second.error.startswith("it is not an image")
@@ -149,33 +149,33 @@ def test_a_bad_image_is_recorded_in_its_place(tmp_path, picture):
     assert model.training
 
 
-def test_tuned_thresholds_choose_the_tags(picture):
+def test_tuned_thresholds_choose_the_tags(image):
     model = make()
     model.thresholds = (0.0, 1.0, 0.0)
-    assert {tag.label for tag in model.predict(picture)[0].tags} == {LABELS[0], LABELS[2]}
+    assert {tag.label for tag in model.predict(image)[0].tags} == {LABELS[0], LABELS[2]}
 
 
-def test_single_label_scores_sum_to_one(picture):
+def test_single_label_scores_sum_to_one(image):
     model = Classifier.create(
         "resnet10t", head=heads.LinearClassifier, labels=LABELS, pretrained=False, image_size=64, single_label=True
     )
-    assert model.predict(picture).scores.sum() == pytest.approx(1)
+    assert model.predict(image).scores.sum() == pytest.approx(1)
 
 
-def test_fusing_keeps_the_logits_and_the_original(picture):
+def test_fusing_keeps_the_logits_and_the_original(image):
     model = make(heads.MLDecoder, width=32, feedforward=64)
     before = {name: value.clone() for name, value in model.state_dict().items()}
     fused = model.fuse()
-    torch.testing.assert_close(fused.predict(picture).scores, model.predict(picture).scores, atol=1e-5, rtol=0)
+    torch.testing.assert_close(fused.predict(image).scores, model.predict(image).scores, atol=1e-5, rtol=0)
     assert not any(isinstance(module, nn.BatchNorm2d) for module in fused.modules())
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
-def test_a_small_folder_names_its_backbone_and_checks_its_weights(tmp_path, picture, monkeypatch):
+def test_a_small_folder_names_its_backbone_and_checks_its_weights(tmp_path, image, monkeypatch):
     model = Classifier.create("offline:efficientnet_lite0", head=heads.LinearClassifier, labels=LABELS, frozen=True)
     folder = model.save(tmp_path / "model", include_backbone=False)
     assert (folder / "model.safetensors").stat().st_size < 100_000
-    assert np.array_equal(Classifier.load(folder).predict(picture).scores, model.predict(picture).scores)
+    assert np.array_equal(Classifier.load(folder).predict(image).scores, model.predict(image).scores)
     monkeypatch.setattr(classifier, "fingerprint_weights", lambda _: "other")
     with pytest.raises(ModelFormatError, match="not those the model was trained with"):
         Classifier.load(folder)
@@ -201,7 +201,7 @@ def test_overwriting_keeps_files_of_others_and_models_below(saved):
     assert Classifier.load(below).labels == LABELS
 
 
-def test_a_head_of_ones_own_is_used_and_saved_but_loaded_only_when_passed(tmp_path, picture):
+def test_a_head_of_ones_own_is_used_and_saved_but_loaded_only_when_passed(tmp_path, image):
     model = make(CornerHead)
     folder = model.save(tmp_path / "model")
     with pytest.raises(ModelFormatError, match=r"a head of its own.*pass head=CornerHead"):
@@ -209,7 +209,7 @@ def test_a_head_of_ones_own_is_used_and_saved_but_loaded_only_when_passed(tmp_pa
     with pytest.raises(ModelFormatError, match="LinearClassifier was passed"):
         Classifier.load(folder, head=heads.LinearClassifier)
     again = Classifier.load(folder, head=CornerHead)
-    assert np.array_equal(again.predict(picture).scores, model.predict(picture).scores)
+    assert np.array_equal(again.predict(image).scores, model.predict(image).scores)
 
 
 def test_a_head_that_forgets_its_arguments_cannot_be_saved(tmp_path):
@@ -284,13 +284,13 @@ class FolderHub:
         return type("Commit", (), {"commit_url": f"hub/{repo_id}/commit/1"})
 
 
-def test_a_model_goes_to_the_hub_and_comes_back(tmp_path, picture, monkeypatch):
+def test_a_model_goes_to_the_hub_and_comes_back(tmp_path, image, monkeypatch):
     monkeypatch.setattr("huggingface_hub.HfApi", lambda: FolderHub(tmp_path))
     monkeypatch.setattr("huggingface_hub.snapshot_download", lambda name, **_: str(tmp_path / name))
     model = make()
     assert model.push_to_hub("someone/tagger") == "hub/someone/tagger/commit/1"
     assert np.array_equal(
-        Classifier.from_pretrained("someone/tagger").predict(picture).scores, model.predict(picture).scores
+        Classifier.from_pretrained("someone/tagger").predict(image).scores, model.predict(image).scores
     )
 
 
@@ -330,10 +330,10 @@ def test_half_the_size_gives_almost_the_same_scores(tmp_path):
     ).eval()
     whole, half = (model.save(tmp_path / str(half), half=half) / "model.safetensors" for half in (False, True))
     assert half.stat().st_size < 0.6 * whole.stat().st_size
-    picture = np.full((64, 64, 3), 100, dtype=np.uint8)
+    image = np.full((64, 64, 3), 100, dtype=np.uint8)
     again = Classifier.load(half.parent)
     assert next(again.parameters()).dtype == torch.float32
-    torch.testing.assert_close(again.predict(picture).scores, model.predict(picture).scores, atol=1e-2, rtol=0)
+    torch.testing.assert_close(again.predict(image).scores, model.predict(image).scores, atol=1e-2, rtol=0)
 
 
 def test_settings_on_disk_are_changed_in_place(tmp_path):

@@ -12,7 +12,7 @@ from manylabel.errors import ConfigError, LabelError
 from manylabel.text import TextVocabulary
 from manylabel.types import LabelSpace
 
-PICTURE = np.full((40, 50, 3), 128, dtype=np.uint8)
+IMAGE = np.full((40, 50, 3), 128, dtype=np.uint8)
 TRAINED = ("cat", "dog", "/m/bus")
 
 
@@ -65,18 +65,18 @@ CASES = {
 def test_answers_for_new_labels_and_saves_them(case, encoder, tmp_path):
     head, settings = CASES[case]
     asked = make(head, bias=0.5, **settings).with_labels(["tram", "dog", "fire truck"])
-    scores = asked.predict(PICTURE).scores
+    scores = asked.predict(IMAGE).scores
     assert scores.shape == (1, 3)
     again = Classifier.load(asked.save(tmp_path / "model"))
     assert again.text == asked.text
-    assert np.array_equal(again.predict(PICTURE).scores, scores)
+    assert np.array_equal(again.predict(IMAGE).scores, scores)
     assert len(encoder.calls) == 1  # saved vectors need no text model
 
 
 @pytest.mark.parametrize("head", [heads.MLDecoder, heads.TextMap])
 def test_a_trained_label_keeps_its_score_beside_new_ones(head, encoder):
     model = make(head)
-    before, beside = model.predict(PICTURE), model.predict(PICTURE, labels=["tram", "dog"])
+    before, beside = model.predict(IMAGE), model.predict(IMAGE, labels=["tram", "dog"])
     assert beside.scores[0, 1] == pytest.approx(before.scores[0, 1], abs=1e-5)
     assert encoder.calls == [["tram"]]
 
@@ -90,13 +90,13 @@ def test_thresholds_go_along_unless_the_head_scores_in_another_way(head, kept, e
 
 
 def test_trained_labels_alone_need_no_encoder(encoder):
-    assert make().predict(PICTURE, labels=["dog", "bus"]).labels.names == ("dog", "/m/bus")
+    assert make().predict(IMAGE, labels=["dog", "bus"]).labels.names == ("dog", "/m/bus")
     assert not encoder.calls
 
 
 def test_the_bias_moves_new_labels_alone(encoder):
     plain, moved = (
-        torch.from_numpy(make(bias=bias).predict(PICTURE, labels=["tram", "cat"]).scores).logit() for bias in (0.0, 1.5)
+        torch.from_numpy(make(bias=bias).predict(IMAGE, labels=["tram", "cat"]).scores).logit() for bias in (0.0, 1.5)
     )
     torch.testing.assert_close(moved - plain, torch.tensor([[1.5, 0.0]]), atol=1e-4, rtol=1e-4)
 
@@ -120,10 +120,10 @@ def test_ten_thousand_new_labels_and_a_very_long_one_are_one_pass(encoder):
     asked = [f"thing {number}" for number in range(10_000)] + ["x" * 5000]
     sizes = []
     model.backbone.register_forward_hook(lambda module, inputs, output: sizes.append(len(inputs[0])))
-    found = model.predict([PICTURE] * 4, labels=asked)
+    found = model.predict([IMAGE] * 4, labels=asked)
     assert found.scores.shape == (4, 10_001)
     assert len(encoder.calls) == 1
-    assert sizes == [3, 1]  # so many pictures at once that memory does not run out
+    assert sizes == [3, 1]  # so many images at once that memory does not run out
 
 
 def test_thresholds_of_trained_labels_are_kept(encoder):
@@ -135,7 +135,7 @@ def test_thresholds_of_trained_labels_are_kept(encoder):
 def test_fusing_keeps_the_vocabulary(encoder):
     fused = make(bias=0.5).fuse()
     torch.testing.assert_close(
-        fused.predict(PICTURE, labels=["tram"]).scores, make(bias=0.5).eval().predict(PICTURE, labels=["tram"]).scores,
+        fused.predict(IMAGE, labels=["tram"]).scores, make(bias=0.5).eval().predict(IMAGE, labels=["tram"]).scores,
         atol=1e-4, rtol=1e-3,
     )  # fmt: skip
 
@@ -143,7 +143,7 @@ def test_fusing_keeps_the_vocabulary(encoder):
 def test_says_which_recipe_to_use_where_labels_are_fixed(encoder):
     model = Classifier.create("resnet10t", head=heads.LinearClassifier, labels=["cat"], pretrained=False)
     with pytest.raises(ConfigError, match=r"trained without text queries.*use the recipe zero_shot"):
-        model.predict(PICTURE, labels=["tram"])
+        model.predict(IMAGE, labels=["tram"])
     text = {"queries": "text", "shared_projection": True, "text_vectors": torch.randn(1, 6), "width": 16}
     unnamed = Classifier.create("resnet10t", head=heads.MLDecoder, labels=["cat"], head_settings=text, pretrained=False)
     with pytest.raises(ConfigError, match="does not say how they were encoded"):

@@ -22,20 +22,20 @@ def spec(tmp_path_factory):
     """Twelve scenes in folders of one label each."""
     folder = tmp_path_factory.mktemp("scenes")
     write_scenes(folder / "drawn", 12, size=48)
-    for index, picture in enumerate(sorted((folder / "drawn").rglob("*.jpg"))):
-        target = folder / "labels" / ("cat" if index % 2 else "dog") / picture.name
+    for index, image in enumerate(sorted((folder / "drawn").rglob("*.jpg"))):
+        target = folder / "labels" / ("cat" if index % 2 else "dog") / image.name
         target.parent.mkdir(parents=True, exist_ok=True)
-        picture.rename(target)
+        image.rename(target)
     return f"folder:{folder / 'labels'}"
 
 
 @pytest.fixture(scope="module")
 def broken(tmp_path_factory):
-    """Folders of labels in which no file is a picture."""
+    """Folders of labels in which no file is an image."""
     folder = tmp_path_factory.mktemp("broken")
     for name in ("cat/a.jpg", "dog/b.jpg"):
         (folder / name).parent.mkdir()
-        (folder / name).write_text("no picture")
+        (folder / name).write_text("no image")
     return f"folder:{folder}"
 
 
@@ -46,7 +46,7 @@ def run(*arguments):
 def test_prints_a_table_and_the_findings(spec):
     result = run(spec)
     assert result.exit_code == 0, result.output
-    for words in ("12 pictures", "2 labels", "cat", "50.0%", "0 pictures that cannot be read", "would break training"):
+    for words in ("12 images", "2 labels", "cat", "50.0%", "0 images that cannot be read", "would break training"):
         assert words in result.stdout
 
 
@@ -54,7 +54,7 @@ def test_exit_code_1_says_that_training_would_break(broken):
     result = run(broken)
     assert result.exit_code == 1
     assert "problem" in result.stdout
-    assert "2 of 2 pictures cannot be read" in result.stdout
+    assert "2 of 2 images cannot be read" in result.stdout
 
 
 def test_prints_nothing_but_json_when_asked(broken):
@@ -62,13 +62,13 @@ def test_prints_nothing_but_json_when_asked(broken):
     values = json.loads(result.stdout)
     assert result.exit_code == 1
     assert values["is_sound"] is False
-    assert [picture["name"] for picture in values["bad"]] == ["cat/a.jpg", "dog/b.jpg"]
+    assert [image["name"] for image in values["bad"]] == ["cat/a.jpg", "dog/b.jpg"]
 
 
 def test_writes_json_and_a_page(spec, tmp_path):
     result = run(spec, "--json", tmp_path / "check.json", "--html", tmp_path / "check.html")
     assert result.exit_code == 0, result.output
-    assert json.loads((tmp_path / "check.json").read_text())["num_pictures"] == 12
+    assert json.loads((tmp_path / "check.json").read_text())["num_images"] == 12
     assert "<title>Check of" in (tmp_path / "check.html").read_text(encoding="utf-8")
     assert f"Wrote {tmp_path / 'check.html'}" in result.stdout
 
@@ -94,9 +94,9 @@ def test_ctrl_c_ends_all_processes_without_a_traceback(tmp_path):
     folder = tmp_path / "cat"
     folder.mkdir()
     write_scenes(tmp_path / "drawn", 1, size=1600)
-    picture = next((tmp_path / "drawn").rglob("*.jpg"))
+    image = next((tmp_path / "drawn").rglob("*.jpg"))
     for index in range(2000):
-        os.link(picture, folder / f"{index}.jpg")
+        os.link(image, folder / f"{index}.jpg")
     command = [sys.executable, "-m", "manylabel", "data", "check", f"folder:{tmp_path}", "--workers", "2"]
     running = subprocess.Popen(
         command,

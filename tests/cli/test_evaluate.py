@@ -27,7 +27,7 @@ def folder(tmp_path_factory):
     model.save(folder / "tagger")
     targets, _ = dataset.targets.dense()
     noise = np.random.default_rng(0).random(targets.shape)
-    names = np.array([dataset.pictures.name(index) for index in range(12)])
+    names = np.array([dataset.images.name(index) for index in range(12)])
     for name, weight in (("weak", 0.1), ("strong", 0.6)):
         scores = weight * targets + (1 - weight) * noise
         np.savez(folder / f"{name}.npz", scores=scores, images=names, labels=np.array(dataset.labels.names))
@@ -91,7 +91,7 @@ def test_nothing_is_overwritten_unless_asked(folder, tmp_path):
     assert "measures" in json.loads(output.read_text(encoding="utf-8"))
 
 
-def test_scores_of_other_pictures_are_one_sentence(folder):
+def test_scores_of_other_images_are_one_sentence(folder):
     with pytest.raises(DataError, match="no scores for 28 of the 40 images of scenes"):
         run("evaluate", folder / "weak.npz", "--data", "scenes:40")
 

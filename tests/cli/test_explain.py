@@ -24,7 +24,7 @@ def run(*arguments):
     return CliRunner().invoke(app, ["explain", *map(str, arguments)], catch_exceptions=False)
 
 
-def test_a_picture_is_explained_to_a_file(folder, tmp_path):
+def test_a_image_is_explained_to_a_file(folder, tmp_path):
     out = tmp_path / "dog.png"
     result = run(folder / "photo.jpg", "--model", folder / "second", "--label", "dog", "--out", out)
     assert result.exit_code == 0

@@ -73,7 +73,7 @@ def quantised(quick, monkeypatch):
 def write_photos(folder, *, bad=()):
     folder.mkdir()
     for index in range(8):
-        (folder / f"{index}.png").write_bytes(b"bad" if index in bad else scenes(8).pictures[index])
+        (folder / f"{index}.png").write_bytes(b"bad" if index in bad else scenes(8).images[index])
     return folder
 
 
@@ -94,7 +94,7 @@ def test_what_cannot_be_compared_is_told(tmp_path, quantised, table, reason):
     assert result.output.endswith(f"mAP was not compared: {reason}\n")
 
 
-def test_mAP_is_compared_on_pictures_behind_those_for_calibration(tmp_path, quantised):  # noqa: N802
+def test_mAP_is_compared_on_images_behind_those_for_calibration(tmp_path, quantised):  # noqa: N802
     photos, label = write_photos(tmp_path / "photos", bad=(0, 2)), scenes(1).labels[0]
     (tmp_path / "labels.csv").write_text("image,labels\n" + "".join(f"{index}.png,{label}\n" for index in range(8)))
     data = f"csv:{tmp_path / 'labels.csv'},images={photos}"
@@ -114,7 +114,7 @@ def test_int8_that_flips_many_tags_is_not_recommended(tmp_path, quantised, monke
     assert result.output.endswith("int8 is not recommended for this model: it changes more than 5 % of the tags\n")
 
 
-def test_whole_numbers_want_pictures(tmp_path):
+def test_whole_numbers_want_images(tmp_path):
     for arguments in (["--int8"], ["--int8", "--data", "scenes:3", "--to", "torch-export"]):
         with pytest.raises(ConfigError, match="int8 needs --to onnx and --data"):
             run(tmp_path, *arguments)
@@ -129,7 +129,7 @@ def test_images_that_are_cut_short_are_left_out(tmp_path, exported, monkeypatch)
         return replace(exported, path=path)
 
     monkeypatch.setattr("manylabel.inference.export.export_onnx", write)
-    whole, photos = scenes(2).pictures[0], tmp_path / "photos"
+    whole, photos = scenes(2).images[0], tmp_path / "photos"
     photos.mkdir()
     for name, content in (("a.png", whole[: len(whole) // 2]), ("b.png", whole)):
         (photos / name).write_bytes(content)

@@ -53,8 +53,8 @@ def test_writes_files_and_overwrites_only_when_asked(tmp_path):
     result = run("scenes:100", *files)
     assert result.exit_code == 0, result.output
     assert "graph.png" in result.stdout
-    with Image.open(tmp_path / "graph.png") as picture:
-        assert picture.format == "PNG"
+    with Image.open(tmp_path / "graph.png") as image:
+        assert image.format == "PNG"
     assert json.loads((tmp_path / "graph.json").read_text())["name"] == "scenes"
     assert "exists already" in str(run("scenes:100", *files).exception)
     assert run("scenes:100", *files, "--overwrite").exit_code == 0

@@ -29,7 +29,7 @@ def photos(tmp_path):
     (folder / "inner").mkdir(parents=True)
     for name, colour in (("a.png", "red"), ("b.png", "black"), ("inner/c.png", "blue")):
         Image.new("RGB", (20, 10), colour).save(folder / name)
-    (folder / "z.jpg").write_bytes(b"no picture")
+    (folder / "z.jpg").write_bytes(b"no image")
     return folder
 
 
@@ -114,7 +114,7 @@ def test_a_full_disk_ends_the_run(model, photos, tmp_path, monkeypatch):
         run(photos, "--model", model, "--copy-to", tmp_path / "sorted")
 
 
-def test_nothing_but_bad_pictures_is_a_failure(model, photos):
+def test_nothing_but_bad_images_is_a_failure(model, photos):
     assert run(photos / "z.jpg", photos / "gone.jpg", "--model", model).exit_code == 1
 
 

@@ -52,10 +52,10 @@ def test_a_tuned_copy_keeps_all_but_thresholds_and_calibration(folder, tmp_path)
     model = Classifier.load(tmp_path / "tuned")
     assert model.calibration.method == "platt"
     assert model.thresholds == tuple(tuned["thresholds"])
-    picture = scenes(1).pictures[0]
-    raw = torch.from_numpy(Classifier.load(folder).predict(picture).scores)
+    image = scenes(1).images[0]
+    raw = torch.from_numpy(Classifier.load(folder).predict(image).scores)
     torch.testing.assert_close(
-        torch.from_numpy(model.predict(picture).scores), model.calibration.apply(raw.logit()).sigmoid()
+        torch.from_numpy(model.predict(image).scores), model.calibration.apply(raw.logit()).sigmoid()
     )
 
 
@@ -106,8 +106,8 @@ def test_labels_in_another_order_are_put_into_the_models(tmp_path):
     assert Classifier.load(tmp_path / "model").thresholds == pytest.approx(expected, abs=1e-6)
 
 
-def test_labels_that_do_not_fit_are_told_before_pictures_are_scored(tmp_path, monkeypatch):
-    monkeypatch.setattr("manylabel.evaluation.score", lambda *_, **__: pytest.fail("pictures were scored"))
+def test_labels_that_do_not_fit_are_told_before_images_are_scored(tmp_path, monkeypatch):
+    monkeypatch.setattr("manylabel.evaluation.score", lambda *_, **__: pytest.fail("images were scored"))
     few, many = LABELS.names[:3], [*LABELS, "unheard-of"]
     for name, labels in (("few", few), ("many", many)):
         with pytest.raises(ConfigError, match=r"all labels of the model and no others.*add labels=FILE to the spec"):

@@ -25,7 +25,7 @@ class Family:
 
     Args:
         name: timm's name.
-        size: Height and width of the pictures to try, other than the model's own wherever it takes others.
+        size: Height and width of the images to try, other than the model's own wherever it takes others.
         image_size: What to build it for.
         pre_logits: What the model's own head makes of the averaged final map; None where it pools otherwise.
     """

@@ -41,7 +41,7 @@ class HeadSuite:
         return self.cases[case]().eval()
 
     def features(self, batch: int = 2, height: int = 3, width: int = 4) -> list[Tensor]:
-        """Return maps of a picture batch, finest first, the last one `height` x `width`."""
+        """Return maps of an image batch, finest first, the last one `height` x `width`."""
         generator = torch.Generator().manual_seed(batch)
         scales = [2 ** (len(self.channels) - 1 - stage) for stage in range(len(self.channels))]
         return [
@@ -49,7 +49,7 @@ class HeadSuite:
             for channels, scale in zip(self.channels, scales, strict=True)
         ]
 
-    def test_gives_one_logit_per_picture_and_label(self, head: nn.Module) -> None:
+    def test_gives_one_logit_per_image_and_label(self, head: nn.Module) -> None:
         assert head(self.features(batch=3)).shape == (3, self.num_labels)
 
     def test_takes_a_single_feature_map_like_a_list_of_one(self, head: nn.Module) -> None:
@@ -94,7 +94,7 @@ class HeadSuite:
         assert logits.dtype == dtype
         torch.testing.assert_close(logits.float(), exact, atol=0.1, rtol=0.1)
 
-    def test_pictures_do_not_see_each_other(self, head: nn.Module) -> None:
+    def test_images_do_not_see_each_other(self, head: nn.Module) -> None:
         features = self.features(batch=3)
         alone = head([feature[1:2] for feature in features])
         torch.testing.assert_close(head(features)[1:2], alone, atol=1e-5, rtol=1e-5)

@@ -127,13 +127,13 @@ class MultiLabelLossSuite(LossSuite):
     def slow(self, loss: nn.Module, if_present, if_absent, logits: Tensor, targets: Tensor, known: Tensor) -> Tensor:
         """Add up costs one label at a time, given what a present and an absent one cost at a score."""
         total, counted = logits.new_zeros(()), 0
-        for picture in range(BATCH):
-            hidden = [label for label in range(LABELS) if not known[picture, label]]
-            ranked = sorted(hidden, key=lambda label: -logits[picture, label].item())
+        for image in range(BATCH):
+            hidden = [label for label in range(LABELS) if not known[image, label]]
+            ranked = sorted(hidden, key=lambda label: -logits[image, label].item())
             left_out = {"ignore": hidden, "negative": [], "selective": ranked[: loss.num_likely]}[loss.unknown]
             for label in set(range(LABELS)) - set(left_out):
-                score = logits[picture, label].sigmoid()
-                if known[picture, label] and targets[picture, label] == 1:
+                score = logits[image, label].sigmoid()
+                if known[image, label] and targets[image, label] == 1:
                     weight = 1 if loss.positive_weights is None else loss.positive_weights[label].double()
                     total = total + weight * if_present(score)
                 else:

@@ -1,4 +1,4 @@
-"""What every reader of a data set must do; a reader's own test file names the reader and builds a tiny data set."""
+"""What every reader of a dataset must do; a reader's own test file names the reader and builds a tiny dataset."""
 
 import pickle
 from collections.abc import Callable
@@ -23,15 +23,15 @@ __all__ = ["Example", "ReaderSuite", "SplitReaderSuite", "draw"]
 
 @dataclass(frozen=True)
 class Example:
-    """A tiny data set on disk, and what reading all of it must give.
+    """A tiny dataset on disk, and what reading all of it must give.
 
     Args:
         path: What the reader is given; not tmp_path itself but something inside it.
-        names: What the pictures are called, in order.
+        names: What the images are called, in order.
         labels: The labels, in order.
-        values: One row per picture: 1 where the label is present, else 0.
-        known: One row per picture: 1 where the label is known, else 0.
-        splits: The positions of each split's pictures; empty where the format has none.
+        values: One row per image: 1 where the label is present, else 0.
+        known: One row per image: 1 where the label is known, else 0.
+        splits: The positions of each split's images; empty where the format has none.
         options: What else the reader needs, the same in Python and in the spec.
     """
 
@@ -62,14 +62,14 @@ class ReaderSuite:
     single_label: ClassVar[bool] = False
 
     def build(self, tmp_path: Path) -> Example:
-        """Write a tiny data set below `tmp_path`, with at least one picture, and say what it holds."""
+        """Write a tiny dataset below `tmp_path`, with at least one image, and say what it holds."""
         raise NotImplementedError
 
     def spoil(self, dataset: ImageDataset) -> None:
-        """Make the first picture unreadable; readers that find pictures by listing a folder write rubbish instead."""
-        picture = dataset.pictures[0]
-        assert isinstance(picture, Path)
-        picture.unlink()
+        """Make the first image unreadable; readers that find images by listing a folder write rubbish instead."""
+        image = dataset.images[0]
+        assert isinstance(image, Path)
+        image.unlink()
 
     @pytest.fixture
     def example(self, tmp_path: Path) -> Example:
@@ -83,15 +83,15 @@ class ReaderSuite:
         options = "".join(f",{name}={value}" for name, value in (example.options | more).items())
         return f"{self.format}:{example.path}{options}"
 
-    def test_returns_a_picture_dataset_of_agreeing_shapes(self, dataset: ImageDataset, example: Example):
+    def test_returns_a_image_dataset_of_agreeing_shapes(self, dataset: ImageDataset, example: Example):
         assert isinstance(dataset, ImageDataset)
         assert isinstance(dataset.labels, LabelSpace)
-        assert isinstance(dataset.pictures, ImageSource)
+        assert isinstance(dataset.images, ImageSource)
         assert dataset.targets.shape == (len(example.names), len(example.labels))
         assert dataset.single_label is self.single_label
 
     def test_names_and_labels_are_those_on_disk(self, dataset: ImageDataset, example: Example):
-        assert [dataset.pictures.name(index) for index in range(len(dataset))] == example.names
+        assert [dataset.images.name(index) for index in range(len(dataset))] == example.names
         assert list(dataset.labels) == example.labels
         assert len(set(example.names)) == len(example.names)
 
@@ -112,18 +112,18 @@ class ReaderSuite:
             assert ((dataset.areas.data > 0) & (dataset.areas.data <= 1)).all()
             assert not (dataset.areas.astype(bool) > dataset.targets.present).nnz
 
-    def test_every_picture_decodes(self, dataset: ImageDataset):
+    def test_every_image_decodes(self, dataset: ImageDataset):
         for index in range(len(dataset)):
-            picture = dataset.pictures[index]
-            with Image.open(BytesIO(picture) if isinstance(picture, bytes) else picture) as decoded:
+            image = dataset.images[index]
+            with Image.open(BytesIO(image) if isinstance(image, bytes) else image) as decoded:
                 assert decoded.convert("RGB").size >= (1, 1)
 
-    def test_reads_although_a_picture_cannot_be_decoded(self, dataset: ImageDataset, example: Example):
+    def test_reads_although_a_image_cannot_be_decoded(self, dataset: ImageDataset, example: Example):
         self.spoil(dataset)
         again = type(self).reader(example.path, **example.options)
         assert_same(again, dataset)
 
-    def test_splits_hold_every_picture_once(self, dataset: ImageDataset, example: Example):
+    def test_splits_hold_every_image_once(self, dataset: ImageDataset, example: Example):
         assert {name: members.tolist() for name, members in dataset.splits.items()} == example.splits
         if example.splits:
             assert sorted(np.concatenate(list(dataset.splits.values())).tolist()) == list(range(len(dataset)))
@@ -134,8 +134,8 @@ class ReaderSuite:
     def test_survives_being_sent_to_another_process(self, dataset: ImageDataset):
         copy = pickle.loads(pickle.dumps(dataset))
         assert_same(copy, dataset)
-        assert [copy.pictures[index] for index in range(len(copy))] == [
-            dataset.pictures[index] for index in range(len(dataset))
+        assert [copy.images[index] for index in range(len(copy))] == [
+            dataset.images[index] for index in range(len(dataset))
         ]
 
     def test_a_wrong_path_lists_what_is_beside_it(self, example: Example):
@@ -169,8 +169,8 @@ class SplitReaderSuite(ReaderSuite):
 
 
 def assert_same(first: ImageDataset, second: ImageDataset) -> None:
-    """Two readings of the same data: same pictures, labels, targets, areas and splits."""
-    assert [first.pictures.name(i) for i in range(len(first))] == [second.pictures.name(i) for i in range(len(second))]
+    """Two readings of the same data: same images, labels, targets, areas and splits."""
+    assert [first.images.name(i) for i in range(len(first))] == [second.images.name(i) for i in range(len(second))]
     assert first.labels == second.labels
     for ours, theirs in zip(first.targets.dense(), second.targets.dense(), strict=True):
         np.testing.assert_array_equal(ours, theirs)
@@ -183,7 +183,7 @@ def assert_same(first: ImageDataset, second: ImageDataset) -> None:
 
 
 def draw(path: Path, *, size: tuple[int, int] = (8, 6), colour: str = "teal") -> Path:
-    """Write a small picture of one colour, folders included."""
+    """Write a small image of one colour, folders included."""
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.new("RGB", size, colour).save(path)
     return path

@@ -18,10 +18,10 @@ def make(names=("a", "b", "c"), splits=None):
 
 
 def names_of(dataset):
-    return [dataset.pictures.name(index) for index in range(len(dataset))]
+    return [dataset.images.name(index) for index in range(len(dataset))]
 
 
-def test_a_subset_keeps_pictures_targets_areas_and_splits_together():
+def test_a_subset_keeps_images_targets_areas_and_splits_together():
     part = make(splits={"train": np.array([0, 2]), "val": np.array([1])}).subset([2, 1])
     assert names_of(part) == ["c", "b"]
     assert part.targets.dense()[0].tolist() == [[1, 0], [0, 1]]
@@ -56,7 +56,7 @@ def test_joining_different_labels_is_refused():
 
 
 def test_shapes_must_agree():
-    with pytest.raises(ConfigError, match=r"targets must be \[pictures, labels\] = \[1, 2\]"):
+    with pytest.raises(ConfigError, match=r"targets must be \[images, labels\] = \[1, 2\]"):
         ImageDataset(Files("", ["a"]), Targets.from_lists([[0]], num_labels=3), LabelSpace(["x", "y"]))
 
 
@@ -91,7 +91,7 @@ def test_agrees_with_a_loop_over_the_objects():
     assert found.nnz == np.count_nonzero(expected)
 
 
-def test_boxes_beyond_the_picture_cover_all_of_it_and_unknown_ones_nothing():
+def test_boxes_beyond_the_image_cover_all_of_it_and_unknown_ones_nothing():
     present = csr_array(np.ones((1, 3), dtype=bool))
     found = largest_shares([0, 0, 0], [0, 1, 2], [1.5, np.nan, 0], present=present)
     assert found.toarray().tolist() == [[1, 0, 0]]

@@ -27,16 +27,16 @@ SPEC = InputSpec(size=(16, 16), mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
 BAD = bad_files()
 
 
-def make_dataset(pictures):
-    """Picture i has label i % 3; of each third picture label 0 is unknown."""
-    present = [[index % 3] for index in range(len(pictures))]
-    unknown = [[0] if index % 3 == 1 else [] for index in range(len(pictures))]
+def make_dataset(images):
+    """Image i has label i % 3; of each third image label 0 is unknown."""
+    present = [[index % 3] for index in range(len(images))]
+    unknown = [[0] if index % 3 == 1 else [] for index in range(len(images))]
     targets = Targets.from_lists(present, num_labels=3, unknown=unknown)
-    return ImageDataset(pictures, targets, LabelSpace(["cat", "dog", "cow"]))
+    return ImageDataset(images, targets, LabelSpace(["cat", "dog", "cow"]))
 
 
 def one_colour(index):
-    """A picture of which the colour tells the index."""
+    """An image of which the colour tells the index."""
     return encode(Image.new("RGB", (20, 20), (10 * index, 0, 0)), "PNG")
 
 
@@ -65,7 +65,7 @@ def folder(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
-def test_bad_pictures_are_left_out_and_named_once(folder, num_workers):
+def test_bad_images_are_left_out_and_named_once(folder, num_workers):
     files, good, bad = folder
     dataset = make_dataset(files)
     loader = ImageLoader(
@@ -83,15 +83,15 @@ def test_bad_pictures_are_left_out_and_named_once(folder, num_workers):
             assert torch.equal(batch.known, torch.from_numpy(known))
             assert not batch.known.all() or 1 not in batch.indices % 3
     assert len(loader.bad) == len(bad)
-    assert {picture.name for picture in loader.bad} == bad
-    for picture in loader.bad:
-        assert files.name(picture.index) == picture.name
-        assert picture.reason
-        assert BAD.get(picture.name, ("", ""))[1] in picture.reason
+    assert {image.name for image in loader.bad} == bad
+    for image in loader.bad:
+        assert files.name(image.index) == image.name
+        assert image.reason
+        assert BAD.get(image.name, ("", ""))[1] in image.reason
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
-def test_each_picture_keeps_its_own_labels(num_workers):
+def test_each_image_keeps_its_own_labels(num_workers):
     names = [str(index) for index in range(12)]
     dataset = make_dataset(LazyBytes(names, load=lambda index: b"" if index % 4 == 2 else one_colour(index)))
     loader = ImageLoader(
@@ -101,13 +101,13 @@ def test_each_picture_keeps_its_own_labels(num_workers):
     for batch in loader:
         assert (batch.images[:, 0, 0, 0] * 25.5).round().int().tolist() == batch.indices.tolist()
         assert batch.targets.argmax(1).tolist() == [index % 3 for index in batch.indices.tolist()]
-        assert not {picture.index for picture in batch.bad} & set(batch.indices.tolist())
+        assert not {image.index for image in batch.bad} & set(batch.indices.tolist())
         seen += batch.indices.tolist()
     assert sorted(seen) == [index for index in range(12) if index % 4 != 2]
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
-def test_raise_stops_at_the_first_bad_picture(folder, num_workers):
+def test_raise_stops_at_the_first_bad_image(folder, num_workers):
     files, _, bad = folder
     loader = ImageLoader(
         make_dataset(files), transform=eval_transform(SPEC), batch_size=1, num_workers=num_workers, on_bad="raise"
@@ -142,13 +142,13 @@ def test_an_all_bad_batch_is_not_yielded_but_counted():
     dataset = make_dataset(LazyBytes(["a", "b", "c"], load=lambda index: one_colour(1) if index == 2 else b""))
     loader = ImageLoader(dataset, transform=eval_transform(SPEC), batch_size=2, on_bad="skip")
     assert [batch.indices.tolist() for batch in loader] == [[2]]
-    assert [picture.index for picture in loader.bad] == [0, 1]
+    assert [image.index for image in loader.bad] == [0, 1]
     empty = collate(list(loader.bad))
     assert len(empty) == 0
     assert len(empty.bad) == 2
 
 
-def test_logs_each_bad_picture_once(caplog):
+def test_logs_each_bad_image_once(caplog):
     dataset = make_dataset(LazyBytes(["new\nline"], load=lambda index: b""))
     loader = ImageLoader(dataset, transform=eval_transform(SPEC), on_bad="skip")
     with caplog.at_level(logging.WARNING):
@@ -157,12 +157,12 @@ def test_logs_each_bad_picture_once(caplog):
     assert [record.getMessage() for record in caplog.records] == ["bad image 'new\\nline': it is empty (0 bytes)"]
 
 
-def test_a_picture_that_cannot_be_fetched_is_bad():
+def test_a_image_that_cannot_be_fetched_is_bad():
     def fetch(index):
         raise ConnectionError("the line is dead")
 
-    pictures = DecodedImages(make_dataset(LazyBytes(["far"], load=fetch)), transform=eval_transform(SPEC))
-    assert pictures[0].reason == "it could not be fetched: ConnectionError: the line is dead"
+    images = DecodedImages(make_dataset(LazyBytes(["far"], load=fetch)), transform=eval_transform(SPEC))
+    assert images[0].reason == "it could not be fetched: ConnectionError: the line is dead"
 
 
 def augmented(dataset, *, epochs, **options):
@@ -196,7 +196,7 @@ def test_an_interrupted_pass_does_not_change_the_next_one():
     assert same([(batch.indices, batch.images) for batch in loader], whole[1])
 
 
-def test_of_few_pictures_some_may_be_bad():
+def test_of_few_images_some_may_be_bad():
     assert [most_bad(number, 0.01) for number in (5, 10, 80, 400, 2000)] == [0.05, 1, 5, 5, 20]
     assert most_bad(80, 0) == 0
 
@@ -210,7 +210,7 @@ def test_loading_leaves_the_random_state_alone():
     assert torch.equal(torch.rand(4), expected)
 
 
-def test_the_same_picture_twice_in_an_epoch_is_augmented_twice():
+def test_the_same_image_twice_in_an_epoch_is_augmented_twice():
     dataset = make_dataset(LazyBytes(["a"], load=lambda index: encode(photo(), "PNG")))
     ((first, *_),), _ = augmented(dataset, epochs=1, sampler=[0, 0, 0])
     assert not torch.equal(first[1][0], first[1][1])
@@ -218,13 +218,13 @@ def test_the_same_picture_twice_in_an_epoch_is_augmented_twice():
 
 def test_plain_positions_take_their_seed_from_torch():
     dataset = make_dataset(LazyBytes(["a"], load=lambda index: encode(photo(), "PNG")))
-    pictures = DecodedImages(dataset, transform=train_transform(SPEC))
+    images = DecodedImages(dataset, transform=train_transform(SPEC))
     torch.manual_seed(0)
-    first, second = pictures[0].image, pictures[0].image
+    first, second = images[0].image, images[0].image
     torch.manual_seed(0)
-    assert torch.equal(pictures[0].image, first)
+    assert torch.equal(images[0].image, first)
     assert not torch.equal(first, second)
-    assert isinstance(next(iter(DataLoader(pictures, collate_fn=collate))), Batch)
+    assert isinstance(next(iter(DataLoader(images, collate_fn=collate))), Batch)
 
 
 def test_draws_rare_labels_more_often():
@@ -246,12 +246,12 @@ def test_densifies_the_targets_of_a_batch_in_one_call(monkeypatch):
 
 
 class Measure:
-    """Gives the size of the picture that it gets, and the number of threads."""
+    """Gives the size of the image that it gets, and the number of threads."""
 
     at_least = (100, 100)
 
-    def __call__(self, picture):
-        return torch.tensor([picture.width, picture.height, torch.get_num_threads()])
+    def __call__(self, image):
+        return torch.tensor([image.width, image.height, torch.get_num_threads()])
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
@@ -287,7 +287,7 @@ def test_a_killed_worker_is_a_clear_error():
 
 
 def test_other_errors_of_a_transform_are_not_hidden():
-    def broken(picture):
+    def broken(image):
         raise RuntimeError("a mistake in the program")
 
     dataset = make_dataset(LazyBytes(["a"], load=one_colour))

@@ -71,9 +71,9 @@ def test_reads_values_as_the_reader_annotates_them(calls):
 def test_expands_the_home_folder_in_paths_only(calls, monkeypatch):
     monkeypatch.setenv("HOME", "/somewhere")
     monkeypatch.setenv("USERPROFILE", "/somewhere")
-    load("fake:~/photos,images=~/pictures,split=~")
+    load("fake:~/photos,images=~/images,split=~")
     assert calls[0] == (Path("/somewhere/photos"), DEFAULTS | {"split": "~"})
-    assert calls[1][1] == Path("/somewhere/pictures")
+    assert calls[1][1] == Path("/somewhere/images")
 
 
 def test_every_format_takes_a_hold_out_and_a_limit(calls):

@@ -16,12 +16,12 @@ from manylabel.targets import Targets
 from manylabel.types import LabelSpace
 
 
-def draw_targets(num_pictures, num_labels, seed, *, unknown_share=0.0, listed="unknown"):
-    """Skewed labels that come in groups; some pictures have none."""
+def draw_targets(num_images, num_labels, seed, *, unknown_share=0.0, listed="unknown"):
+    """Skewed labels that come in groups; some images have none."""
     generator = np.random.default_rng(seed)
-    groups, scenes = generator.integers(4, size=num_labels), generator.integers(4, size=num_pictures)
+    groups, scenes = generator.integers(4, size=num_labels), generator.integers(4, size=num_images)
     chances = np.arange(1, num_labels + 1) ** -0.8 * np.where(scenes[:, None] == groups, 0.7, 0.1)
-    present = generator.random((num_pictures, num_labels)) < chances
+    present = generator.random((num_images, num_labels)) < chances
     if not unknown_share:
         return Targets(csr_array(present))
     unknown = ~present & (generator.random(present.shape) < unknown_share * generator.random(num_labels))
@@ -53,7 +53,7 @@ lists_of_labels = st.lists(st.sets(st.integers(0, 5)).map(sorted), min_size=2, m
 
 @settings(max_examples=60, deadline=None)
 @given(lists_of_labels, st.integers(2, 12), st.integers(0, 1000))
-def test_every_picture_is_in_exactly_one_fold_and_sizes_differ_by_at_most_one(rows, num_folds, seed):
+def test_every_image_is_in_exactly_one_fold_and_sizes_differ_by_at_most_one(rows, num_folds, seed):
     num_folds = min(num_folds, len(rows))
     folds = stratified_folds(Targets.from_lists(rows, num_labels=6), num_folds=num_folds, seed=seed)
     sizes = [len(val) for _, val in folds]
@@ -68,7 +68,7 @@ def test_every_picture_is_in_exactly_one_fold_and_sizes_differ_by_at_most_one(ro
 
 @settings(max_examples=60, deadline=None)
 @given(lists_of_labels, st.floats(0.3, 0.7), st.integers(0, 1000))
-def test_a_split_has_the_rounded_size_and_loses_no_picture(rows, val_fraction, seed):
+def test_a_split_has_the_rounded_size_and_loses_no_image(rows, val_fraction, seed):
     train, val = stratified_split(Targets.from_lists(rows, num_labels=6), val_fraction=val_fraction, seed=seed)
     assert abs(len(val) - len(rows) * val_fraction) <= 0.5
     assert sorted([*train, *val]) == list(range(len(rows)))
@@ -76,7 +76,7 @@ def test_a_split_has_the_rounded_size_and_loses_no_picture(rows, val_fraction, s
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.integers(0, 3), min_size=10, max_size=80), st.integers(2, 5))
-def test_single_labels_are_spread_to_within_one_picture(labels, num_folds):
+def test_single_labels_are_spread_to_within_one_image(labels, num_folds):
     targets = Targets.from_lists([[label] for label in labels], num_labels=4)
     counts = np.stack([targets[val].positives for _, val in stratified_folds(targets, num_folds=num_folds)])
     assert np.ptp(counts, axis=0).max() <= 1
@@ -102,7 +102,7 @@ def test_a_split_is_at_least_as_even_as_iterative_stratification(seed):
     assert mean_deviation(pairs_of(targets.present), ours) < mean_deviation(pairs_of(targets.present), theirs)
 
 
-def test_no_fold_is_more_than_a_picture_off_for_any_label():
+def test_no_fold_is_more_than_a_image_off_for_any_label():
     targets = draw_targets(3000, 20, seed=7)
     for _, val in stratified_folds(targets, num_folds=5):
         assert (abs(targets[val].positives - targets.positives / 5) < 1).all()
@@ -116,9 +116,9 @@ def test_what_is_known_of_a_label_keeps_its_share(listed):
     assert (abs(targets[val].positives - targets.positives / 4) <= 1).all()
 
 
-def test_pictures_without_labels_are_spread_too():
+def test_images_without_labels_are_spread_too():
     targets = Targets.from_lists([[0]] * 31 + [[]] * 44 + [[0, 1]] * 25, num_labels=2)
-    without = [(targets[val].labels_per_picture == 0).sum() for _, val in stratified_folds(targets, num_folds=4)]
+    without = [(targets[val].labels_per_image == 0).sum() for _, val in stratified_folds(targets, num_folds=4)]
     assert sum(without) == 44
     assert max(without) - min(without) <= 1
 
@@ -134,21 +134,21 @@ def test_the_split_of_a_seed_never_changes():
     assert stratified_split(targets, val_fraction=0.25, seed=5)[1].tolist() == [5, 6, 8, 12, 14]
 
 
-def test_every_picture_is_as_likely_to_be_validated_on_when_all_are_alike():
+def test_every_image_is_as_likely_to_be_validated_on_when_all_are_alike():
     targets = Targets.from_lists([[0]] * 10, num_labels=1)
     times = Counter(int(p) for seed in range(300) for p in stratified_split(targets, val_fraction=0.2, seed=seed)[1])
     assert len(times) == 10
     assert min(times.values()) > 30  # 60 are expected
 
 
-def test_a_label_with_one_picture_goes_somewhere_and_disturbs_nothing():
+def test_a_label_with_one_image_goes_somewhere_and_disturbs_nothing():
     targets = Targets.from_lists([[0], [1], [1], [1], [1], []], num_labels=3)
     train, val = stratified_split(targets, val_fraction=1 / 3)
     assert targets[train].positives[0] + targets[val].positives[0] == 1
     assert targets[val].positives[1] in (1, 2)
 
 
-def test_a_fold_per_picture_leaves_one_out():
+def test_a_fold_per_image_leaves_one_out():
     targets = Targets.from_lists([[0], [0, 1], []], num_labels=2)
     assert sorted(val.item() for _, val in stratified_folds(targets, num_folds=3)) == [0, 1, 2]
 
@@ -174,7 +174,7 @@ def test_a_data_set_is_split_into_named_parts():
     )
     train, val = split_dataset(dataset, val_fraction=0.2, seed=3)
     positions = stratified_split(targets, val_fraction=0.2, seed=3)[1]
-    assert [val.pictures.name(index) for index in range(len(val))] == [f"{position}.jpg" for position in positions]
+    assert [val.images.name(index) for index in range(len(val))] == [f"{position}.jpg" for position in positions]
     assert (val.targets.positives == targets[positions].positives).all()
     assert {name: members.tolist() for name, members in train.splits.items()} == {"train": list(range(40))}
     assert list(val.splits) == ["val"]
@@ -182,13 +182,13 @@ def test_a_data_set_is_split_into_named_parts():
 
 @pytest.mark.parametrize("val_fraction", [-0.1, 0.0, 0.01, 0.99, 1.0, float("nan")])
 def test_rejects_a_fraction_that_leaves_a_part_empty(val_fraction):
-    with pytest.raises(ConfigError, match="pictures on both sides"):
+    with pytest.raises(ConfigError, match="images on both sides"):
         stratified_split(Targets.from_lists([[0]] * 10, num_labels=1), val_fraction=val_fraction)
 
 
 @pytest.mark.parametrize("num_folds", [1, 4])
-def test_rejects_fewer_than_two_folds_and_more_folds_than_pictures(num_folds):
-    with pytest.raises(ConfigError, match=rf"at most the number of pictures \(3\), got {num_folds}"):
+def test_rejects_fewer_than_two_folds_and_more_folds_than_images(num_folds):
+    with pytest.raises(ConfigError, match=rf"at most the number of images \(3\), got {num_folds}"):
         stratified_folds(Targets.from_lists([[0]] * 3, num_labels=1), num_folds=num_folds)
 
 
@@ -199,13 +199,13 @@ def test_rejects_a_negative_seed():
 
 @pytest.fixture
 def dataset():
-    pictures = Files("photos", [f"{number}.jpg" for number in range(40)])
+    images = Files("photos", [f"{number}.jpg" for number in range(40)])
     targets = Targets.from_lists([[number % 2] for number in range(40)], num_labels=2)
-    return ImageDataset(pictures, targets, LabelSpace(["cat", "dog"]), splits={"all": range(40)})
+    return ImageDataset(images, targets, LabelSpace(["cat", "dog"]), splits={"all": range(40)})
 
 
 def names(dataset):
-    return [dataset.pictures.name(index) for index in range(len(dataset))]
+    return [dataset.images.name(index) for index in range(len(dataset))]
 
 
 def test_returns_the_same_when_nothing_is_asked(dataset):
@@ -252,12 +252,12 @@ def test_limit_draws_from_the_part_in_its_order(dataset):
     assert drawn != part[:6]
 
 
-def test_limit_above_the_number_of_pictures_keeps_them_all(dataset):
+def test_limit_above_the_number_of_images_keeps_them_all(dataset):
     assert len(hold_out(dataset, limit=1000)) == 40
 
 
 def test_rejects_a_part_of_nothing_and_a_limit_below_one(dataset):
     with pytest.raises(ConfigError, match=r"part=val needs val_fraction"):
         hold_out(dataset, part="val")
-    with pytest.raises(ConfigError, match="limit must be at least 1 picture, got 0"):
+    with pytest.raises(ConfigError, match="limit must be at least 1 image, got 0"):
         hold_out(dataset, limit=0)

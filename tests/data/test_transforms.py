@@ -30,16 +30,16 @@ def pixels(tensor):
     return (tensor * 255).round().to(torch.uint8)
 
 
-def reference_resize(picture, spec, enlarge=1.0):
+def reference_resize(image, spec, enlarge=1.0):
     rows, columns = (int(side * enlarge) for side in spec.size)
     if spec.resize == "crop":
-        scale = max(rows / picture.height, columns / picture.width)
-        rows, columns = max(rows, int(picture.height * scale)), max(columns, int(picture.width * scale))
-    return picture.resize((columns, rows), FILTERS[spec.interpolation])
+        scale = max(rows / image.height, columns / image.width)
+        rows, columns = max(rows, int(image.height * scale)), max(columns, int(image.width * scale))
+    return image.resize((columns, rows), FILTERS[spec.interpolation])
 
 
-def tensor(picture):
-    return torch.from_numpy(np.array(picture)).permute(2, 0, 1)
+def tensor(image):
+    return torch.from_numpy(np.array(image)).permute(2, 0, 1)
 
 
 @pytest.mark.parametrize("spec", SPECS)
@@ -59,12 +59,12 @@ def test_evaluation_is_resize_and_normalise(spec, size):
 @pytest.mark.parametrize("spec", SPECS)
 def test_resizes_bytes_not_floats(make, spec):
     transform = make(spec)
-    picture = textured()
+    image = textured()
     for step in transform.steps[:2]:
-        picture = step(picture)
-    assert picture.dtype == torch.uint8
-    assert all(side >= wanted for side, wanted in zip(picture.shape[-2:], transform.at_least, strict=True))
-    assert any(side == wanted for side, wanted in zip(picture.shape[-2:], transform.at_least, strict=True))
+        image = step(image)
+    assert image.dtype == torch.uint8
+    assert all(side >= wanted for side, wanted in zip(image.shape[-2:], transform.at_least, strict=True))
+    assert any(side == wanted for side, wanted in zip(image.shape[-2:], transform.at_least, strict=True))
 
 
 @pytest.mark.parametrize("make", [eval_transform, train_transform, views_transform])
@@ -103,7 +103,7 @@ def test_training_follows_the_papers():
     assert torch.equal(bare(textured()), eval_transform(InputSpec())(textured()))
 
 
-def test_flips_about_half_of_the_pictures():
+def test_flips_about_half_of_the_images():
     spec = InputSpec(size=(8, 8), **PLAIN)
     transform = train_transform(spec, cutout=0, randaugment=False)
     plain = eval_transform(spec)(textured())
@@ -158,7 +158,7 @@ def test_cutout_covers_every_place():
 
 
 @pytest.mark.parametrize("spec", SPECS)
-def test_views_are_the_picture_and_its_mirror_image(spec):
+def test_views_are_the_image_and_its_mirror_image(spec):
     plain = eval_transform(spec)(textured())
     assert torch.equal(views_transform(spec, flip=False)(textured()), plain[None])
     assert torch.equal(views_transform(spec)(textured()), torch.stack([plain, plain.flip(-1)]))
@@ -208,7 +208,7 @@ def test_rejects_settings_out_of_range(make, options, words):
         make(InputSpec(), **options)
 
 
-def test_random_crops_keep_detail_and_show_a_part_of_the_picture():
+def test_random_crops_keep_detail_and_show_a_part_of_the_image():
     spec = InputSpec(size=(32, 32), mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
     transform = train_transform(spec, crop=0.25, flip=False, cutout=0, randaugment=False)
     assert transform.at_least == (64, 64)

@@ -9,11 +9,11 @@ from manylabel.evaluation import ScoredImages, bootstrap, compare, measure
 from manylabel.metrics import average_precision
 
 
-def model(strength, *, seed=0, num_pictures=150, name="model"):
+def model(strength, *, seed=0, num_images=150, name="model"):
     """Return scores of 6 labels that tell present from absent by `strength`, each label by its own."""
     truth = torch.Generator().manual_seed(0)
-    targets = torch.rand(num_pictures, 6, generator=truth) < 0.3
-    noise = torch.randn(num_pictures, 6, generator=torch.Generator().manual_seed(seed))
+    targets = torch.rand(num_images, 6, generator=truth) < 0.3
+    noise = torch.randn(num_images, 6, generator=torch.Generator().manual_seed(seed))
     scores = (noise + torch.as_tensor(strength) * targets - 1).sigmoid()
     return ScoredImages.from_arrays(scores, targets, labels=list("abcdef"), model=name)
 
@@ -92,7 +92,7 @@ def test_without_draws_nothing_is_claimed(models):
     assert {change.verdict for change in found.measures.values()} == {"unclear"}
 
 
-def test_pictures_that_changed_most_are_found(models):
+def test_images_that_changed_most_are_found(models):
     found = compare(*models, draws=0)
     gains = [change.first - change.second for change in found.better]
     assert gains == sorted(gains, reverse=True)
@@ -100,7 +100,7 @@ def test_pictures_that_changed_most_are_found(models):
     assert all(change.first < change.second for change in found.worse)
 
 
-def test_pictures_that_only_one_model_has_are_left_out(models):
+def test_images_that_only_one_model_has_are_left_out(models):
     weak, strong = models
     part = replace(
         strong,

@@ -1,6 +1,6 @@
 """A made set with known answers: every number here was worked out by hand.
 
-picture  labels         scores of cat, dog, cow, hen    predicted
+image  labels         scores of cat, dog, cow, hen    predicted
 a        cat, dog       0.9  0.4  0.1  0.2              cat          (dog missed)
 b        cat            0.6  0.7  0.3  0.1              cat, dog     (dog invented)
 c        dog            0.2  0.3  0.8  0.1              cow          (dog missed, cow invented)
@@ -23,7 +23,7 @@ from manylabel.types import Tag
 SCORES = [[0.9, 0.4, 0.1, 0.2], [0.6, 0.7, 0.3, 0.1], [0.2, 0.3, 0.8, 0.1], [0.3, 0.8, 0.6, 0.4]]
 TARGETS = [[1, 1, 0, 0], [1, 0, 0, 0], [0, 1, 0, 0], [0, 1, 1, 0]]
 KNOWN = [[1, 1, 1, 1], [1, 1, 1, 1], [1, 1, 1, 1], [1, 1, 1, 0]]
-# How much of the picture the largest object of a label covers; nothing is told of the dog in c.
+# How much of the image the largest object of a label covers; nothing is told of the dog in c.
 AREAS = [[0.5, 0.001, 0, 0], [0.02, 0, 0, 0], [0, 0, 0, 0], [0, 0.4, 0.01, 0]]
 
 
@@ -113,7 +113,7 @@ def test_intervals_surround_the_values(scored):
     assert all(estimate.low is None for estimate in evaluate(scored, draws=0).measures.values())
 
 
-def test_confusions_need_two_pictures_and_more_than_chance():
+def test_confusions_need_two_images_and_more_than_chance():
     # A wolf is invented where a dog is missed, twice; a cow is invented everywhere.
     labels = ["dog", "wolf", "cow"]
     scores = [[0.1, 0.9, 0.9], [0.1, 0.9, 0.9], [0.1, 0.1, 0.9], [0.9, 0.1, 0.9], [0.9, 0.9, 0.9], [0.9, 0.1, 0.9]]
@@ -150,9 +150,9 @@ def test_sizes_are_told_apart(scored):
     assert {name: group.positives for name, group in groups.items()} == {
         "small": 1, "medium": 2, "large": 2, "small next to large": 1
     }  # fmt: skip
-    # Small: the dog in a, missed; of the pictures in which a dog is that small or absent, b comes first.
+    # Small: the dog in a, missed; of the images in which a dog is that small or absent, b comes first.
     assert (groups["small"].recall.value, groups["small"].mean_average_precision.value) == (0, 0.5)
-    # Medium: the cat in b, above all pictures without a cat, and the cow in d, below c.
+    # Medium: the cat in b, above all images without a cat, and the cow in d, below c.
     assert (groups["medium"].recall.value, groups["medium"].mean_average_precision.value) == (1, 0.75)
     assert groups["large"].recall.value == 1
     assert groups["small next to large"].recall.value == 0
@@ -162,7 +162,7 @@ def test_without_sizes_there_are_no_groups_of_them(scored):
     assert by_object_size(replace(scored, areas=None)) == ()
 
 
-def test_pictures_are_told_apart_by_their_number_of_labels(scored):
+def test_images_are_told_apart_by_their_number_of_labels(scored):
     one, two = by_label_count(scored, draws=0)
     assert (one.name, one.images, two.name, two.images) == ("1 label", 2, "2 labels", 2)
     # b: cat found, dog invented; c: dog missed, cow invented.
@@ -186,17 +186,17 @@ def test_groups_have_intervals(scored):
     assert medium.low < 0.75 < medium.high
 
 
-def test_the_worst_and_best_pictures_are_found(scored):
+def test_the_worst_and_best_images_are_found(scored):
     found = evaluate(scored, draws=0)
-    assert [picture.name for picture in found.worst] == ["c", "b", "a", "d"]
-    assert [picture.name for picture in found.best] == ["d", "a", "b", "c"]
+    assert [image.name for image in found.worst] == ["c", "b", "a", "d"]
+    assert [image.name for image in found.best] == ["d", "a", "b", "c"]
     worst = found.worst[0]
     assert (worst.found, worst.missed, worst.invented) == ((), (Tag("dog", 0.3),), (Tag("cow", 0.8),))
     assert worst.loss == pytest.approx(-np.log([0.8, 0.3, 0.2, 0.9]).sum(), abs=1e-4)
 
 
 @pytest.mark.parametrize("single_label", [False, True])
-def test_top_one_accuracy_is_there_where_every_picture_has_one_label(single_label):
+def test_top_one_accuracy_is_there_where_every_image_has_one_label(single_label):
     scores = [[0.9, 0.1], [0.6, 0.4]]
     one = ScoredImages.from_arrays(scores, [[1, 0], [0, 1]], labels=["a", "b"])
     two = ScoredImages.from_arrays(scores, [[1, 0], [1, 1]], labels=["a", "b"])

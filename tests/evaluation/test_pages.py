@@ -26,7 +26,7 @@ def models(dataset):
                 (weight * targets + (1 - weight) * generator.random(targets.shape)).clip(0, 1),
                 targets,
                 labels=dataset.labels,
-                names=[dataset.pictures.name(index) for index in range(len(dataset))],
+                names=[dataset.images.name(index) for index in range(len(dataset))],
                 model=name,
             ),
             areas=dataset.areas,
@@ -102,10 +102,10 @@ def test_the_page_warns_of_what_was_left_out(dataset, models):
 
 
 @pytest.mark.slow
-def test_a_picture_that_is_gone_leaves_its_caption(dataset, models):
+def test_a_image_that_is_gone_leaves_its_caption(dataset, models):
     from manylabel.data import Files
 
-    gone = replace(dataset, pictures=Files("nowhere", models[0].names))
+    gone = replace(dataset, images=Files("nowhere", models[0].names))
     html = evaluation_page(evaluate(models[0], draws=0), gone).html()
     assert html.count("no image</span>") == 24
 

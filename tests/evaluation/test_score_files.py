@@ -63,7 +63,7 @@ def test_npz_keeps_thresholds(tmp_path, dataset, scored):
     assert read_scores(tmp_path / "scores.npz", dataset).thresholds == (0.25, 0.75)
 
 
-def test_npz_keeps_why_pictures_are_bad(tmp_path, dataset, scored):
+def test_npz_keeps_why_images_are_bad(tmp_path, dataset, scored):
     some = ScoredImages.from_arrays(scored.scores[:2], torch.zeros(2, 2), labels=["cat", "dog"], names=NAMES[:2])
     for bad, reason in (
         ((BadImage(2, NAMES[2], "it is empty (0 bytes)"),), "it is empty (0 bytes)"),
@@ -89,7 +89,7 @@ def test_npz_says_whether_the_model_names_one_label_whatever_the_data_have(tmp_p
         assert read_scores(tmp_path / "scores.npz", data).single_label is names_one
 
 
-def test_of_few_pictures_those_that_a_run_left_out_may_lack_scores(tmp_path):
+def test_of_few_images_those_that_a_run_left_out_may_lack_scores(tmp_path):
     names = [f"{number}.jpg" for number in range(20)]
     pets = ImageDataset(Files("in", names), Targets.from_lists([[0]] * 20, num_labels=1), LabelSpace(["cat"]))
     text = "\n".join(["image,cat", *(f"{name},0.5" for name in names[2:])])
@@ -118,32 +118,32 @@ def test_a_wide_table_with_labels_in_another_order_and_more_of_them_is_read(tmp_
 @pytest.mark.parametrize(
     "names", [("a.jpg", "b.jpg", "c.jpg"), ("a", "b", "c"), (r"D:\x\a.png", r"D:\x\b.png", r"D:\x\c.png")]
 )
-def test_pictures_are_found_by_their_file_name_too(tmp_path, dataset, names):
+def test_images_are_found_by_their_file_name_too(tmp_path, dataset, names):
     pl.DataFrame({"image": names, "cat": [0.1, 0.3, 0.5], "dog": [0.0] * 3}).write_csv(tmp_path / "scores.csv")
     torch.testing.assert_close(
         read_scores(tmp_path / "scores.csv", dataset).scores[:, 0], torch.tensor([0.1, 0.3, 0.5])
     )
 
 
-def test_file_names_that_could_be_of_two_pictures_match_none(tmp_path):
+def test_file_names_that_could_be_of_two_images_match_none(tmp_path):
     targets = Targets.from_lists([[0], []], num_labels=1)
     dataset = ImageDataset(Files("photos", ["x/a.jpg", "y/a.jpg"]), targets, LabelSpace(["cat"]))
     with pytest.raises(DataError, match="no scores for 2 of the 2 images"):
         read_scores(write(tmp_path / "scores.csv", "image,cat\na.jpg,0.5\nb.jpg,0.5"), dataset)
 
 
-def test_missing_pictures_are_an_error_that_shows_both_names(tmp_path, dataset):
+def test_missing_images_are_an_error_that_shows_both_names(tmp_path, dataset):
     path = write(tmp_path / "scores.csv", "image,cat,dog\nin/a.jpg,0.1,0.2\nin/b.jpg,0.1,0.2")
     with pytest.raises(DataError, match=r"no scores for 1 of the 3 images of pets, such as 'in/c.jpg'; .*'in/a.jpg'"):
         read_scores(path, dataset)
 
 
-def test_a_few_missing_pictures_are_left_out_and_listed(tmp_path, dataset):
+def test_a_few_missing_images_are_left_out_and_listed(tmp_path, dataset):
     path = write(tmp_path / "scores.csv", "image,cat,dog\nin/a.jpg,0.1,0.2\nin/c.jpg,0.3,0.4")
     found = read_scores(path, dataset, max_missing_fraction=0.5)
     assert found.names == ("in/a.jpg", "in/c.jpg")
     assert found.indices.tolist() == [0, 2]
-    assert [(picture.index, picture.name) for picture in found.bad] == [(1, "in/b.jpg")]
+    assert [(image.index, image.name) for image in found.bad] == [(1, "in/b.jpg")]
 
 
 def test_a_missing_label_is_an_error_unless_common_labels_are_asked_for(tmp_path, dataset):
@@ -177,7 +177,7 @@ def test_no_label_in_common_is_an_error(tmp_path, dataset):
         ("image,cat,dog\nin/a.jpg,0,0\nin/a.jpg,0,0", "'in/a.jpg' stands twice"),
         ("photo,label,score\na,cat,0\na,dog,0\na,cat,1", "two scores for image 'a' and label 'cat'"),
     ],
-    ids=["logits", "text", "gap", "doubled picture", "doubled pair"],
+    ids=["logits", "text", "gap", "doubled image", "doubled pair"],
 )
 def test_bad_scores_are_errors_that_say_where(tmp_path, dataset, text, message):
     with pytest.raises((ConfigError, DataError), match=message):
@@ -204,7 +204,7 @@ def test_an_npz_file_that_is_not_one_is_an_error(tmp_path, dataset):
         read_scores(tmp_path / "text.npz", dataset)
 
 
-def test_saving_refuses_other_endings_overwriting_and_a_label_called_picture(tmp_path, scored):
+def test_saving_refuses_other_endings_overwriting_and_a_label_called_image(tmp_path, scored):
     with pytest.raises(DataError, match=r"cannot write scores to scores.xlsx; there is: .csv, .npz, .parquet"):
         save_scores(scored, tmp_path / "scores.xlsx")
     save_scores(scored, tmp_path / "scores.csv")
@@ -216,7 +216,7 @@ def test_saving_refuses_other_endings_overwriting_and_a_label_called_picture(tmp
     save_scores(odd, tmp_path / "odd.npz")
 
 
-def test_a_table_of_pictures_alone_is_an_error(tmp_path, dataset):
+def test_a_table_of_images_alone_is_an_error(tmp_path, dataset):
     (tmp_path / "scores.csv").write_text("image\na.jpg\n")
     with pytest.raises(DataError, match="no column of scores next to 'image'"):
         read_scores(tmp_path / "scores.csv", dataset)

@@ -30,10 +30,10 @@ def test_scores_are_what_the_model_predicts(dataset):
     model = classifier(dataset.labels).train()
     seen = []
     scored = score(model, dataset, batch_size=2, progress=lambda done, total: seen.append((done, total)))
-    pictures = [dataset.pictures[index] for index in range(5)]
-    torch.testing.assert_close(scored.scores, torch.from_numpy(model.predict(pictures).scores))
+    images = [dataset.images[index] for index in range(5)]
+    torch.testing.assert_close(scored.scores, torch.from_numpy(model.predict(images).scores))
     assert scored.targets.equal(torch.from_numpy(dataset.targets.dense()[0]).bool())
-    assert scored.names == tuple(dataset.pictures.name(index) for index in range(5))
+    assert scored.names == tuple(dataset.images.name(index) for index in range(5))
     assert scored.model == "LinearClassifier on resnet10t"
     assert seen == [(2, 5), (4, 5), (5, 5)]
     assert model.training
@@ -44,7 +44,7 @@ def test_labels_are_put_into_the_order_of_the_data_set(dataset):
     model = classifier(["unheard-of", *names])
     model.thresholds = tuple(np.linspace(0.1, 0.9, len(model.labels)))
     scored = score(model, dataset)
-    predicted = model.predict([dataset.pictures[index] for index in range(5)])
+    predicted = model.predict([dataset.images[index] for index in range(5)])
     torch.testing.assert_close(scored.scores, torch.from_numpy(predicted.scores[:, 1:]).flip(1))
     assert scored.thresholds == tuple(reversed(model.thresholds[1:]))
     assert "unheard-of" in scored.notes[0]
@@ -73,12 +73,12 @@ def test_whether_there_is_one_label_is_the_models_to_say(dataset, model, data):
     assert (scored.predicted.sum(dim=1) == 1).all().item() is model
 
 
-def test_a_picture_that_cannot_be_read_is_left_out_and_listed(tmp_path, dataset):
+def test_a_image_that_cannot_be_read_is_left_out_and_listed(tmp_path, dataset):
     for index in (0, 1):
-        (tmp_path / f"{index}.png").write_bytes(dataset.pictures[index])
-    (tmp_path / "bad.png").write_bytes(b"no picture")
-    pictures = Files(tmp_path, ["0.png", "bad.png", "1.png"])
-    mixed = ImageDataset(pictures, Targets.from_lists([[0], [1], [1]], num_labels=2), LabelSpace(["cat", "dog"]))
+        (tmp_path / f"{index}.png").write_bytes(dataset.images[index])
+    (tmp_path / "bad.png").write_bytes(b"no image")
+    images = Files(tmp_path, ["0.png", "bad.png", "1.png"])
+    mixed = ImageDataset(images, Targets.from_lists([[0], [1], [1]], num_labels=2), LabelSpace(["cat", "dog"]))
     model = classifier(["cat", "dog"])
     with pytest.raises(BadImagesError):
         score(model, mixed)
@@ -86,7 +86,7 @@ def test_a_picture_that_cannot_be_read_is_left_out_and_listed(tmp_path, dataset)
     assert scored.names == ("0.png", "1.png")
     assert scored.indices.tolist() == [0, 2]
     assert scored.targets.int().tolist() == [[1, 0], [0, 1]]
-    assert [picture.name for picture in evaluate(scored, draws=0).bad] == ["bad.png"]
+    assert [image.name for image in evaluate(scored, draws=0).bad] == ["bad.png"]
 
 
 def test_a_model_on_another_device_type_of_head_is_scored(dataset):

@@ -20,7 +20,7 @@ def scored():
 
 
 def f1_at(scores, targets, k):
-    """Count, picture by picture, those with a label only."""
+    """Count, image by image, those with a label only."""
     hits = wanted = given = 0
     for row, truth in zip(scores.tolist(), targets.tolist(), strict=True):
         if any(truth):

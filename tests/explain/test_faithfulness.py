@@ -39,46 +39,46 @@ def model():
 
 
 @pytest.fixture(scope="module")
-def picture():
+def image():
     stripes = np.tile(np.repeat([0, 255], 2), (64, 16)).astype(np.uint8)
     return Image.fromarray(np.stack([stripes] * 3, axis=2))
 
 
-def explanation(picture, place):
+def explanation(image, place):
     heat = torch.zeros(2, 2)
     heat[place] = 1
-    return Explanation(picture, "stripes", 1.0, heat, "cam")
+    return Explanation(image, "stripes", 1.0, heat, "cam")
 
 
-def test_heat_on_what_matters_beats_heat_elsewhere(model, picture):
-    right, wrong = (measure_faithfulness(model, explanation(picture, place), steps=8) for place in ((0, 0), (1, 1)))
+def test_heat_on_what_matters_beats_heat_elsewhere(model, image):
+    right, wrong = (measure_faithfulness(model, explanation(image, place), steps=8) for place in ((0, 0), (1, 1)))
     assert right.deletion_area < wrong.deletion_area - 0.2
     assert right.insertion_area > wrong.insertion_area + 0.2
 
 
-def test_curves_begin_and_end_at_the_whole_and_the_blurred_picture(model, picture):
-    found = measure_faithfulness(model, explanation(picture, (0, 0)), steps=4)
+def test_curves_begin_and_end_at_the_whole_and_the_blurred_image(model, image):
+    found = measure_faithfulness(model, explanation(image, (0, 0)), steps=4)
     assert len(found.deletion) == len(found.insertion) == 5
     assert found.deletion[0] == found.insertion[-1] == pytest.approx(1, abs=1e-3)
     assert found.deletion[-1] == found.insertion[0] < 0.1
 
 
-def test_what_the_model_sees_is_not_cropped_again(model, picture, monkeypatch):
-    """An explanation's picture is the crop already; its edge must count."""
+def test_what_the_model_sees_is_not_cropped_again(model, image, monkeypatch):
+    """An explanation's image is the crop already; its edge must count."""
     monkeypatch.setattr(model, "input_spec", replace(model.input_spec, resize="crop", crop_fraction=0.5))
     pixels = np.zeros((64, 64, 3), dtype=np.uint8)
-    pixels[:16, :16] = np.asarray(picture)[:16, :16]
+    pixels[:16, :16] = np.asarray(image)[:16, :16]
     found = measure_faithfulness(model, explanation(Image.fromarray(pixels), (0, 0)), steps=4)
     assert found.deletion[0] > 0.9
 
 
-def test_a_curve_of_one_step_is_refused(model, picture):
+def test_a_curve_of_one_step_is_refused(model, image):
     with pytest.raises(ConfigError, match="at least 2 steps, got 1"):
-        measure_faithfulness(model, explanation(picture, (0, 0)), steps=1)
+        measure_faithfulness(model, explanation(image, (0, 0)), steps=1)
 
 
-def test_the_pointing_game_takes_any_box_of_the_label(picture):
-    found = explanation(picture, (1, 0))  # its middle is at 25 % and 75 %
+def test_the_pointing_game_takes_any_box_of_the_label(image):
+    found = explanation(image, (1, 0))  # its middle is at 25 % and 75 %
     assert points_at(found, [(0.9, 0.9, 1, 1), (0.2, 0.7, 0.3, 0.8)])
     assert not points_at(found, [(0.3, 0.7, 1, 0.8)])
     assert not points_at(found, [])

@@ -50,7 +50,7 @@ def test_experts_of_another_head_are_refused(dataset):
         expert_load(make_model("linear", labels=dataset.labels), dataset)
 
 
-def test_alpha_is_the_mean_over_the_pictures_of_a_label(dataset):
+def test_alpha_is_the_mean_over_the_images_of_a_label(dataset):
     model = make_model("rm", labels=dataset.labels)
     alphas = torch.cat([model.head.alpha(features)[:, 0].detach() for features in maps(model, dataset)]).double()
     targets = torch.from_numpy(dataset.targets.dense()[0]).bool()
@@ -64,7 +64,7 @@ def test_alpha_is_the_mean_over_the_pictures_of_a_label(dataset):
     values = [value for _, value in scale.by_label]
     assert values == sorted(values, reverse=True)
     assert dict(scale.by_image) == pytest.approx(
-        {dataset.pictures.name(index): alphas[index].item() for index in range(12)}, rel=1e-4
+        {dataset.images.name(index): alphas[index].item() for index in range(12)}, rel=1e-4
     )
     assert scale.in_words().startswith("The earlier layers have a share of up to")
 

@@ -32,7 +32,7 @@ FAMILIES = [
 
 
 @pytest.fixture(scope="module")
-def picture():
+def image():
     return Image.fromarray(np.random.default_rng(0).integers(0, 256, (48, 80, 3), dtype=np.uint8))
 
 
@@ -42,10 +42,10 @@ def tiny(head, **changes):
 
 
 @pytest.mark.parametrize("head", sorted(HEADS))
-def test_every_head_is_explained_by_what_suits_it(head, picture):
+def test_every_head_is_explained_by_what_suits_it(head, image):
     model = tiny(head)
-    expected = model.predict(picture).scores[0]
-    found = explain(model, picture, labels=LABELS, method=["auto", "grad_cam", "grad_cam_plus_plus", "eigen_cam"])
+    expected = model.predict(image).scores[0]
+    found = explain(model, image, labels=LABELS, method=["auto", "grad_cam", "grad_cam_plus_plus", "eigen_cam"])
     assert [each.label for each in found[::4]] == LABELS
     assert [each.score for each in found[::4]] == pytest.approx(expected.tolist(), abs=1e-5)
     for each in found:
@@ -55,16 +55,16 @@ def test_every_head_is_explained_by_what_suits_it(head, picture):
 
 
 @pytest.mark.parametrize("blocks", [None, [0, -1]])
-def test_scores_have_the_bias_of_new_labels_as_predictions_have(blocks, picture):
+def test_scores_have_the_bias_of_new_labels_as_predictions_have(blocks, image):
     model = tiny("linear")
     model.label_bias = torch.tensor([0.0, 0.0, 3.0])
-    expected = model.predict(picture).scores[0, 2]
-    found = explain(model, picture, labels="cow", method="grad_cam", **({} if blocks is None else {"blocks": blocks}))
+    expected = model.predict(image).scores[0, 2]
+    found = explain(model, image, labels="cow", method="grad_cam", **({} if blocks is None else {"blocks": blocks}))
     assert [each.score for each in found] == pytest.approx([expected.item()] * len(found), abs=1e-5)
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_every_block_of_every_backbone_family_is_found(name, picture):
+def test_every_block_of_every_backbone_family_is_found(name, image):
     model = tiny("linear", backbone=name)
     images = torch.rand(1, 3, 64, 64)
     blocks = list(range(model.backbone.num_stages))
@@ -77,16 +77,16 @@ def test_every_block_of_every_backbone_family_is_found(name, picture):
         assert gradients[block].abs().sum() > 0
 
 
-def test_grad_cam_is_the_librarys(picture):
+def test_grad_cam_is_the_librarys(image):
     from pytorch_grad_cam import GradCAM, GradCAMPlusPlus
     from pytorch_grad_cam.utils.model_targets import ClassifierOutputTarget
 
     from manylabel.data import eval_transform
 
     model = tiny("linear")
-    tensor = eval_transform(model.input_spec)(picture)[None].requires_grad_()
+    tensor = eval_transform(model.input_spec)(image)[None].requires_grad_()
     for method, kind in (("grad_cam", GradCAM), ("grad_cam_plus_plus", GradCAMPlusPlus)):
-        ours = explain(model, picture, labels="cow", method=method, blocks=[0, 1, 2, 3])
+        ours = explain(model, image, labels="cow", method=method, blocks=[0, 1, 2, 3])
         for block, each in enumerate(ours):
             layer = getattr(model.backbone.model, f"layer{block + 1}")
             with kind(model, [layer]) as library:
@@ -95,14 +95,14 @@ def test_grad_cam_is_the_librarys(picture):
             assert np.allclose(each.heat.numpy(), theirs, atol=1e-4)
 
 
-def test_cam_weighs_the_channels_as_the_linear_layer_does(picture):
+def test_cam_weighs_the_channels_as_the_linear_layer_does(image):
     from manylabel.data import eval_transform
 
     model = tiny("linear")
-    feature = model.backbone(eval_transform(model.input_spec)(picture)[None])[-1][0]
+    feature = model.backbone(eval_transform(model.input_spec)(image)[None])[-1][0]
     expected = sum(weight * channel for weight, channel in zip(model.head.linear.weight[1], feature, strict=True))
     expected = expected.clamp(min=0)
-    [found] = explain(model, picture, labels="dog", method="cam")
+    [found] = explain(model, image, labels="dog", method="cam")
     assert torch.allclose(found.heat, (expected - expected.min()) / (expected.max() - expected.min()), atol=1e-5)
 
 
@@ -117,21 +117,21 @@ def test_gradients_of_all_labels_are_those_of_each():
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
-def test_grad_cam_of_many_labels_passes_the_backbone_once(picture, monkeypatch):
+def test_grad_cam_of_many_labels_passes_the_backbone_once(image, monkeypatch):
     model = tiny("ml_decoder")
     calls = []
     model.backbone.register_forward_hook(lambda *_: calls.append(1))
-    explain(model, picture, labels=LABELS, method=["grad_cam", "attention"])
+    explain(model, image, labels=LABELS, method=["grad_cam", "attention"])
     assert len(calls) == 1
 
 
-def test_labels_left_out_are_those_predicted(picture):
+def test_labels_left_out_are_those_predicted(image):
     model = tiny("linear")
-    order = model.predict(picture).top(3)[0]
+    order = model.predict(image).top(3)[0]
     model.thresholds = tuple(0.0 if label in (order[0].label, order[2].label) else 1.0 for label in LABELS)
-    assert [each.label for each in explain(model, picture)] == [order[0].label, order[2].label]
+    assert [each.label for each in explain(model, image)] == [order[0].label, order[2].label]
     model.thresholds = (1.0, 1.0, 1.0)
-    assert [each.label for each in explain(model, picture)] == [order[0].label]
+    assert [each.label for each in explain(model, image)] == [order[0].label]
 
 
 def test_a_cropping_model_shows_what_it_sees():
@@ -153,16 +153,16 @@ def test_the_heat_lies_where_the_map_says():
     assert pixels[35, 5].sum() > pixels[5, 35].sum() + 150
 
 
-def test_models_with_other_labels_share_a_row_where_they_can(picture):
+def test_models_with_other_labels_share_a_row_where_they_can(image):
     models = {"co teacher": tiny("linear"), "student": make_model("linear", labels=["cow", "horse"])}
-    found = explain_models(models, picture, labels=["horse", "cow"])
+    found = explain_models(models, image, labels=["horse", "cow"])
     assert [(each.label, each.model) for each in found] == [
         ("horse", "student"),
         ("cow", "co teacher"),
         ("cow", "student"),
     ]
     with pytest.raises(LabelError, match="did you mean 'horse'"):
-        explain_models(models, picture, labels=["hors"])
+        explain_models(models, image, labels=["hors"])
 
 
 @pytest.mark.parametrize(
@@ -175,27 +175,27 @@ def test_models_with_other_labels_share_a_row_where_they_can(picture):
         ({"method": []}, "name a method"),
     ],
 )
-def test_what_cannot_be_explained_is_refused_with_a_reason(picture, changes, message):
+def test_what_cannot_be_explained_is_refused_with_a_reason(image, changes, message):
     with pytest.raises(ConfigError, match=message):
-        explain(tiny("linear"), picture, labels="cat", **changes)
+        explain(tiny("linear"), image, labels="cat", **changes)
 
 
 @pytest.mark.parametrize(("head", "best"), [("linear", "cam"), ("ml_decoder", "attention")])
-def test_auto_is_grad_cam_before_the_final_block(picture, head, best):
+def test_auto_is_grad_cam_before_the_final_block(image, head, best):
     model = tiny(head)
-    found = explain(model, picture, labels="cat", blocks="all")
+    found = explain(model, image, labels="cat", blocks="all")
     assert [(each.method, each.block) for each in found] == [*(("grad_cam", block) for block in range(3)), (best, 3)]
-    [first] = explain(model, picture, labels="cat", blocks=[0])
+    [first] = explain(model, image, labels="cat", blocks=[0])
     assert (first.method, first.block) == ("grad_cam", 0)
 
 
-def test_cam_needs_a_linear_head(picture):
+def test_cam_needs_a_linear_head(image):
     with pytest.raises(ConfigError, match="which MLDecoder is not; use attention or grad_cam"):
-        explain(tiny("ml_decoder"), picture, labels="cat", method="cam")
+        explain(tiny("ml_decoder"), image, labels="cat", method="cam")
 
 
-def test_a_picture_that_cannot_be_read_is_named(tmp_path):
-    (tmp_path / "a.jpg").write_bytes(b"no picture")
+def test_a_image_that_cannot_be_read_is_named(tmp_path):
+    (tmp_path / "a.jpg").write_bytes(b"no image")
     with pytest.raises(ImageError, match=r"a\.jpg"):
         explain(tiny("linear"), tmp_path / "a.jpg")
 
@@ -205,10 +205,10 @@ def test_auto_is_a_method_that_the_head_offers():
         assert best_method(tiny(head)) in set(METHODS) - {"auto"}
 
 
-def test_an_open_image_is_explained_as_its_file(tmp_path, picture):
+def test_an_open_image_is_explained_as_its_file(tmp_path, image):
     path, turned = tmp_path / "turned.jpg", Image.Exif()
     turned[0x0112] = 6
-    picture.save(path, exif=turned)
+    image.save(path, exif=turned)
     [of_file], [of_image] = (explain(tiny("linear"), form, labels="cat") for form in (path, Image.open(path)))
     assert of_image.score == of_file.score
     assert of_image.image.size == (48, 80)

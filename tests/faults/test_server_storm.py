@@ -48,7 +48,7 @@ REFUSED = {
     "no image in a form": files(bytes(3 * MEGABYTE)),
     "unknown label": files(LARGE) | {"params": {"labels": "no such label"}},
     "unknown option": files(LARGE) | {"params": {"tpo": 3}},
-    "another field": files(LARGE, field="picture"),
+    "another field": files(LARGE, field="image"),
     "too many images": files(LARGE, *[b"x"] * 64),
     "too many fields": raw((b'--a\r\nContent-Disposition: form-data; name="b"\r\n\r\nc\r\n' * 55_000) + b"--a--", FORM),
     "broken form": raw(LARGE_PART + b"\r\n--a\r\n\r\n\r\n--b", FORM),

@@ -82,7 +82,7 @@ def test_another_part_of_the_images_costs_only_what_is_new(backbone, images, tmp
 
 def test_an_image_that_changed_is_computed_again(backbone, own_images, tmp_path, computed):
     cache(backbone, own_images, tmp_path / "store")
-    path = own_images.pictures[4]
+    path = own_images.images[4]
     Image.new("RGB", (50, 50), "red").save(path)
     cached = cache(backbone, own_images, tmp_path / "store")
     assert computed[NUM_IMAGES:] == [4]
@@ -139,22 +139,22 @@ def test_reads_another_view_of_each_image(backbone, images, tmp_path):
 
 
 def test_bad_images_are_named_and_left_out(backbone, own_images, tmp_path, caplog):
-    own_images.pictures[3].write_bytes(b"no picture")
-    own_images.pictures[11].unlink()
+    own_images.images[3].write_bytes(b"no image")
+    own_images.images[11].unlink()
     cached = cache(backbone, own_images, tmp_path / "store", max_bad_share=0.2, batch_size=1)
-    assert [(picture.index, picture.name) for picture in cached.bad] == [(3, "003.png"), (11, "011.png")]
+    assert [(image.index, image.name) for image in cached.bad] == [(3, "003.png"), (11, "011.png")]
     assert "bad image '003.png'" in caplog.text
     good = [index for index in range(NUM_IMAGES) if index not in (3, 11)]
-    assert [cached.dataset.pictures.name(index) for index in range(10)] == [f"{index:03}.png" for index in good]
+    assert [cached.dataset.images.name(index) for index in range(10)] == [f"{index:03}.png" for index in good]
     assert (cached.dataset.targets.dense()[0] == own_images.targets.dense(good)[0]).all()
     assert_close(cached.read(range(10)), slow_maps(backbone, own_images.subset(good)))
-    write_images(own_images.pictures.root, NUM_IMAGES)
+    write_images(own_images.images.root, NUM_IMAGES)
     assert not cache(backbone, own_images, tmp_path / "store").bad
 
 
 def test_too_many_bad_images_stop_the_run_with_their_names(backbone, own_images, tmp_path, computed):
     for index in (0, 8):
-        own_images.pictures[index].write_bytes(b"")
+        own_images.images[index].write_bytes(b"")
     with pytest.raises(BadImagesError, match=r"2 of 12 images(.|\n)*'000.png'(.|\n)*'008.png'"):
         cache(backbone, own_images, tmp_path / "store", max_bad_share=0.1)
     cached = cache(backbone, own_images, tmp_path / "store", max_bad_share=0.2)
@@ -164,7 +164,7 @@ def test_too_many_bad_images_stop_the_run_with_their_names(backbone, own_images,
 
 def test_says_so_if_no_image_can_be_read(backbone, own_images, tmp_path):
     for index in range(NUM_IMAGES):
-        own_images.pictures[index].unlink()
+        own_images.images[index].unlink()
     with pytest.raises(DataError, match="none of the 12 images of noise can be read"):
         cache(backbone, own_images, tmp_path / "store", max_bad_share=1.0)
 
@@ -183,7 +183,7 @@ def test_damaged_features_are_computed_again(backbone, images, tmp_path, caplog,
 
 
 def test_a_bad_image_is_reported_once_however_many_views_there_are(backbone, own_images, tmp_path, caplog, computed):
-    own_images.pictures[3].write_bytes(b"no image")
+    own_images.images[3].write_bytes(b"no image")
     cached = cache(backbone, own_images, tmp_path / "store", views=3, max_bad_share=0.2)
     assert caplog.text.count("003.png") == 1
     assert computed.count(3) == 1

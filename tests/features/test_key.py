@@ -85,7 +85,7 @@ def test_bytes_are_known_by_content_or_by_what_they_follow_from():
     drawn = LazyBytes(["a", "b"], load=never, identity="seed 1")
     assert (image_ids(drawn)[[1]] == image_ids(drawn.take([1]))).all()
     assert (image_ids(LazyBytes(["a", "b"], load=never, identity="seed 2")) != image_ids(drawn)).all()
-    assert (image_ids(scenes(3, seed=1).pictures) != image_ids(scenes(3, seed=2).pictures)).all()
+    assert (image_ids(scenes(3, seed=1).images) != image_ids(scenes(3, seed=2).images)).all()
 
 
 def test_a_missing_image_gets_another_number_when_it_comes_back(tmp_path):

@@ -62,6 +62,6 @@ def test_a_part_reads_the_same_features_also_in_another_process(backbone, images
     part = pickle.loads(pickle.dumps(cached.subset([9, 4])))
     assert len(pickle.dumps(cached)) < 100_000
     assert torch.equal(part.read([0, 1], 1)[0], cached.read([9, 4], 1)[0])
-    assert part.dataset.pictures.name(0) == "009.png"
+    assert part.dataset.images.name(0) == "009.png"
     mask = np.arange(NUM_IMAGES) % 2 == 0
     assert torch.equal(cached.subset(mask).read([1])[0], cached.read([2])[0])

@@ -22,20 +22,20 @@ def reference(head: CSRA, feature: Tensor) -> Tensor:
     """The paper's way: attend to features with each label's weights, add the average, then classify."""
     weights = head.classify.weight.flatten(1).reshape(len(head.temperatures), head.num_labels, -1)
     ordered = sorted(head.temperatures, key=lambda temperature: temperature is None)  # finite ones come first
-    pictures = []
-    for picture in feature.flatten(2).transpose(1, 2):  # [P, C]
-        average = picture.mean(0)
+    images = []
+    for image in feature.flatten(2).transpose(1, 2):  # [P, C]
+        average = image.mean(0)
         logits = []
         for label in range(head.num_labels):
             total = torch.zeros(())
             for classifier, temperature in zip(weights[:, label], ordered, strict=True):
-                scores = picture @ classifier
+                scores = image @ classifier
                 weights_of_positions = (temperature * scores).softmax(0) if temperature is not None else None
-                attended = picture[scores.argmax()] if temperature is None else weights_of_positions @ picture
+                attended = image[scores.argmax()] if temperature is None else weights_of_positions @ image
                 total = total + classifier @ (average + head.attention_weight * attended)
             logits.append(total)
-        pictures.append(torch.stack(logits))
-    return torch.stack(pictures)
+        images.append(torch.stack(logits))
+    return torch.stack(images)
 
 
 @pytest.mark.parametrize("temperatures", [(1.0,), (1, None), (3.0, 0.5, None)])

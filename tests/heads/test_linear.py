@@ -17,9 +17,9 @@ class TestLinearClassifier(HeadSuite):
 
 def slow_pool(feature: torch.Tensor, pooling: str, exponent: float) -> torch.Tensor:
     rows = []
-    for picture in feature.tolist():
+    for image in feature.tolist():
         row = []
-        for channel in picture:
+        for channel in image:
             cells = [cell for line in channel for cell in line]
             if pooling == "average":
                 row.append(sum(cells) / len(cells))

@@ -29,7 +29,7 @@ class TestMLDecoder(HeadSuite):
 
 
 def attend(attention: nn.Module, queries: Tensor, tokens: Tensor) -> Tensor:
-    """Eq. 1 and the line below it, head by head, for one picture."""
+    """Eq. 1 and the line below it, head by head, for one image."""
     found = []
     for rows in torch.arange(attention.width).chunk(attention.num_heads):
         query = queries @ attention.query.weight[rows].T + attention.query.bias[rows]
@@ -40,10 +40,10 @@ def attend(attention: nn.Module, queries: Tensor, tokens: Tensor) -> Tensor:
 
 
 def reference(head: MLDecoder, feature: Tensor, queries: Tensor) -> Tensor:
-    """Eq. 4 and Eq. 3, picture by picture and label by label."""
+    """Eq. 4 and Eq. 3, image by image and label by label."""
     logits = []
-    for picture in feature:
-        tokens = torch.relu(head.embed(picture.flatten(1).T))
+    for image in feature:
+        tokens = torch.relu(head.embed(image.flatten(1).T))
         hidden = queries
         for layer in head.layers:
             mixed = hidden if layer.self_attention is None else attend(layer.self_attention, hidden, hidden)

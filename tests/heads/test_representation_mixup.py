@@ -52,15 +52,15 @@ def slow_pool_1d(flat: list[float], width: int) -> list[float]:
 
 
 def reference(head: RepresentationMixup, early: Tensor, final: Tensor) -> tuple[Tensor, Tensor]:
-    """Eq. 2, 3, 5 and 6, picture by picture."""
+    """Eq. 2, 3, 5 and 6, image by image."""
     logits, alphas = [], []
-    for picture, last in zip(early, final, strict=True):
+    for image, last in zip(early, final, strict=True):
         z_final = last.flatten(1).mean(1)
         if head.summary == "convolution":
-            pooled = picture.flatten(1).mean(1)
+            pooled = image.flatten(1).mean(1)
             hint = torch.sigmoid(head.summarise[0].weight @ pooled + head.summarise[0].bias)
         else:
-            places = [picture[:, row, column] for row in range(picture.shape[1]) for column in range(picture.shape[2])]
+            places = [image[:, row, column] for row in range(image.shape[1]) for column in range(image.shape[2])]
             hint = torch.stack(slow_pool_1d(list(torch.cat(places)), len(z_final)))
         alpha = torch.sigmoid(head.scale.weight @ z_final + head.scale.bias)
         mixed = hint * alpha + z_final * (1 - alpha)

@@ -18,9 +18,9 @@ class TestTokenEncoder(HeadSuite):
     tells = {"text": ["queries='text'", "text_dim=5", "head_width=8"]}
 
 
-def reference(head: TokenEncoder, picture: Tensor, labels: Tensor) -> Tensor:
-    """Return the logits of one picture, attention head by attention head."""
-    tokens = torch.cat([labels, head.embed(picture.flatten(1).T)])
+def reference(head: TokenEncoder, image: Tensor, labels: Tensor) -> Tensor:
+    """Return the logits of one image, attention head by attention head."""
+    tokens = torch.cat([labels, head.embed(image.flatten(1).T)])
     for layer in head.layers:
         normed = layer.norm_attention(tokens)
         attention, found = layer.attention, []
@@ -42,7 +42,7 @@ def test_equals_the_published_model_and_so_do_its_gradients(head_width: int | No
     head = TokenEncoder(24, 7, head_width=head_width, **SMALL).eval()
     feature = torch.randn(2, 24, 3, 4, requires_grad=True)
     ours = head([feature])
-    slow = torch.stack([reference(head, picture, head.query_bank.vectors) for picture in feature])
+    slow = torch.stack([reference(head, image, head.query_bank.vectors) for image in feature])
     torch.testing.assert_close(ours, slow, atol=1e-5, rtol=1e-5)
     inputs = [feature, *head.parameters()]
     mine, theirs = (torch.autograd.grad(logits.square().sum(), inputs) for logits in (ours, slow))

@@ -43,7 +43,7 @@ def test_every_head_has_its_turn():
 
 
 @pytest.mark.parametrize("name", COMBINATIONS)
-def test_heads_and_families_export_with_a_free_number_of_pictures(name, tmp_path):
+def test_heads_and_families_export_with_a_free_number_of_images(name, tmp_path):
     backbone, settings = COMBINATIONS[name]
     model = build(backbone, heads.HEADS[name], **settings)
     result = export_onnx(model, tmp_path / "model.onnx", any_size=False)
@@ -72,7 +72,7 @@ def test_scores_are_calibrated_and_those_of_the_model(exported):
         assert dict(row) == pytest.approx(dict(zip(LABELS, scores.tolist(), strict=True)), abs=1e-4)
 
 
-def test_pictures_may_have_any_size_where_the_backbone_allows(exported):
+def test_images_may_have_any_size_where_the_backbone_allows(exported):
     _, result = exported
     assert result.any_size
     scores = Predictor.load(result.path).engine.scores(np.zeros((2, 96, 128, 3), np.uint8))

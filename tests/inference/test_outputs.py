@@ -11,7 +11,7 @@ from manylabel.predictions import Prediction
 from manylabel.types import Tag
 from sample_files import ODD_NAMES
 
-PICTURES = [
+IMAGES = [
     Prediction("a.jpg", (Tag("cat", 0.9), Tag("traffic light", 0.25))),
     Prediction("empty.jpg"),
     Prediction('bad, "really".jpg', error="it is empty (0 bytes)"),
@@ -20,9 +20,9 @@ PICTURES = [
 KINDS = ("jsonl", "csv", "parquet")
 
 
-def write(path, pictures, **settings):
+def write(path, images, **settings):
     writer, done = open_output(path, **settings)
-    writer.write(pictures)
+    writer.write(images)
     writer.close()
     return done
 
@@ -30,23 +30,23 @@ def write(path, pictures, **settings):
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_written_is_known_when_a_run_goes_on(tmp_path, kind):
     path = tmp_path / f"tags.{kind}"
-    assert len(write(path, PICTURES[:4])) == 0
-    assert len(write(path, PICTURES[4:], resume=True)) == 4
+    assert len(write(path, IMAGES[:4])) == 0
+    assert len(write(path, IMAGES[4:], resume=True)) == 4
     done = write(path, [], resume=True)
-    assert len(done) == len(PICTURES)
-    assert all(picture.name in done for picture in PICTURES)
+    assert len(done) == len(IMAGES)
+    assert all(image.name in done for image in IMAGES)
     assert "other.jpg" not in done
 
 
 def test_json_lines_hold_tags_or_a_reason(tmp_path):
-    write(tmp_path / "tags.jsonl", PICTURES)
+    write(tmp_path / "tags.jsonl", IMAGES)
     rows = [json.loads(line) for line in (tmp_path / "tags.jsonl").read_text(encoding="utf-8").splitlines()]
-    assert rows == [picture.to_dict() for picture in PICTURES]
+    assert rows == [image.to_dict() for image in IMAGES]
     assert rows[2] == {"image": 'bad, "really".jpg', "error": "it is empty (0 bytes)"}
 
 
 def test_a_table_of_tags_is_read_back_as_a_data_set(tmp_path):
-    write(tmp_path / "tags.csv", PICTURES[:2])
+    write(tmp_path / "tags.csv", IMAGES[:2])
     frame = pl.read_csv(tmp_path / "tags.csv")
     assert frame["scores"].to_list() == ["0.9|0.25", None]
     dataset = load(f"csv:{tmp_path / 'tags.csv'},label_column=tags")
@@ -57,14 +57,14 @@ def test_a_folder_of_parts_is_one_table(tmp_path, monkeypatch):
     monkeypatch.setattr("manylabel.inference.outputs.ROWS_PER_PART", 3)
     path = tmp_path / "tags.parquet"
     writer, _ = open_output(path)
-    for start in range(0, len(PICTURES), 2):
-        writer.write(PICTURES[start : start + 2])
-    assert len(list(path.iterdir())) == len(PICTURES) // 4  # whole parts, before the writer is closed
+    for start in range(0, len(IMAGES), 2):
+        writer.write(IMAGES[start : start + 2])
+    assert len(list(path.iterdir())) == len(IMAGES) // 4  # whole parts, before the writer is closed
     assert len(list(tmp_path.glob(".tags.parquet.part-*"))) == 1  # the rest is in the journal
     writer.close()
     assert list(tmp_path.iterdir()) == [path]
     frame = pl.read_parquet(path)
-    assert frame["image"].to_list() == [picture.name for picture in PICTURES]
+    assert frame["image"].to_list() == [image.name for image in IMAGES]
     assert frame["tags"][0].to_list() == [
         {"label": "cat", "score": pytest.approx(0.9)},
         {"label": "traffic light", "score": 0.25},
@@ -84,7 +84,7 @@ def test_labels_that_would_be_formulas_or_break_the_column_are_read_back_as_they
     assert not any(cell.startswith(("=", "+", "-", "@", "\t", "\r")) for cell in cells)
     dataset = load(f"csv:{tmp_path / 'tags.csv'}")
     assert sorted(dataset.labels) == sorted(LABELS)
-    names = [dataset.pictures.name(index) for index in range(len(dataset))]
+    names = [dataset.images.name(index) for index in range(len(dataset))]
     assert names == [image.name for image in images]
     present = dataset.targets.dense()[0].astype(bool)
     assert [{dataset.labels[int(label)] for label in row.nonzero()[0]} for row in present] == [
@@ -96,13 +96,13 @@ def test_labels_that_would_be_formulas_or_break_the_column_are_read_back_as_they
 @pytest.mark.parametrize("kind", ["jsonl", "csv"])
 def test_half_a_row_at_the_end_is_cut_off(tmp_path, kind):
     path = tmp_path / f"tags.{kind}"
-    write(path, PICTURES)
+    write(path, IMAGES)
     whole = path.read_bytes()
     for lost in range(1, 60, 7):
         path.write_bytes(whole[:-lost])
         done = write(path, [], resume=True)
-        assert PICTURES[-1].name not in done
-        write(path, [picture for picture in PICTURES if picture.name not in done], resume=True)
+        assert IMAGES[-1].name not in done
+        write(path, [image for image in IMAGES if image.name not in done], resume=True)
         assert path.read_bytes() == whole
 
 
@@ -116,10 +116,10 @@ def test_a_name_that_is_not_unicode_is_found_again(tmp_path):
 def test_nothing_is_lost_unless_asked(tmp_path):
     for kind in KINDS:
         path = tmp_path / f"tags.{kind}"
-        write(path, PICTURES)
+        write(path, IMAGES)
         with pytest.raises(OutputExistsError, match="--overwrite"):
             open_output(path)
-        assert len(write(path, PICTURES[:1], overwrite=True)) == 0
+        assert len(write(path, IMAGES[:1], overwrite=True)) == 0
         assert len(write(path, [], resume=True)) == 1
 
 

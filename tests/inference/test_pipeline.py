@@ -49,7 +49,7 @@ def test_takes_names_only_as_they_are_needed():
     batches.close()
 
 
-def test_a_few_pictures_start_no_process(monkeypatch):
+def test_a_few_images_start_no_process(monkeypatch):
     monkeypatch.setattr(pipeline, "WorkerProcess", None)
     assert len(list(batches_of(["a.jpg"] * 8, SPEC, batch_size=4, num_workers=2))) == 2
 

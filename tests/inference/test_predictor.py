@@ -17,17 +17,17 @@ from sample_files import encode
 RED = Image.new("RGB", (40, 30), (255, 51, 0))
 
 
-def test_names_what_is_in_pictures_of_every_kind(colour_file, tmp_path):
+def test_names_what_is_in_images_of_every_kind(colour_file, tmp_path):
     RED.save(tmp_path / "red.png")
     predictor = Predictor.load(colour_file)
-    pictures = [RED, encode(RED, "PNG"), np.asarray(RED), tmp_path / "red.png", str(tmp_path / "red.png")]
-    results = predictor.predict(pictures, batch_size=2)
+    images = [RED, encode(RED, "PNG"), np.asarray(RED), tmp_path / "red.png", str(tmp_path / "red.png")]
+    results = predictor.predict(images, batch_size=2)
     assert [result.tags for result in results] == [(("red", 1.0),)] * 5
     assert [result.name for result in results[:3]] == ["image 0", "image 1", "image 2"]
     assert predictor.predict(RED).top(2) == [(("red", 1.0), ("green", 0.2))]
 
 
-def test_a_bad_picture_keeps_its_place_and_says_why(colour_file):
+def test_a_bad_image_keeps_its_place_and_says_why(colour_file):
     first, bad, last = Predictor.load(colour_file).predict([RED, b"", RED])
     assert (first.error, bad.error, last.error) == (None, "it is empty (0 bytes)", None)
     assert first.tags == last.tags != bad.tags

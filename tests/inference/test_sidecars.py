@@ -12,61 +12,61 @@ from manylabel.types import Tag
 
 
 @pytest.fixture
-def picture(tmp_path):
+def image(tmp_path):
     (tmp_path / "photo.jpg").write_bytes(b"one")
     return Prediction(str(tmp_path / "photo.jpg"), (Tag("cat", 0.9), Tag("rock & <roll>", 0.8)))
 
 
-def test_keywords_are_what_photo_programs_read(picture, tmp_path):
-    assert write_sidecar(picture, "xmp")
+def test_keywords_are_what_photo_programs_read(image, tmp_path):
+    assert write_sidecar(image, "xmp")
     root = ElementTree.fromstring((tmp_path / "photo.xmp").read_text(encoding="utf-8"))
     names = {"dc": "http://purl.org/dc/elements/1.1/", "rdf": "http://www.w3.org/1999/02/22-rdf-syntax-ns#"}
     items = root.findall(".//dc:subject/rdf:Bag/rdf:li", names)
     assert [item.text for item in items] == ["cat", "rock & <roll>"]
 
 
-def test_a_sidecar_that_is_there_stays(picture, tmp_path):
+def test_a_sidecar_that_is_there_stays(image, tmp_path):
     (tmp_path / "photo.txt").write_text("mine")
-    assert not write_sidecar(picture, "txt")
+    assert not write_sidecar(image, "txt")
     assert (tmp_path / "photo.txt").read_text() == "mine"
-    assert write_sidecar(picture, "txt", overwrite=True)
+    assert write_sidecar(image, "txt", overwrite=True)
     assert "cat" in (tmp_path / "photo.txt").read_text(encoding="utf-8")
 
 
-def test_what_another_photo_program_wrote_is_never_replaced(picture, tmp_path):
+def test_what_another_photo_program_wrote_is_never_replaced(image, tmp_path):
     (tmp_path / "photo.xmp").write_text("<x:xmpmeta>crops and colours</x:xmpmeta>")
-    assert not write_sidecar(picture, "xmp", overwrite=True)
+    assert not write_sidecar(image, "xmp", overwrite=True)
     assert "crops" in (tmp_path / "photo.xmp").read_text()
     (tmp_path / "photo.xmp").unlink()
-    assert write_sidecar(picture, "xmp")
-    assert write_sidecar(replace(picture, tags=(Tag("dog", 1),)), "xmp", overwrite=True)  # ours is
+    assert write_sidecar(image, "xmp")
+    assert write_sidecar(replace(image, tags=(Tag("dog", 1),)), "xmp", overwrite=True)  # ours is
     assert "dog" in (tmp_path / "photo.xmp").read_text(encoding="utf-8")
 
 
-def test_pictures_that_share_a_stem_do_not_share_a_sidecar(picture, tmp_path):
+def test_images_that_share_a_stem_do_not_share_a_sidecar(image, tmp_path):
     (tmp_path / "photo.png").write_bytes(b"two")
-    assert write_sidecar(picture, "txt")
+    assert write_sidecar(image, "txt")
     assert write_sidecar(Prediction(str(tmp_path / "photo.png"), (Tag("dog", 1),)), "txt")
     assert (tmp_path / "photo.jpg.txt").read_text().startswith("cat")
     assert (tmp_path / "photo.png.txt").read_text() == "dog\n"
 
 
-def test_bad_and_fetched_pictures_have_neither_sidecars_nor_copies(tmp_path):
-    for picture in (Prediction(str(tmp_path / "a.jpg"), error="gone"), Prediction("http://x.org/a.jpg")):
-        assert write_sidecar(picture, "txt")
-        assert copy_by_tag(picture, tmp_path / "copies") == []
+def test_bad_and_fetched_images_have_neither_sidecars_nor_copies(tmp_path):
+    for image in (Prediction(str(tmp_path / "a.jpg"), error="gone"), Prediction("http://x.org/a.jpg")):
+        assert write_sidecar(image, "txt")
+        assert copy_by_tag(image, tmp_path / "copies") == []
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_picture_is_copied_for_each_of_its_tags_once(picture, tmp_path):
+def test_a_image_is_copied_for_each_of_its_tags_once(image, tmp_path):
     expected = [tmp_path / "copies" / folder / "photo.jpg" for folder in ("cat", "rock & %3Croll%3E")]
-    assert copy_by_tag(picture, tmp_path / "copies") == expected
-    assert copy_by_tag(picture, tmp_path / "copies") == expected
+    assert copy_by_tag(image, tmp_path / "copies") == expected
+    assert copy_by_tag(image, tmp_path / "copies") == expected
     assert [path.read_bytes() for path in expected] == [b"one", b"one"]
 
 
-def test_pictures_of_the_same_name_do_not_replace_each_other(picture, tmp_path):
-    copy_by_tag(picture, tmp_path / "copies")
+def test_images_of_the_same_name_do_not_replace_each_other(image, tmp_path):
+    copy_by_tag(image, tmp_path / "copies")
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "photo.jpg").write_bytes(b"other")
     (copy,) = copy_by_tag(Prediction(str(tmp_path / "other" / "photo.jpg"), (Tag("cat", 1),)), tmp_path / "copies")
@@ -98,16 +98,16 @@ def test_strange_labels_have_folders_of_their_own_that_are_read_back(tmp_path):
     assert set(load(f"folder:{tmp_path / 'copies'}").labels) == set(STRANGE)
 
 
-def test_control_characters_do_not_break_keywords(picture, tmp_path):
+def test_control_characters_do_not_break_keywords(image, tmp_path):
     label = "bell\x07 and \ud800 and %41"
-    write_sidecar(replace(picture, tags=(Tag(label, 1),)), "xmp")
+    write_sidecar(replace(image, tags=(Tag(label, 1),)), "xmp")
     (item,) = ElementTree.fromstring((tmp_path / "photo.xmp").read_text(encoding="utf-8")).iter(
         "{http://www.w3.org/1999/02/22-rdf-syntax-ns#}li"
     )
     assert unquote(item.text, errors="surrogatepass") == label
 
 
-def test_a_picture_without_tags_has_its_own_folder(tmp_path):
+def test_a_image_without_tags_has_its_own_folder(tmp_path):
     (tmp_path / "photo.jpg").touch()
     (copy,) = copy_by_tag(Prediction(str(tmp_path / "photo.jpg")), tmp_path / "copies")
     assert copy.parent.name == "no tags"

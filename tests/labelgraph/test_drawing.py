@@ -15,9 +15,9 @@ from manylabel.types import LabelSpace
 
 def make_graph(names, *, display_names=None):
     generator = np.random.default_rng(0)
-    pictures = [generator.choice(len(names), size=min(3, len(names)), replace=False).tolist() for _ in range(60)]
+    images = [generator.choice(len(names), size=min(3, len(names)), replace=False).tolist() for _ in range(60)]
     labels = LabelSpace(names, display_names=display_names)
-    return LabelGraph.from_targets(Targets.from_lists(pictures, num_labels=len(names)), labels)
+    return LabelGraph.from_targets(Targets.from_lists(images, num_labels=len(names)), labels)
 
 
 def texts(axes):
@@ -62,9 +62,9 @@ def test_of_many_labels_draws_the_most_frequent():
 def test_draws_every_size_and_labels_that_no_font_knows(size, tmp_path):
     graph = make_graph([f"\u732b {index}" for index in range(size)])
     path = write_drawing(draw_graph(graph, [partition_labels(graph, size)]), tmp_path / "graph.png")
-    with Image.open(path) as picture:
-        assert picture.format == "PNG"
-        assert picture.width > 1000
+    with Image.open(path) as image:
+        assert image.format == "PNG"
+        assert image.width > 1000
 
 
 def test_draws_labels_without_any_link(tmp_path):

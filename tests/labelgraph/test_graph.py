@@ -1,4 +1,4 @@
-"""Eq. 1 against a loop over pictures and pairs."""
+"""Eq. 1 against a loop over images and pairs."""
 
 import json
 
@@ -25,7 +25,7 @@ def targets_of(states, listed):
 
 
 def shares_by_loop(states):
-    """S of the paper, counted pair by pair over the pictures where both labels are known."""
+    """S of the paper, counted pair by pair over the images where both labels are known."""
     size = states.shape[1]
     shares = np.zeros((size, size))
     for i in range(size):

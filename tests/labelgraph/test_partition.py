@@ -16,9 +16,9 @@ from manylabel.targets import Targets, boolean_matrix
 from manylabel.types import LabelSpace
 
 
-def graph_of(pictures, size):
+def graph_of(images, size):
     labels = LabelSpace([f"label {index}" for index in range(size)])
-    return LabelGraph.from_targets(Targets.from_lists(pictures, num_labels=size), labels)
+    return LabelGraph.from_targets(Targets.from_lists(images, num_labels=size), labels)
 
 
 def numbers(subsets):
@@ -26,13 +26,13 @@ def numbers(subsets):
     return {frozenset(int(name.split()[1]) for name in subset) for subset in subsets}
 
 
-def planted(sizes, *, pictures, stray, seed):
-    """Pictures of labels of one group each, with stray labels of others; and the groups."""
+def planted(sizes, *, images, stray, seed):
+    """Images of labels of one group each, with stray labels of others; and the groups."""
     generator = np.random.default_rng(seed)
     size = sum(sizes)
     order = generator.permutation(size)
     groups = np.split(order, np.cumsum(sizes)[:-1])
-    present = np.zeros((pictures, size), dtype=bool)
+    present = np.zeros((images, size), dtype=bool)
     for row in present:
         row[groups[generator.integers(len(sizes))]] = True
     present &= generator.random(present.shape) < 0.5
@@ -45,7 +45,7 @@ def planted(sizes, *, pictures, stray, seed):
 @pytest.mark.parametrize("stray", [0.0, 0.02])
 @pytest.mark.parametrize("sizes", [(8, 8, 8), (12, 7, 4, 3), (20, 5)])
 def test_recovers_planted_groups_exactly(sizes, stray):
-    graph, groups = planted(sizes, pictures=1500, stray=stray, seed=len(sizes))
+    graph, groups = planted(sizes, images=1500, stray=stray, seed=len(sizes))
     partition = partition_labels(graph, len(sizes), num_seeds=3)
     assert numbers(partition.subsets) == groups
     assert partition.sizes == tuple(sorted(sizes, reverse=True))
@@ -53,7 +53,7 @@ def test_recovers_planted_groups_exactly(sizes, stray):
 
 
 def test_recovers_planted_groups_of_many_labels():
-    graph, groups = planted((300,) * 4, pictures=3000, stray=0.01, seed=0)
+    graph, groups = planted((300,) * 4, images=3000, stray=0.01, seed=0)
     assert numbers(partition_labels(graph, 4, num_restarts=3, num_seeds=1).subsets) == groups
 
 
@@ -67,9 +67,9 @@ def test_dis_puts_labels_together_that_never_come_together():
 @given(data=st.data(), kind=st.sampled_from(["co", "dis", "random"]))
 def test_every_label_is_in_one_subset_and_none_is_empty(data, kind):
     size = data.draw(st.integers(1, 9))
-    pictures = data.draw(st.lists(st.lists(st.integers(0, size - 1), max_size=4), max_size=10))
+    images = data.draw(st.lists(st.lists(st.integers(0, size - 1), max_size=4), max_size=10))
     num_subsets = data.draw(st.integers(1, size))
-    graph = graph_of(pictures, size)
+    graph = graph_of(images, size)
     partition = partition_labels(graph, num_subsets, kind=kind, num_restarts=2, num_seeds=2)
     assert len(partition) == num_subsets
     assert sorted(name for subset in partition.subsets for name in subset) == sorted(graph.labels)
@@ -81,7 +81,7 @@ def test_every_label_is_in_one_subset_and_none_is_empty(data, kind):
 
 
 def test_labels_without_links_are_dealt_to_the_smallest_subsets():
-    together = [[0, 1, 2], [0, 1, 2], [3, 4], [3, 4], [2, 3]]  # 5 to 8 are alone or in no picture
+    together = [[0, 1, 2], [0, 1, 2], [3, 4], [3, 4], [2, 3]]  # 5 to 8 are alone or in no image
     partition = partition_labels(graph_of([*together, [5], [6]], 9), 2)
     assert sorted(partition.sizes) == [4, 5]
     assert any({0, 1, 2} <= subset for subset in numbers(partition.subsets))
@@ -113,7 +113,7 @@ def test_one_label_is_a_subset():
 
 
 def test_one_subset_is_everything_and_as_many_as_labels_are_single():
-    graph, _ = planted((4, 3), pictures=60, stray=0.1, seed=0)
+    graph, _ = planted((4, 3), images=60, stray=0.1, seed=0)
     for kind in ("co", "dis", "random"):
         assert partition_labels(graph, 1, kind=kind).sizes == (7,)
         assert partition_labels(graph, 7, kind=kind).singletons == tuple(graph.labels)
@@ -136,7 +136,7 @@ def test_stability_is_the_mean_agreement_of_all_pairs_of_seeds():
 
 
 def test_positions_follow_the_label_space():
-    graph, _ = planted((4, 3), pictures=60, stray=0.0, seed=0)
+    graph, _ = planted((4, 3), images=60, stray=0.0, seed=0)
     partition = partition_labels(graph, 2)
     for subset, positions in zip(partition.subsets, partition.positions(graph.labels), strict=True):
         assert tuple(graph.labels[position] for position in positions) == subset
@@ -144,7 +144,7 @@ def test_positions_follow_the_label_space():
 
 
 def test_a_partition_survives_json():
-    graph, _ = planted((4, 3, 1), pictures=60, stray=0.1, seed=0)
+    graph, _ = planted((4, 3, 1), images=60, stray=0.1, seed=0)
     partition = partition_labels(graph, 3, kind="dis", seed=4)
     assert Partition.from_dict(json.loads(json.dumps(partition.to_dict()))) == partition
 

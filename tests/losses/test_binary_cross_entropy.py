@@ -35,18 +35,16 @@ class TestMultiLabelSoftMargin(MultiLabelLossSuite):
 
     def reference(self, loss, logits, targets, known):
         weights = torch.ones(LABELS) if loss.positive_weights is None else loss.positive_weights
-        pictures = []
-        for picture in range(BATCH):
-            scores = logits[picture].sigmoid()
+        images = []
+        for image in range(BATCH):
+            scores = logits[image].sigmoid()
             costs = [
-                -weights[label].double() * scores[label].log()
-                if targets[picture, label]
-                else -(1 - scores[label]).log()
+                -weights[label].double() * scores[label].log() if targets[image, label] else -(1 - scores[label]).log()
                 for label in range(LABELS)
-                if known[picture, label]
+                if known[image, label]
             ]
-            pictures += [sum(costs) / len(costs)] if costs else []
-        return sum(pictures) if loss.reduction == "sum" else sum(pictures) / len(pictures)
+            images += [sum(costs) / len(costs)] if costs else []
+        return sum(images) if loss.reduction == "sum" else sum(images) / len(images)
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum"])

@@ -1,4 +1,4 @@
-"""Cross-entropy for one label per picture, against torch's."""
+"""Cross-entropy for one label per image, against torch's."""
 
 import pytest
 import torch
@@ -22,9 +22,9 @@ class TestCrossEntropy(LossSuite):
     def reference(self, loss, logits, targets, known):
         weights = torch.ones(LABELS) if loss.positive_weights is None else loss.positive_weights
         costs = []
-        for picture, label in enumerate(targets.argmax(dim=1).tolist()):
-            if known[picture, label]:
-                share = logits[picture, label].exp() / logits[picture].exp().sum()
+        for image, label in enumerate(targets.argmax(dim=1).tolist()):
+            if known[image, label]:
+                share = logits[image, label].exp() / logits[image].exp().sum()
                 costs.append(-weights[label].double() * share.log())
         return sum(costs) if loss.reduction == "sum" else sum(costs) / len(costs)
 
@@ -35,12 +35,12 @@ def test_equals_torch_with_everything_known():
     torch.testing.assert_close(CrossEntropy()(logits, F.one_hot(labels, 3)), expected)
 
 
-def test_a_picture_without_a_label_does_not_count():
+def test_a_image_without_a_label_does_not_count():
     logits, targets = torch.randn(2, 3), torch.tensor([[0.0, 1.0, 0.0], [0.0, 0.0, 0.0]])
     assert CrossEntropy()(logits, targets) == CrossEntropy()(logits[:1], targets[:1])
 
 
-def test_a_picture_with_two_labels_costs_their_mean():
+def test_a_image_with_two_labels_costs_their_mean():
     logits = torch.tensor([[1.0, 2.0, 3.0]])
     both, first, last = (torch.tensor([row]) for row in ([1.0, 0.0, 1.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]))
     loss = CrossEntropy()

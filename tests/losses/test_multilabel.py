@@ -31,7 +31,7 @@ def test_taking_unknown_labels_for_absent_counts_everything():
     assert resolve("negative")[1] == [[1, 1, 1, 1, 1], [1, 1, 1, 1, 1]]
 
 
-def test_the_selective_way_leaves_out_the_likeliest_unknown_labels_of_each_picture():
+def test_the_selective_way_leaves_out_the_likeliest_unknown_labels_of_each_image():
     assert resolve("selective")[1] == [[1, 1, 0, 0, 1], [1, 1, 1, 1, 0]]
     assert resolve("selective", num_likely=1)[1] == [[1, 1, 0, 1, 1], [1, 1, 1, 1, 0]]
 
@@ -51,7 +51,7 @@ def test_choosing_gives_no_gradient():
     assert not counted.requires_grad
 
 
-def test_present_and_absent_pictures_of_a_label_weigh_the_same_in_total():
+def test_present_and_absent_images_of_a_label_weigh_the_same_in_total():
     targets = Targets.from_lists([[0], [0, 1], [], [], [], []], num_labels=2)
     values = torch.from_numpy(targets.dense()[0])
     weights = positive_weights(targets)

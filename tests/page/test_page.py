@@ -49,7 +49,7 @@ def full_page(text="plain"):
         Heading(text),
         Tiles([Tile("5", text, text)]),
         Note(text, kind="warning"),
-        Table([f"label {text}", "pictures", "share"], [[text, 10, Share(0.1)], ["b", 9, None], ["a", 100, Share(1.0)]]),
+        Table([f"label {text}", "images", "share"], [[text, 10, Share(0.1)], ["b", 9, None], ["a", 100, Share(1.0)]]),
         Columns([Figure(drawing(text), f"First {text}"), Figure(drawing(text), f"Second {text}")]),
         Thumbnails([Thumbnail.of(image, text), Thumbnail(b"", text)], title=text),
         Section(text, [Text(text)]),

@@ -1,4 +1,4 @@
-"""What the tests of recipes share: few small pictures and a small backbone."""
+"""What the tests of recipes share: few small images and a small backbone."""
 
 from dataclasses import replace
 
@@ -10,11 +10,11 @@ from manylabel.recipes import TrainAndVal
 
 @pytest.fixture(scope="session")
 def sets():
-    """The pictures of the spec in `quick`, drawn once."""
+    """The images of the spec in `quick`, drawn once."""
     drawn = scenes(30, size=64)
-    encoded = [drawn.pictures[index] for index in range(len(drawn))]
-    names = [drawn.pictures.name(index) for index in range(len(drawn))]
-    once = replace(drawn, pictures=LazyBytes(names, load=encoded.__getitem__))
+    encoded = [drawn.images[index] for index in range(len(drawn))]
+    names = [drawn.images.name(index) for index in range(len(drawn))]
+    once = replace(drawn, images=LazyBytes(names, load=encoded.__getitem__))
     return TrainAndVal(once.split("train"), once.split("val"))
 
 

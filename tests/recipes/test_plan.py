@@ -33,7 +33,7 @@ def test_a_plan_is_told_in_words(quick, sets, kind, says_features):
     assert "\nin all      about " in text
 
 
-def test_a_plan_needs_a_picture_that_can_be_read(quick, tmp_path):
+def test_a_plan_needs_a_image_that_can_be_read(quick, tmp_path):
     for name in ("cat/a.jpg", "cat/b.jpg", "dog/c.jpg", "dog/d.jpg"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()

@@ -46,7 +46,7 @@ def test_a_recipe_leaves_a_run_and_a_model_that_predicts_what_was_measured(name,
     few = {"executor": "sequential", "k": 2, "teacher_epochs": 1} if name == "self_distillation" else {}
     run = recipe(recipe.settings(**quick, **heads, **few, out=tmp_path / "run"), sets=sets)
     model = Classifier.load(run.model)
-    predictions = model.predict([sets.val.pictures[index] for index in range(len(sets.val))])
+    predictions = model.predict([sets.val.images[index] for index in range(len(sets.val))])
     values, known = sets.val.targets.dense()
     from manylabel.metrics import mean_average_precision
 
@@ -106,11 +106,11 @@ def test_views_are_drawn_from(quick, sets, tmp_path):
 
 
 def test_single_label_data_train_with_a_softmax(quick, tmp_path):
-    pictures = scenes(12, size=64)
+    images = scenes(12, size=64)
     for number in range(12):
         place = tmp_path / "photos" / ("cat" if number % 2 else "dog")
         place.mkdir(parents=True, exist_ok=True)
-        (place / f"{number}.jpg").write_bytes(pictures.pictures[number])
+        (place / f"{number}.jpg").write_bytes(images.images[number])
     settings = Probe(**{**quick, "data": f"folder:{tmp_path / 'photos'}"}, out=tmp_path / "run", head="linear")
     assert folder(tmp_path / "photos").single_label
     run = probe(settings)
@@ -195,21 +195,21 @@ def test_representation_mixup_keeps_only_averages_of_the_maps(quick, sets, tmp_p
     assert asked == ["average", "average"]
 
 
-def with_bad_picture(sets, bad):
-    """Return the sets, one of the pictures to train on broken."""
-    good = sets.train.pictures
+def with_bad_image(sets, bad):
+    """Return the sets, one of the images to train on broken."""
+    good = sets.train.images
     names = [good.name(index) for index in range(len(good))]
-    pictures = LazyBytes(names, load=lambda index: b"no picture" if index == bad else good[index])
-    return TrainAndVal(replace(sets.train, pictures=pictures, name="one is bad"), sets.val)
+    images = LazyBytes(names, load=lambda index: b"no image" if index == bad else good[index])
+    return TrainAndVal(replace(sets.train, images=images, name="one is bad"), sets.val)
 
 
-def test_a_bad_picture_does_not_keep_whole_maps_from_serving(quick, sets, tmp_path, monkeypatch):
+def test_a_bad_image_does_not_keep_whole_maps_from_serving(quick, sets, tmp_path, monkeypatch):
     from manylabel.recipes.plan import plan
 
     monkeypatch.setenv("MANYLABEL_CACHE", str(tmp_path / "cache"))
     asked = watched_poolings(monkeypatch)
     monkeypatch.setattr(loaders, "FeatureCache", partial(loaders.FeatureCache, max_bad_share=0.5))
-    sets = with_bad_picture(sets, 1)
+    sets = with_bad_image(sets, 1)
     probe(Probe(**quick, out=tmp_path / "maps", head="csra", views=1), sets=sets)
     pooled = Probe(**quick, out=tmp_path / "pooled", head="linear", views=1)
     planned = []
@@ -227,7 +227,7 @@ def test_an_epoch_whose_last_batch_is_bad_is_validated(keep, quick, sets, tmp_pa
     few = TrainAndVal(sets.train.subset(range(9)), sets.val)
     last = list(shared_sampler(9, Share(), shuffle=True))[-1]
     settings = Probe(**quick, out=tmp_path / "run", head="linear", cache=False, keep=keep)
-    run = probe(settings, sets=with_bad_picture(few, last))
+    run = probe(settings, sets=with_bad_image(few, last))
     with run.metrics.open() as file:
         rows = list(csv.DictReader(file))
     assert [(row["step"], 0 <= float(row["val_mAP"]) <= 1) for row in rows] == [("2", True), ("4", True)]
@@ -265,7 +265,7 @@ def test_a_run_that_was_stopped_goes_on(quick, sets, tmp_path):
     assert all(torch.equal(value, other[name]) for name, value in one.items())
 
 
-def test_few_pictures_are_cached_in_several_views_and_many_in_one():
+def test_few_images_are_cached_in_several_views_and_many_in_one():
     settings = Probe(data="x")
     assert [settings.num_views(count) for count in (10, 6_250, 10_000, 82_081)] == [4, 4, 2, 1]
     assert Probe(data="x", views=3).num_views(82_081) == 3

@@ -16,19 +16,19 @@ def test_the_datas_own_splits_come_first():
     assert sizes(data="scenes:20") == (16, 4)
 
 
-def test_named_validation_pictures_come_before_all():
+def test_named_validation_images_come_before_all():
     assert sizes(data="scenes:20,split=train", val="scenes:30,split=val,seed=7") == (16, 6)
 
 
 def test_else_a_share_is_held_out_and_always_the_same(tmp_path):
     assert sizes(data="scenes:20,split=train") == (13, 3)
     first, second = (open_sets(Probe(data="scenes:20,split=train", val_fraction=0.25, seed=seed)) for seed in (1, 2))
-    names = [[sets.val.pictures.name(index) for index in range(len(sets.val))] for sets in (first, second)]
+    names = [[sets.val.images.name(index) for index in range(len(sets.val))] for sets in (first, second)]
     assert names[0] == names[1]
     assert len(names[0]) == 4
 
 
-def test_pictures_to_test_on_are_neither_trained_on_nor_judged_by(tmp_path, caplog):
+def test_images_to_test_on_are_neither_trained_on_nor_judged_by(tmp_path, caplog):
     for split, count in (("train", 10), ("test", 6)):
         for number in range(count):
             place = tmp_path / split / ("cat" if number % 2 else "dog")
@@ -38,7 +38,7 @@ def test_pictures_to_test_on_are_neither_trained_on_nor_judged_by(tmp_path, capl
         sets = open_sets(Probe(data=f"folder:{tmp_path}"))
     again = load(f"folder:{tmp_path},val_fraction=0.2,part=val")
     train, val, same = (
-        [part.pictures.name(index) for index in range(len(part))] for part in (sets.train, sets.val, again)
+        [part.images.name(index) for index in range(len(part))] for part in (sets.train, sets.val, again)
     )
     assert (len(train), len(val)) == (8, 2)
     assert all(name.startswith("train/") for name in train + val)
@@ -53,7 +53,7 @@ def test_other_splits_are_not_trained_on_where_one_of_them_is_to_judge_by(tmp_pa
             (tmp_path / split / label / "a.jpg").touch()
     with caplog.at_level(logging.WARNING, "manylabel"):
         sets = open_sets(Probe(data=f"folder:{tmp_path}", val=f"folder:{tmp_path},split=test"))
-    assert [sets.train.pictures.name(index) for index in range(len(sets.train))] == [
+    assert [sets.train.images.name(index) for index in range(len(sets.train))] == [
         "train/cat/a.jpg",
         "train/dog/a.jpg",
     ]
@@ -61,9 +61,9 @@ def test_other_splits_are_not_trained_on_where_one_of_them_is_to_judge_by(tmp_pa
 
 
 def split_table(folder, *splits):
-    """A table with four pictures of each split."""
+    """A table with four images of each split."""
     rows = [f"{split}{number}.jpg,{'cat' if number % 2 else 'dog'},{split}" for split in splits for number in range(4)]
-    (folder / "labels.csv").write_text("\n".join(["picture,labels,split", *rows]))
+    (folder / "labels.csv").write_text("\n".join(["image,labels,split", *rows]))
     for row in rows:
         (folder / row.partition(",")[0]).touch()
     return f"csv:{folder / 'labels.csv'},images={folder}"
@@ -71,7 +71,7 @@ def split_table(folder, *splits):
 
 def test_splits_in_capitals_are_those_to_train_on_and_to_judge_by(tmp_path):
     sets = open_sets(Probe(data=split_table(tmp_path, "Train", "Val", "TEST")))
-    names = [part.pictures.name(index) for part in (sets.train, sets.val) for index in range(len(part))]
+    names = [part.images.name(index) for part in (sets.train, sets.val) for index in range(len(part))]
     assert [name[:3] for name in names] == ["Tra"] * 4 + ["Val"] * 4
 
 
@@ -110,6 +110,6 @@ def test_a_file_of_labels_makes_two_tables_fit(tmp_path):
     assert sets.train.labels.names == sets.val.labels.names == ("cow", "cat", "dog")
 
 
-def test_a_part_without_pictures_is_told():
+def test_a_part_without_images_is_told():
     with pytest.raises(DataError, match="no validation images"):
         TrainAndVal(scenes(5), scenes(5).subset([]))

@@ -49,21 +49,21 @@ def test_rejects_labels_that_are_not_there():
         choose_unseen("label 77", LABELS)
 
 
-def test_never_trains_on_unseen_labels_and_keeps_the_pictures_asked_for():
+def test_never_trains_on_unseen_labels_and_keeps_the_images_asked_for():
     dataset, unseen = scenes(60), ("tree", "cloud", "house")
     positions = [dataset.labels.index(name) for name in unseen]
     values = dataset.targets.dense()[0]
     has_unseen = values[:, positions].any(1)
     has_seen = (values.sum(1) - values[:, positions].sum(1)) > 0
     expected = {"with_seen": has_seen, "without_unseen": ~has_unseen, "all": has_seen | ~has_seen}
-    for pictures, mask in expected.items():
-        part = seen_part(dataset, unseen, images=pictures)
+    for images, mask in expected.items():
+        part = seen_part(dataset, unseen, images=images)
         assert not set(unseen) & set(part.labels)
         assert len(part) == mask.sum()
     assert seen_part(dataset, (), images="with_seen") is dataset
 
 
-def test_says_when_no_picture_is_left():
+def test_says_when_no_image_is_left():
     dataset = scenes(3)
     unseen = tuple(dataset.labels)[:-1]
     with pytest.raises(DataError, match="is left to train on"):

@@ -14,7 +14,7 @@ from manylabel.recipes.reporter import Reporter
 from manylabel.recipes.unseen import EVERYDAY
 from manylabel.settings import read_settings
 
-PICTURE = np.full((64, 64, 3), 100, dtype=np.uint8)
+IMAGE = np.full((64, 64, 3), 100, dtype=np.uint8)
 SMALL = {"width": 16, "num_heads": 2, "feedforward": 16}
 
 
@@ -47,11 +47,11 @@ def test_trains_judges_and_answers_for_new_labels(case, text, sets):
     assert len(model.text.centre) == 8
     torch.testing.assert_close(model.head.text_vectors.norm(dim=1), torch.full((18,), 8**0.5), atol=1e-4, rtol=1e-4)
     assert found["bias"] == model.text.new_label_bias != 0
-    mixed = model.predict(PICTURE, labels=["tram", found["unseen"][0], model.labels[0]])
+    mixed = model.predict(IMAGE, labels=["tram", found["unseen"][0], model.labels[0]])
     assert mixed.scores.shape == (1, 3)
 
 
-def test_unseen_labels_that_no_picture_to_judge_by_has_do_not_cost_the_model(text, sets):
+def test_unseen_labels_that_no_image_to_judge_by_has_do_not_cost_the_model(text, sets):
     rare = sets.train.labels[0]
     without = sets.val.subset(sets.val.select_labels([rare]).targets.dense()[0][:, 0] == 0)
     said = []

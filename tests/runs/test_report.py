@@ -116,7 +116,7 @@ def test_the_page_of_two_runs_opens_from_disk_sorts_and_fits_a_phone(browser, tm
     assert browser.execute_script(f"return {size}") == 0
 
 
-def test_a_report_of_one_run_shows_its_pictures_and_settings(folders):
+def test_a_report_of_one_run_shows_its_images_and_settings(folders):
     html = report_page([evaluate_run(Run.read(folders[0]), draws=30)]).html()
     assert "<h1>Run linear</h1>" in html
     assert "Highest loss" in html
@@ -143,7 +143,7 @@ def test_runs_of_the_same_name_are_told_apart(tmp_path):
     assert f"Command and environment of {tmp_path / 'b' / 'run'}" in (tmp_path / "report.html").read_text("utf-8")
 
 
-def test_runs_on_other_pictures_are_shown_with_a_warning(tmp_path, folders):
+def test_runs_on_other_images_are_shown_with_a_warning(tmp_path, folders):
     other = make_run(tmp_path / "other", data="scenes:20")
     parts = list(_comparisons([evaluate_run(Run.read(folder), draws=0) for folder in (folders[0], other.path)]))
     assert any(isinstance(part, Note) and "different validation images" in part.text for part in parts)
@@ -178,7 +178,7 @@ def test_the_inside_of_a_head_is_shown(tmp_path):
     assert shown[2] == []
 
 
-def test_heat_maps_stand_beside_the_pictures(folders):
+def test_heat_maps_stand_beside_the_images(folders):
     judged = evaluate_run(Run.read(folders[1]), draws=0)
     worst = judged.evaluation.worst[0]
     drawn = heat_thumbnails(judged)(worst, "a scene")

@@ -18,30 +18,30 @@ def test_a_run_tells_what_its_folder_holds(tmp_path):
     assert run.command == "manylabel train probe --head linear"
 
 
-def test_a_run_opens_the_pictures_it_held_out(tmp_path):
+def test_a_run_opens_the_images_it_held_out(tmp_path):
     make_run(tmp_path / "run", finished=False)
     sets = Run.read(tmp_path / "run").sets
     assert (len(sets.train), len(sets.val)) == (24, 6)
 
 
-def test_pictures_that_came_since_are_told_instead_of_judging_by_what_was_trained_on(tmp_path):
+def test_images_that_came_since_are_told_instead_of_judging_by_what_was_trained_on(tmp_path):
     rows = [f"{number}.jpg,{'cat' if number % 2 else 'dog'}" for number in range(30)]
     for number in range(30):
         (tmp_path / f"{number}.jpg").touch()
     table = tmp_path / "labels.csv"
-    table.write_text("\n".join(["picture,labels", *rows[:20]]))
+    table.write_text("\n".join(["image,labels", *rows[:20]]))
     settings = Probe(data=f"csv:{table},images={tmp_path}", out=tmp_path / "run")
     folder = RunFolder.open(settings.out)
     folder.describe(settings, command="")
     first = open_sets(settings)
     folder.remember_images(describe_images(first))
     assert len(Run.read(settings.out).sets.val) == len(first.val) == 4
-    table.write_text("\n".join(["picture,labels", *rows]))
+    table.write_text("\n".join(["image,labels", *rows]))
     with pytest.raises(DataError, match=r"\(16 for training and 4 for validation, now 24 and 6\).*manylabel evaluate"):
         _ = Run.read(settings.out).sets
 
 
-def test_the_pictures_have_the_labels_that_were_trained_on(tmp_path):
+def test_the_images_have_the_labels_that_were_trained_on(tmp_path):
     RunFolder.open(tmp_path / "run").describe(ZeroShot(data="scenes:30", unseen="random:5"), command="train")
     sets = Run.read(tmp_path / "run").sets
     assert len(sets.train.labels) == len(sets.val.labels) == 24 - 5

@@ -56,11 +56,11 @@ def test_both_end_with_the_same_weights_and_numbers(tmp_path):
     assert measured[0] == measured[1]
     with (tmp_path / "run/metrics.csv").open() as file:
         assert [int(row["epoch"]) for row in csv.DictReader(file)] == [1, 2, 3]
-    assert int(first["rows"][-1]["step"]) == 3 * 3  # 22 pictures, two processes, batches of 4
+    assert int(first["rows"][-1]["step"]) == 3 * 3  # 22 images, two processes, batches of 4
 
 
 @FORKS
-def test_map_is_that_of_all_pictures_not_of_a_share(tmp_path):
+def test_map_is_that_of_all_images_not_of_a_share(tmp_path):
     first, _ = train_in_two_processes(tmp_path / "run")
     settings = tiny_settings()
     task = tiny_task(settings)
@@ -80,7 +80,7 @@ def test_it_resumes_bit_for_bit(tmp_path):
     assert all(torch.equal(value, again["weights"][name]) for name, value in whole["weights"].items())
 
 
-def test_processes_share_the_pictures_evenly_in_training_and_without_doubles_in_validation():
+def test_processes_share_the_images_evenly_in_training_and_without_doubles_in_validation():
     settings = tiny_settings()
     both = [tiny_loaders(settings, Share(rank, 2)) for rank in (0, 1)]
     judged = [torch.cat([batch.indices for batch in loaders.val]) for loaders in both]

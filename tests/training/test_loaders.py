@@ -36,12 +36,12 @@ def test_a_new_loader_goes_on_where_an_old_one_was(done):
     assert indices(new) == (first[done:] if done < 6 else second)
 
 
-def test_pictures_that_are_skipped_are_not_decoded(monkeypatch):
+def test_images_that_are_skipped_are_not_decoded(monkeypatch):
     decoded = []
     dataset = scenes(8, size=32)
 
-    def transform(picture):
-        decoded.append(picture)
+    def transform(image):
+        decoded.append(image)
         return torch.zeros(3, 8, 8)
 
     loader = ResumableLoader(ImageLoader(dataset, transform=transform, batch_size=2, shuffle=True))
@@ -50,11 +50,11 @@ def test_pictures_that_are_skipped_are_not_decoded(monkeypatch):
     assert len(decoded) == 2
 
 
-def test_a_resumed_loader_changes_pictures_in_the_same_way():
+def test_a_resumed_loader_changes_images_in_the_same_way():
     plain = eval_transform(InputSpec(size=(8, 8)))
 
-    def transform(picture):
-        return plain(picture) + torch.rand(())
+    def transform(image):
+        return plain(image) + torch.rand(())
 
     whole, resumed = (
         ResumableLoader(ImageLoader(scenes(6, size=32), transform=transform, batch_size=2, shuffle=True))
@@ -76,11 +76,11 @@ def test_a_shared_order_is_the_same_in_all_processes():
     ("bad", "expected"),
     [("a", [1, 1, 2, 3, 4]), ("b", [0, 2, 2, 3, 4]), ("bc", [0, 3, 3, 3, 4]), ("de", [0, 1, 2, 0, 0])],
 )
-def test_others_come_again_in_place_of_batches_of_bad_pictures_alone(bad, expected, done, tmp_path):
+def test_others_come_again_in_place_of_batches_of_bad_images_alone(bad, expected, done, tmp_path):
     for name in "abcde":
         Image.new("RGB", (8, 8)).save(tmp_path / f"{name}.png")
     for name in bad:
-        (tmp_path / f"{name}.png").write_bytes(b"no picture")
+        (tmp_path / f"{name}.png").write_bytes(b"no image")
 
     def make():
         plain = eval_transform(InputSpec(size=(8, 8)))

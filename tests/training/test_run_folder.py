@@ -42,7 +42,7 @@ def test_resuming_with_other_settings_is_refused_and_says_which(tmp_path):
     run.describe(tiny_settings(workers=3, checkpoint_minutes=1.0), command="", resume=True)
 
 
-def test_a_run_goes_on_with_the_pictures_it_began_with(tmp_path):
+def test_a_run_goes_on_with_the_images_it_began_with(tmp_path):
     run = RunFolder.open(tmp_path / "run")
     run.remember_images({"train": 8, "val": 2, "fingerprint": "a"})
     run.remember_images({"train": 8, "val": 2, "fingerprint": "a"})

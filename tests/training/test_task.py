@@ -11,11 +11,11 @@ from manylabel.types import Batch
 from tiny_training import NUM_LABELS, tiny_loaders, tiny_run, tiny_settings, tiny_task
 
 
-def test_pictures_go_through_the_model_and_features_through_the_head():
+def test_images_go_through_the_model_and_features_through_the_head():
     settings = tiny_settings()
-    pictures = Batch(torch.rand(2, 3, 4, 4), torch.zeros(2, 1), torch.ones(2, 1).bool(), torch.arange(2))
+    images = Batch(torch.rand(2, 3, 4, 4), torch.zeros(2, 1), torch.ones(2, 1).bool(), torch.arange(2))
     convolution = nn.Sequential(nn.Conv2d(3, 1, 4), nn.Flatten())
-    assert ClassificationTask(convolution, nn.Identity(), settings=settings)(pictures).shape == (2, 1)
+    assert ClassificationTask(convolution, nn.Identity(), settings=settings)(images).shape == (2, 1)
     assert tiny_task(settings)(next(iter(tiny_loaders(settings).val))).shape == (4, NUM_LABELS)
 
 
@@ -24,7 +24,7 @@ def test_training_lowers_the_loss(tmp_path):
     assert rows[-1]["train_loss"] < 0.9 * rows[0]["train_loss"]
 
 
-def test_map_is_that_of_the_averaged_weights_over_all_validation_pictures(tmp_path):
+def test_map_is_that_of_the_averaged_weights_over_all_validation_images(tmp_path):
     task, rows = tiny_run(tmp_path / "run")
     val = tiny_loaders(task.settings).val
     with torch.no_grad():

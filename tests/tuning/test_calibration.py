@@ -6,11 +6,11 @@ from scipy.optimize import minimize
 from manylabel.tuning import fit_platt, fit_temperature
 
 
-def example(num_pictures=300, num_labels=4, seed=0):
+def example(num_images=300, num_labels=4, seed=0):
     generator = torch.Generator().manual_seed(seed)
-    targets = torch.rand(num_pictures, num_labels, generator=generator) < 0.3
-    noise = torch.randn(num_pictures, num_labels, generator=generator)
-    known = torch.rand(num_pictures, num_labels, generator=generator) < 0.9
+    targets = torch.rand(num_images, num_labels, generator=generator) < 0.3
+    noise = torch.randn(num_images, num_labels, generator=generator)
+    known = torch.rand(num_images, num_labels, generator=generator) < 0.9
     return 3 * (2 * targets - 1 + 1.5 * noise) + torch.arange(num_labels), targets, known
 
 
@@ -26,7 +26,7 @@ def test_the_temperature_is_that_of_a_slow_search():
     assert fit_temperature(logits, targets, known) == pytest.approx(expected, rel=2e-3)
 
 
-def test_the_temperature_of_one_label_per_picture_is_that_of_a_slow_search():
+def test_the_temperature_of_one_label_per_image_is_that_of_a_slow_search():
     generator = torch.Generator().manual_seed(1)
     logits = 4 * torch.randn(200, 5, generator=generator)
     chosen = torch.distributions.Categorical(logits=logits / 2.5).sample()
@@ -37,7 +37,7 @@ def test_the_temperature_of_one_label_per_picture_is_that_of_a_slow_search():
     assert found == pytest.approx(grid[int(np.argmin(losses))], rel=5e-3)
 
 
-def test_the_temperature_of_one_label_leaves_out_pictures_without_a_known_one():
+def test_the_temperature_of_one_label_leaves_out_images_without_a_known_one():
     generator = torch.Generator().manual_seed(1)
     logits = 4 * torch.randn(200, 5, generator=generator)
     chosen = torch.distributions.Categorical(logits=logits / 2.5).sample()

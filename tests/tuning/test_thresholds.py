@@ -79,7 +79,7 @@ def test_rejects_objectives_it_cannot_have(text):
         Objective.parse(text)
 
 
-def test_the_common_threshold_of_many_pictures_looks_at_all_labels(monkeypatch):
+def test_the_common_threshold_of_many_images_looks_at_all_labels(monkeypatch):
     monkeypatch.setattr(thresholds_module, "MOST_POOLED", 200)
     scores = torch.rand(200, 2, generator=torch.Generator().manual_seed(0))
     targets = torch.stack([scores[:, 0] > 0.2, scores[:, 1] > 0.8], dim=1)

@@ -7,18 +7,18 @@ from manylabel.evaluation import ScoredImages
 from manylabel.tuning import Objective, choose_thresholds, tune, tuning_page
 
 
-def scored(num_pictures=600, seed=0, thresholds=None):
+def scored(num_images=600, seed=0, thresholds=None):
     """A model that is too sure of itself, and shy of its second label; its third is rare."""
     generator = torch.Generator().manual_seed(seed)
-    targets = torch.rand(num_pictures, 3, generator=generator) < torch.tensor([0.4, 0.2, 0.005])
-    noise = torch.randn(num_pictures, 3, generator=generator)
+    targets = torch.rand(num_images, 3, generator=generator) < torch.tensor([0.4, 0.2, 0.005])
+    noise = torch.randn(num_images, 3, generator=generator)
     logits = 6 * (targets.float() - 0.5 + 0.8 * noise) - torch.tensor([0, 4, 9])
-    pictures = ScoredImages.from_arrays(logits.sigmoid(), targets, labels=["cat", "dog", "<yak>"])
-    return ScoredImages(**{**vars(pictures), "thresholds": thresholds})
+    images = ScoredImages.from_arrays(logits.sigmoid(), targets, labels=["cat", "dog", "<yak>"])
+    return ScoredImages(**{**vars(images), "thresholds": thresholds})
 
 
 @pytest.mark.parametrize("method", ["platt", "temperature"])
-def test_scores_and_decisions_get_better_on_pictures_not_used(method):
+def test_scores_and_decisions_get_better_on_images_not_used(method):
     result = tune(scored(), method=method)
     before, after = result.before.measures, result.after.measures
     assert after["OF1"] > before["OF1"]
@@ -27,7 +27,7 @@ def test_scores_and_decisions_get_better_on_pictures_not_used(method):
     assert result.calibration.method == method
 
 
-def test_what_is_kept_is_fitted_to_all_pictures_and_helps_new_ones():
+def test_what_is_kept_is_fitted_to_all_images_and_helps_new_ones():
     result, new = tune(scored()), scored(seed=1)
     calibrated = result.calibration.apply(new.scores.double().clamp(1e-7, 1 - 1e-7).logit()).sigmoid()
     decided = calibrated >= torch.tensor(result.thresholds)
@@ -36,7 +36,7 @@ def test_what_is_kept_is_fitted_to_all_pictures_and_helps_new_ones():
     assert f1.item() == pytest.approx(result.after.measures["OF1"], abs=0.05)
 
 
-def test_after_is_not_judged_on_pictures_that_were_used():
+def test_after_is_not_judged_on_images_that_were_used():
     generator = torch.Generator().manual_seed(0)
     targets = torch.rand(60, 40, generator=generator) < 0.2
     noise = ScoredImages.from_arrays(
@@ -65,7 +65,7 @@ def test_before_is_the_model_with_the_thresholds_and_calibration_it_had():
     assert softer.before.measures["log_loss"] < tune(scored()).before.measures["log_loss"]
 
 
-def test_a_wanted_recall_is_met_on_pictures_not_used():
+def test_a_wanted_recall_is_met_on_images_not_used():
     result = tune(scored(2000), objective=Objective("recall", 0.9))
     assert result.after.measures["OR"] == pytest.approx(0.9, abs=0.03)
 
@@ -75,22 +75,22 @@ def one_label_each(temperature=3.0, thresholds=None):
     generator = torch.Generator().manual_seed(0)
     logits = 5 * torch.randn(200, 4, generator=generator)
     chosen = torch.distributions.Categorical(logits=logits / temperature).sample()
-    pictures = ScoredImages.from_arrays(
+    images = ScoredImages.from_arrays(
         logits.softmax(1), torch.nn.functional.one_hot(chosen, 4), labels=["a", "b", "c", "d"]
     )
-    return ScoredImages(**{**vars(pictures), "single_label": True, "thresholds": thresholds})
+    return ScoredImages(**{**vars(images), "single_label": True, "thresholds": thresholds})
 
 
-def test_one_label_per_picture_gets_a_temperature():
+def test_one_label_per_image_gets_a_temperature():
     result = tune(one_label_each())
     assert result.calibration.method == "temperature"
     assert 1 / result.calibration.scale[0] == pytest.approx(3, rel=0.3)
 
 
-def test_one_label_per_picture_gets_no_thresholds_and_is_judged_by_the_surest():
-    pictures = one_label_each(thresholds=(0.99,) * 4)
-    result = tune(pictures)
-    right = pictures.scores.argmax(dim=1) == pictures.targets.int().argmax(dim=1)
+def test_one_label_per_image_gets_no_thresholds_and_is_judged_by_the_surest():
+    images = one_label_each(thresholds=(0.99,) * 4)
+    result = tune(images)
+    right = images.scores.argmax(dim=1) == images.targets.int().argmax(dim=1)
     assert result.thresholds is None
     for judged in (result.before, result.after):
         assert judged.measures["OF1"] == pytest.approx(right.float().mean().item())
@@ -109,6 +109,6 @@ def test_the_page_shows_before_and_after_and_escapes_labels():
     assert html.count("calibration error") >= 2
 
 
-def test_rejects_more_folds_than_pictures():
+def test_rejects_more_folds_than_images():
     with pytest.raises(ConfigError, match=r"num_folds must be in 2\.\.5"):
         tune(scored(5), num_folds=6)

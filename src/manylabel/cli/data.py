@@ -76,7 +76,7 @@ def scenes(
     from manylabel.data import write_scenes  # here, because `--help` must not wait for it
 
     table = write_scenes(folder, n, seed=seed, size=size, unknown=unknown, overwrite=overwrite)
-    typer.echo(f"Wrote {n} images to {table.parent / 'pictures'} and their labels to {table}.")
+    typer.echo(f"Wrote {n} images to {table.parent / 'images'} and their labels to {table}.")
     typer.echo(f"Look at them with: manylabel data check csv:{table}")
 
 
@@ -106,16 +106,16 @@ def _show(report: "CheckReport") -> None:
 
 def _key_figures(report: "CheckReport") -> Iterator[str]:
     splits = ", ".join(f"{name} {size:,}" for name, size in report.splits.items())
-    yield f"{report.num_pictures:,} pictures" + (f" ({splits})" if splits else "")
-    most = max(len(report.labels_per_picture) - 1, 0)
-    yield f"{len(report.labels):,} labels, {report.mean_labels:.2f} a picture on average, {most} at most"
+    yield f"{report.num_images:,} images" + (f" ({splits})" if splits else "")
+    most = max(len(report.labels_per_image) - 1, 0)
+    yield f"{len(report.labels):,} labels, {report.mean_labels:.2f} an image on average, {most} at most"
     if report.unknown_share:
-        yield f"{report.unknown_share:.2%} of all pictures x labels unknown"
+        yield f"{report.unknown_share:.2%} of all images x labels unknown"
     if len(report.readable_sizes):
         (low_height, low_width), (high_height, high_width) = report.readable_sizes.min(0), report.readable_sizes.max(0)
         yield f"{low_width} to {high_width} pixels wide, {low_height} to {high_height} high"
     exact = sum(group.is_exact for group in report.duplicates)
-    yield f"{len(report.bad):,} pictures that cannot be read"
+    yield f"{len(report.bad):,} images that cannot be read"
     yield f"{exact:,} groups of exact duplicates, {len(report.duplicates) - exact:,} of near ones"
 
 
@@ -130,15 +130,15 @@ def _label_table(report: "CheckReport") -> Table:
     half = _MOST_ROWS // 2
     head, tail = (ranked, []) if len(ranked) <= _MOST_ROWS else (ranked[:half], ranked[-half:])
     for label in head:
-        table.add_row(*_row(label, report.num_pictures, most=ranked[0].positives))
+        table.add_row(*_row(label, report.num_images, most=ranked[0].positives))
     if tail:
         table.add_row(f"[dim]... {len(ranked) - _MOST_ROWS:,} more[/]")
     for label in tail:
-        table.add_row(*_row(label, report.num_pictures, most=ranked[0].positives))
+        table.add_row(*_row(label, report.num_images, most=ranked[0].positives))
     return table
 
 
-def _row(label: "LabelCount", num_pictures: int, *, most: int) -> tuple[str, ...]:
+def _row(label: "LabelCount", num_images: int, *, most: int) -> tuple[str, ...]:
     counts = (f"{count:,}" for count in (label.positives, label.negatives, label.unknown))
     bar = "\u2588" * round(20 * label.positives / max(most, 1))
-    return escape(label.display_name), *counts, f"{label.positives / max(num_pictures, 1):.1%}", f"[blue]{bar}[/]"
+    return escape(label.display_name), *counts, f"{label.positives / max(num_images, 1):.1%}", f"[blue]{bar}[/]"

@@ -49,7 +49,7 @@ def export(
     from manylabel.inference.export import export_onnx, export_torch
 
     dataset = None if data is None else load(data)
-    checked = None if dataset is None else [dataset.pictures[index] for index in _readable(dataset, CHECKED_IMAGES)]
+    checked = None if dataset is None else [dataset.images[index] for index in _readable(dataset, CHECKED_IMAGES)]
     write = export_onnx if to == "onnx" else export_torch
     classifier = Classifier.from_pretrained(model)
     result = write(classifier, path, images=checked, any_size=not fixed_size, overwrite=overwrite)
@@ -72,7 +72,7 @@ def _quantise(path: Path, dataset: ImageDataset, count: int, *, overwrite: bool)
 
     spec, small = OnnxEngine(path).spec, _int8_path(path)
     used = _readable(dataset, min(count, max(1, len(dataset) // 2)))
-    images = np.stack([prepare(dataset.pictures[index], spec.input_spec) for index in used])
+    images = np.stack([prepare(dataset.images[index], spec.input_spec) for index in used])
     result = quantise(path, small, images, overwrite=overwrite)
     typer.echo(f"Wrote {small}: {result.num_bytes / 1e6:.1f} MB, {result.size_ratio:.1f} times smaller")
     if result.weights_only:
@@ -142,7 +142,7 @@ def _readable(dataset: ImageDataset, count: int) -> list[int]:
     found: list[int] = []
     for index in range(len(dataset)):
         try:
-            decode(dataset.pictures[index])
+            decode(dataset.images[index])
             found.append(index)
         except ImageError:
             continue

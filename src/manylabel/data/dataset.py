@@ -1,6 +1,6 @@
-"""What every reader gives: pictures, sparse targets, the labels' names and named splits.
+"""What every reader gives: images, sparse targets, the labels' names and named splits.
 
-Letters in shape comments: N pictures, L labels.
+Letters in shape comments: N images, L labels.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ __all__ = [
 
 @dataclass(frozen=True, eq=False)
 class ImageDataset:
-    """Pictures with labels; nothing is decoded before it is asked for.
+    """Images with labels; nothing is decoded before it is asked for.
 
     Args:
-        pictures: The encoded pictures.
+        images: The encoded images.
         targets: What is present, absent and unknown, ``[N, L]``.
         labels: The labels' names.
-        name: What to call the data set in reports.
-        splits: Named parts, as positions of pictures; every split that the reader found in what it read.
-        areas: ``[N, L]``, the share of the picture that the largest object of a label covers, where the data tell.
-        single_label: Whether every picture has exactly one label by construction, so that softmax applies.
+        name: What to call the dataset in reports.
+        splits: Named parts, as positions of images; every split that the reader found in what it read.
+        areas: ``[N, L]``, the share of the image that the largest object of a label covers, where the data tell.
+        single_label: Whether every image has exactly one label by construction, so that softmax applies.
 
     Examples:
         >>> from manylabel.data.sources import Files
@@ -45,45 +45,45 @@ class ImageDataset:
         ...     name="pets",
         ...     splits={"train": np.array([0]), "val": np.array([1])},
         ... )
-        >>> dataset.split("val").pictures.name(0)
+        >>> dataset.split("val").images.name(0)
         'b.jpg'
     """
 
-    pictures: ImageSource
+    images: ImageSource
     targets: Targets
     labels: LabelSpace
-    name: str = "pictures"
+    name: str = "images"
     splits: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
     areas: csr_array | None = None
     single_label: bool = False
 
     def __post_init__(self) -> None:
-        expected = (len(self.pictures), len(self.labels))
+        expected = (len(self.images), len(self.labels))
         for what, matrix in (("targets", self.targets), ("areas", self.areas)):
             if matrix is not None and matrix.shape != expected:
-                raise ConfigError(f"{what} must be [pictures, labels] = {list(expected)}, got {list(matrix.shape)}")
+                raise ConfigError(f"{what} must be [images, labels] = {list(expected)}, got {list(matrix.shape)}")
 
     def __len__(self) -> int:
-        return len(self.pictures)
+        return len(self.images)
 
     def subset(self, indices: ArrayLike) -> ImageDataset:
-        """Return some of the pictures, in the order given, each split reduced to what is left of it.
+        """Return some of the images, in the order given, each split reduced to what is left of it.
 
         Args:
-            indices: Positions, or a mask with one truth value per picture.
+            indices: Positions, or a mask with one truth value per image.
         """
         chosen = np.asarray(indices)
         chosen = np.flatnonzero(chosen) if chosen.dtype == bool else chosen.astype(np.int64)
         return replace(
             self,
-            pictures=self.pictures.take(chosen),
+            images=self.images.take(chosen),
             targets=self.targets[chosen],
             areas=None if self.areas is None else self.areas[chosen],
             splits={name: np.flatnonzero(np.isin(chosen, members)) for name, members in self.splits.items()},
         )
 
     def splits_like(self, beginning: str) -> list[str]:
-        """Return the names of the splits with pictures that begin so, in capitals or not.
+        """Return the names of the splits with images that begin so, in capitals or not.
 
         Examples:
             >>> from manylabel.data import scenes
@@ -94,7 +94,7 @@ class ImageDataset:
         return [name for name in found if name.lower().startswith(beginning.lower())]
 
     def split(self, name: str) -> ImageDataset:
-        """Return the pictures of one named split.
+        """Return the images of one named split.
 
         Raises:
             DataError: There is no such split; the message lists those there are.
@@ -105,7 +105,7 @@ class ImageDataset:
         return replace(part, splits={name: np.arange(len(part))})
 
     def select_labels(self, names: Sequence[str]) -> ImageDataset:
-        """Return the same pictures with only some of the labels, in the order given."""
+        """Return the same images with only some of the labels, in the order given."""
         positions = [self.labels.index(name) for name in names]
         return replace(
             self,
@@ -117,7 +117,7 @@ class ImageDataset:
 
     @classmethod
     def join(cls, parts: Mapping[str, ImageDataset], *, name: str) -> ImageDataset:
-        """Put data sets of the same labels together, each as a split of its own name.
+        """Put datasets of the same labels together, each as a split of its own name.
 
         Raises:
             DataError: The labels differ.
@@ -134,7 +134,7 @@ class ImageDataset:
         spans = zip(parts, [0, *ends[:-1]], ends, strict=True)
         areas = [part.areas for part in datasets]
         return cls(
-            pictures=JoinedSource([part.pictures for part in datasets]),
+            images=JoinedSource([part.images for part in datasets]),
             targets=Targets.stack([part.targets for part in datasets]),
             labels=first.labels,
             name=name,
@@ -145,12 +145,12 @@ class ImageDataset:
 
 
 def largest_shares(rows: ArrayLike, columns: ArrayLike, shares: ArrayLike, *, present: csr_array) -> csr_array | None:
-    """Return the share of each picture that the largest object of each present label covers.
+    """Return the share of each image that the largest object of each present label covers.
 
     Args:
-        rows: The picture of each object.
+        rows: The image of each object.
         columns: The label of each object.
-        shares: The share of the picture that each object covers; 0 or not a number where it is not known.
+        shares: The share of the image that each object covers; 0 or not a number where it is not known.
         present: Boolean matrix ``[N, L]``; objects of other labels are left out.
 
     Returns:

@@ -1,6 +1,6 @@
-"""Batches of decoded pictures, in which bad pictures are left out, counted and named.
+"""Batches of decoded images, in which bad images are left out, counted and named.
 
-Letters in shape comments: B pictures of a batch, L labels, H and W pixels.
+Letters in shape comments: B images of a batch, L labels, H and W pixels.
 """
 
 import logging
@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from manylabel.data.dataset import ImageDataset
-from manylabel.data.sampling import Draw, SeededBatches, every_picture
+from manylabel.data.sampling import Draw, SeededBatches, every_image
 from manylabel.errors import BadImagesError, ConfigError, DataError, ImageError, list_choices
 from manylabel.images import decode
 from manylabel.types import BadImage, Batch
@@ -40,12 +40,12 @@ logger = logging.getLogger(__name__)
 MOST_LISTED = 20  # bad images in an error
 
 OnBad = Literal["skip", "raise", "stop_above_share"]
-"""What happens to pictures that cannot be decoded."""
+"""What happens to images that cannot be decoded."""
 
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """A decoded picture: its position, image ``[3, H, W]``, and targets and what is known of them ``[L]``."""
+    """A decoded image: its position, image ``[3, H, W]``, and targets and what is known of them ``[L]``."""
 
     index: int
     image: Tensor
@@ -54,11 +54,11 @@ class Sample:
 
 
 class DecodedImages(Dataset[Sample | BadImage]):
-    """Decodes and transforms the pictures of a data set; one that cannot be decoded becomes a `BadImage`.
+    """Decodes and transforms the images of a dataset; one that cannot be decoded becomes a `BadImage`.
 
     Args:
-        dataset: The pictures and their labels.
-        transform: Makes a tensor of an RGB picture. If it has `at_least` (height, width), JPEG files that are much
+        dataset: The images and their labels.
+        transform: Makes a tensor of an RGB image. If it has `at_least` (height, width), JPEG files that are much
             larger are decoded at reduced scale.
 
     Examples:
@@ -90,21 +90,21 @@ class DecodedImages(Dataset[Sample | BadImage]):
             return [self._sample(draw, *rows) for draw, *rows in zip(seeded, targets, known, strict=True)]
 
     def _sample(self, draw: Draw, targets: Tensor, known: Tensor) -> Sample | BadImage:
-        name = self.dataset.pictures.name(draw.index)
+        name = self.dataset.images.name(draw.index)
         try:
-            picture = decode(
+            image = decode(
                 _fetch(self.dataset, draw.index), name=name, at_least=getattr(self.transform, "at_least", None)
             )
         except ImageError as error:
             return BadImage(draw.index, name, error.reason)
         torch.default_generator.manual_seed(draw.seed)
-        return Sample(draw.index, self.transform(picture), targets, known)
+        return Sample(draw.index, self.transform(image), targets, known)
 
 
 def fetch_images(dataset: ImageDataset) -> Iterator[tuple[str, Path | bytes | ImageError]]:
     """Yield name and file or content of each image of a dataset, or the reason why it could not be fetched."""
     for index in range(len(dataset)):
-        name = dataset.pictures.name(index)
+        name = dataset.images.name(index)
         try:
             yield name, _fetch(dataset, index)
         except ImageError as error:
@@ -113,14 +113,14 @@ def fetch_images(dataset: ImageDataset) -> Iterator[tuple[str, Path | bytes | Im
 
 def _fetch(dataset: ImageDataset, index: int) -> Path | bytes:
     try:
-        return dataset.pictures[index]
+        return dataset.images[index]
     except Exception as error:
-        name = dataset.pictures.name(index)
+        name = dataset.images.name(index)
         raise ImageError(name, f"it could not be fetched: {type(error).__name__}: {error}") from error
 
 
 def collate(samples: Sequence[Sample | BadImage]) -> Batch:
-    """Put samples into one batch; bad pictures are listed beside it.
+    """Put samples into one batch; bad images are listed beside it.
 
     Examples:
         >>> sample = Sample(7, torch.zeros(3, 2, 2), targets=torch.ones(1), known=torch.tensor([True]))
@@ -208,24 +208,24 @@ class BadImages:
 
 
 class ImageLoader(DataLoader[Any]):
-    """Yields batches of pictures and keeps account of those that cannot be decoded.
+    """Yields batches of images and keeps account of those that cannot be decoded.
 
-    A bad picture is left out of its batch, which is then smaller; nothing takes its place. A batch of which nothing
-    is left is not yielded. Each bad picture is recorded once, whatever the number of epochs.
+    A bad image is left out of its batch, which is then smaller; nothing takes its place. A batch of which nothing
+    is left is not yielded. Each bad image is recorded once, whatever the number of epochs.
 
     The first pass is epoch 0, each further pass the next epoch; `set_epoch` goes to any other. Order and augmentation
     follow from the seed and the epoch alone, whatever the number of workers.
 
     Args:
-        dataset: The pictures and their labels.
-        transform: Makes a tensor of an RGB picture, see `DecodedImages`.
-        batch_size: Pictures per batch.
+        dataset: The images and their labels.
+        transform: Makes a tensor of an RGB image, see `DecodedImages`.
+        batch_size: Images per batch.
         shuffle: Whether the order is random, another one each epoch.
-        sampler: Which pictures in which order, instead of `shuffle`; such as that of `class_aware_sampler`.
+        sampler: Which images in which order, instead of `shuffle`; such as that of `class_aware_sampler`.
         num_workers: Processes that decode, beside the main one; 0 decodes in the main one.
-        on_bad: What to do about bad pictures: ``"skip"`` them, ``"raise"`` the first as `ImageError`, or
+        on_bad: What to do about bad images: ``"skip"`` them, ``"raise"`` the first as `ImageError`, or
             ``"stop_above_share"``: skip, until there are too many.
-        max_bad_share: The share of the data set that may be bad with ``"stop_above_share"``; see `most_bad`.
+        max_bad_share: The share of the dataset that may be bad with ``"stop_above_share"``; see `most_bad`.
         seed: Fixes order and augmentation.
         pin_memory: Whether batches come in page-locked memory, from where they reach a GPU faster.
 
@@ -243,7 +243,7 @@ class ImageLoader(DataLoader[Any]):
         >>> targets = Targets.from_lists([[0], [0]], num_labels=1)
         >>> dataset = ImageDataset(Files("nowhere", ["a.jpg", "b.jpg"]), targets, LabelSpace(["cat"]))
         >>> loader = ImageLoader(dataset, transform=eval_transform(InputSpec()), batch_size=2, on_bad="skip")
-        >>> len(list(loader)), [picture.name for picture in loader.bad]
+        >>> len(list(loader)), [image.name for image in loader.bad]
         (0, ['a.jpg', 'b.jpg'])
     """
 
@@ -271,7 +271,7 @@ class ImageLoader(DataLoader[Any]):
         self._bad = BadImages(len(dataset), on_bad=on_bad, max_bad_share=max_bad_share)
         self.num_empty = 0
         self.batches = SeededBatches(
-            every_picture(len(dataset), shuffle=shuffle, seed=seed) if sampler is None else sampler,
+            every_image(len(dataset), shuffle=shuffle, seed=seed) if sampler is None else sampler,
             batch_size=batch_size,
             seed=seed,
         )
@@ -322,20 +322,20 @@ def explained_worker_deaths(loader: DataLoader[Any]) -> Iterator[None]:
         if not isinstance(error, RuntimeError) or "DataLoader worker (pid" not in str(error):
             raise
         raise DataError(
-            f"a process that decodes pictures was ended from outside ({error}); most often memory ran out: "
+            f"a process that decodes images was ended from outside ({error}); most often memory ran out: "
             f"lower num_workers ({loader.num_workers}) or batch_size, or give a container more shared memory"
         ) from error
 
 
-def most_bad(num_pictures: int, max_bad_share: float) -> float:
-    """Return how many pictures may be bad: a share; of few pictures a tenth, up to five, unless none may be.
+def most_bad(num_images: int, max_bad_share: float) -> float:
+    """Return how many images may be bad: a share; of few images a tenth, up to five, unless none may be.
 
     Examples:
         >>> most_bad(10_000, 0.01), most_bad(80, 0.01), most_bad(20, 0.01), most_bad(80, 0.0)
         (100.0, 5, 2, 0.0)
     """
-    share = max_bad_share * num_pictures
-    return max(share, min(5, num_pictures // 10)) if max_bad_share else share
+    share = max_bad_share * num_images
+    return max(share, min(5, num_images // 10)) if max_bad_share else share
 
 
 def _end_workers(loader: DataLoader[Any]) -> None:

@@ -1,6 +1,6 @@
-"""Which pictures are drawn, in which order and with which chance: each once, or those with rare labels more often.
+"""Which images are drawn, in which order and with which chance: each once, or those with rare labels more often.
 
-Letters in shape comments: N pictures, L labels.
+Letters in shape comments: N images, L labels.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,11 +15,11 @@ from manylabel.errors import ConfigError
 from manylabel.seeds import seed_sequence
 from manylabel.targets import Targets
 
-__all__ = ["Draw", "EpochSampler", "SeededBatches", "class_aware_sampler", "every_picture"]
+__all__ = ["Draw", "EpochSampler", "SeededBatches", "class_aware_sampler", "every_image"]
 
 
 class EpochSampler(Sampler[int]):
-    """Positions of pictures, drawn anew for each epoch; the same for the same seed and epoch.
+    """Positions of images, drawn anew for each epoch; the same for the same seed and epoch.
 
     Args:
         draw: Draws the positions of one epoch.
@@ -53,42 +53,42 @@ class EpochSampler(Sampler[int]):
         return iter(self.draw(np.random.default_rng([self.seed, self.epoch])).tolist())
 
 
-def every_picture(num_pictures: int, *, shuffle: bool, seed: int = 0) -> EpochSampler:
-    """Return a sampler that gives every picture once.
+def every_image(num_images: int, *, shuffle: bool, seed: int = 0) -> EpochSampler:
+    """Return a sampler that gives every image once.
 
     Args:
-        num_pictures: How many pictures there are.
+        num_images: How many images there are.
         shuffle: Whether their order is random, another one each epoch.
         seed: Fixes the order.
 
     Examples:
-        >>> list(every_picture(3, shuffle=False))
+        >>> list(every_image(3, shuffle=False))
         [0, 1, 2]
     """
 
     def draw(generator: np.random.Generator) -> NDArray[np.int64]:
-        return generator.permutation(num_pictures) if shuffle else np.arange(num_pictures)
+        return generator.permutation(num_images) if shuffle else np.arange(num_images)
 
-    return EpochSampler(draw, num_samples=num_pictures, seed=seed)
+    return EpochSampler(draw, num_samples=num_images, seed=seed)
 
 
 def class_aware_sampler(
     targets: Targets, *, seed: int = 0, power: float = 0.0, num_samples: int | None = None
 ) -> EpochSampler:
-    """Return a sampler that draws a label, then a picture that has it, so that rare labels are seen more often.
+    """Return a sampler that draws a label, then an image that has it, so that rare labels are seen more often.
 
-    Pictures repeat within an epoch, and some are left out of it. Labels that no picture has are never drawn. Pictures
-    without any (known) label get their fair share: a tenth of the draws, if they are a tenth of the pictures.
+    Images repeat within an epoch, and some are left out of it. Labels that no image has are never drawn. Images
+    without any (known) label get their fair share: a tenth of the draws, if they are a tenth of the images.
 
     Args:
-        targets: Which labels each picture has, ``[N, L]``.
+        targets: Which labels each image has, ``[N, L]``.
         seed: Fixes all draws.
-        power: A label is drawn with a chance proportional to (pictures that have it) ** `power`: 0 draws all labels
+        power: A label is drawn with a chance proportional to (images that have it) ** `power`: 0 draws all labels
             equally often, 1 as often as they are in the data, 0.5 is between.
-        num_samples: Draws per epoch; as many as there are pictures when left out.
+        num_samples: Draws per epoch; as many as there are images when left out.
 
     Raises:
-        ConfigError: There is no picture, or a setting is out of range.
+        ConfigError: There is no image, or a setting is out of range.
 
     Examples:
         >>> targets = Targets.from_lists([[0]] * 99 + [[1]], num_labels=2)
@@ -98,15 +98,15 @@ def class_aware_sampler(
     """
     total = len(targets) if num_samples is None else num_samples
     if not len(targets):
-        raise ConfigError("there is no picture to draw from; give targets of at least one")
+        raise ConfigError("there is no image to draw from; give targets of at least one")
     if not 0 <= power <= 1:
         raise ConfigError(f"power must be 0 (all labels alike) to 1 (as in the data), got {power}")
     if total < 1:
         raise ConfigError(f"num_samples must be at least 1, got {total}")
 
     by_label = targets.present.tocsc()
-    unlabelled = np.flatnonzero(targets.labels_per_picture == 0)
-    pictures: NDArray[np.int64] = np.concatenate(
+    unlabelled = np.flatnonzero(targets.labels_per_image == 0)
+    images: NDArray[np.int64] = np.concatenate(
         [by_label.indices, unlabelled]
     )  # those of label 0, of label 1, ..., of none
     starts = by_label.indptr.astype(np.int64)  # [L + 1], the last is where those of none start
@@ -115,7 +115,7 @@ def class_aware_sampler(
 
     def draw(generator: np.random.Generator) -> NDArray[np.int64]:
         labels = generator.choice(len(chances), size=total, p=chances)
-        drawn: NDArray[np.int64] = pictures[starts[labels] + generator.integers(counts[labels])]
+        drawn: NDArray[np.int64] = images[starts[labels] + generator.integers(counts[labels])]
         return drawn
 
     return EpochSampler(draw, num_samples=total, seed=seed)
@@ -130,7 +130,7 @@ def _chances(counts: NDArray[np.int64], *, power: float, unlabelled_share: float
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """Which picture, and the seed of the chance in its transform."""
+    """Which image, and the seed of the chance in its transform."""
 
     index: int
     seed: int
@@ -142,12 +142,12 @@ class SeededBatches(Sampler[list[Draw]]):
     So the chance in a transform does not depend on how many processes load, nor on what was loaded before.
 
     Args:
-        sampler: Which pictures, in which order.
-        batch_size: Pictures per batch.
+        sampler: Which images, in which order.
+        batch_size: Images per batch.
         seed: Fixes all seeds.
 
     Examples:
-        >>> batches = SeededBatches(every_picture(3, shuffle=False), batch_size=2)
+        >>> batches = SeededBatches(every_image(3, shuffle=False), batch_size=2)
         >>> [[draw.index for draw in batch] for batch in batches]
         [[0, 1], [2]]
     """
@@ -184,5 +184,5 @@ class SeededBatches(Sampler[list[Draw]]):
         batches = enumerate(BatchSampler(indices, self.batch_size, drop_last=False))
         for number, batch in islice(batches, first, None):
             seeds = seed_sequence("augmentation", self.seed, epoch, number).generate_state(len(batch))
-            # The position is mixed in because processes that train together share the seed but not the pictures.
+            # The position is mixed in because processes that train together share the seed but not the images.
             yield [Draw(index, seed ^ index) for index, seed in zip(batch, seeds.tolist(), strict=True)]

@@ -1,6 +1,6 @@
-"""Where pictures come from: files on disk, or bytes made or fetched when asked for.
+"""Where images come from: files on disk, or bytes made or fetched when asked for.
 
-A source is a sequence of encoded pictures. Nothing is opened or decoded before it is asked for, and a million file
+A source is a sequence of encoded images. Nothing is opened or decoded before it is asked for, and a million file
 names take tens of megabytes, not hundreds.
 """
 
@@ -20,26 +20,26 @@ __all__ = ["Files", "ImageSource", "JoinedSource", "LazyBytes"]
 
 @runtime_checkable
 class ImageSource(Protocol):
-    """A sequence of encoded pictures: each a path or bytes, with a name that is unique within the data set."""
+    """A sequence of encoded images: each a path or bytes, with a name that is unique within the dataset."""
 
     def __len__(self) -> int: ...
 
     def __getitem__(self, index: int) -> Path | bytes:
-        """Return one encoded picture, as a path or as bytes."""
+        """Return one encoded image, as a path or as bytes."""
         ...
 
     def name(self, index: int) -> str:
-        """Return what the picture is called, in reports and in result files."""
+        """Return what the image is called, in reports and in result files."""
         ...
 
     def take(self, indices: ArrayLike) -> ImageSource:
-        """Return a source of some of the pictures, in the order given."""
+        """Return a source of some of the images, in the order given."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class Files:
-    """Pictures on disk.
+    """Images on disk.
 
     Args:
         root: The folder that the names are relative to.
@@ -75,18 +75,18 @@ class Files:
 
 @dataclass(frozen=True, eq=False)
 class LazyBytes:
-    r"""Pictures that a function gives as encoded bytes: drawn, read from a table, or fetched.
+    r"""Images that a function gives as encoded bytes: drawn, read from a table, or fetched.
 
     Args:
-        names: What each picture is called.
-        load: Returns the encoded picture at a position; must survive being sent to another process.
-        positions: What `load` is asked for, for each picture; in order when left out.
-        identity: What the pictures follow from, together with their positions, where that can be said in words; else
+        names: What each image is called.
+        load: Returns the encoded image at a position; must survive being sent to another process.
+        positions: What `load` is asked for, for each image; in order when left out.
+        identity: What the images follow from, together with their positions, where that can be said in words; else
             only their content tells whether two sources give the same.
 
     Examples:
-        >>> pictures = LazyBytes(["a", "b"], load=lambda position: bytes([position]))
-        >>> pictures.take([1])[0]
+        >>> images = LazyBytes(["a", "b"], load=lambda position: bytes([position]))
+        >>> images.take([1])[0]
         b'\x01'
     """
 
@@ -102,11 +102,11 @@ class LazyBytes:
         return self.load(int(index) if self.positions is None else int(self.positions[index]))
 
     def name(self, index: int) -> str:
-        """Return the picture's name."""
+        """Return the image's name."""
         return self.names[index]
 
     def take(self, indices: ArrayLike) -> LazyBytes:
-        """Return some of the pictures, in the order given."""
+        """Return some of the images, in the order given."""
         chosen = np.asarray(indices, dtype=np.int64)
         old = np.arange(len(self)) if self.positions is None else np.asarray(self.positions)
         names = [self.names[index] for index in chosen]
@@ -141,12 +141,12 @@ class JoinedSource:
         return part[position]
 
     def name(self, index: int) -> str:
-        """Return the picture's name in its own source."""
+        """Return the image's name in its own source."""
         part, position = self._find(index)
         return part.name(position)
 
     def take(self, indices: ArrayLike) -> JoinedSource:
-        """Return some of the pictures, in the order given; neighbours of one source stay together."""
+        """Return some of the images, in the order given; neighbours of one source stay together."""
         chosen = np.asarray(indices, dtype=np.int64)
         ends = np.cumsum([len(part) for part in self.parts])
         owners = np.searchsorted(ends, chosen, side="right")

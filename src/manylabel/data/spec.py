@@ -1,4 +1,4 @@
-"""Data specs: one line of text, such as ``voc:PATH,split=train``, that names a data set everywhere."""
+"""Data specs: one line of text, such as ``voc:PATH,split=train``, that names a dataset everywhere."""
 
 import inspect
 import re
@@ -54,7 +54,7 @@ def find_reader(name: str) -> Callable[..., ImageDataset]:
 
 
 def load(spec: str) -> ImageDataset:
-    """Read the data set that a spec names.
+    """Read the dataset that a spec names.
 
     A spec is ``FORMAT:PATH,option=value,...``. The options are those of the format's reader and, for every format,
     those of `hold_out`: ``val_fraction``, ``part``, ``seed`` and ``limit``.
@@ -63,11 +63,11 @@ def load(spec: str) -> ImageDataset:
         spec: Such as ``coco:~/coco,split=val2014`` or ``folder:photos,val_fraction=0.2,part=train``.
 
     Returns:
-        The data set.
+        The dataset.
 
     Raises:
         SpecError: The format, an option or a value is not known; the message lists those that are.
-        DataError: The data set cannot be read.
+        DataError: The dataset cannot be read.
 
     Examples:
         >>> load("vok:photos")

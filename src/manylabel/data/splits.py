@@ -1,26 +1,26 @@
 """Seeded splits and folds in which every label, and every combination of labels, keeps its share.
 
 The problem is that of Sechidis, Tsoumakas and Vlahavas, "On the Stratification of Multi-Label Data" (ECML PKDD 2011).
-Their answer places one picture after the other; this one works on all of them at once:
+Their answer places one image after the other; this one works on all of them at once:
 
-1. *Order.* Each picture becomes one number: its labels, from the rarest to the most common, as digits. Every second
+1. *Order.* Each image becomes one number: its labels, from the rarest to the most common, as digits. Every second
    digit counts downwards, as in a Gray code, so that neighbours in the order of these numbers differ in few labels.
-   Pictures of one combination stand together, beside those that share their rarest labels; so do pictures without
+   Images of one combination stand together, beside those that share their rarest labels; so do images without
    labels. A seeded shuffle decides among equals.
 2. *Deal.* The folds take turns along this order, each in proportion to its size. Sizes come out exact, and every run of
-   alike pictures is spread to within a picture or so: this keeps the combinations.
+   alike images is spread to within an image or so: this keeps the combinations.
 3. *Balance.* What is left are rounding errors that add up for common labels. Take the label that is spread worst, and
-   the two folds that have too much and too little of it. From each, take the pictures whose leaving would mend most,
+   the two folds that have too much and too little of it. From each, take the images whose leaving would mend most,
    over all labels, and swap the best pair as long as the sum of squared errors falls. Repeat until no label can be
-   spread better (no two folds are more than one picture apart) or nothing helps. A sample of the pictures does most of
+   spread better (no two folds are more than one image apart) or nothing helps. A sample of the images does most of
    the work, as a swap found among all is hardly better than one found among some; then all of them are looked at.
 
-Only the rarest labels of a picture fit into its number (nine of 80 labels, four of 9,600); pictures that agree in these
-count as alike. What a data set lists beside the present labels, the unknown or the absent ones, is spread in the same
+Only the rarest labels of an image fit into its number (nine of 80 labels, four of 9,600); images that agree in these
+count as alike. What a dataset lists beside the present labels, the unknown or the absent ones, is spread in the same
 way, so that each fold also keeps the share of what is known. All sums are of whole numbers, so that a seed gives the
 same split on every machine.
 
-Letters in shape comments: N pictures, L labels, C columns to balance (labels, and unknown or absent ones), K folds.
+Letters in shape comments: N images, L labels, C columns to balance (labels, and unknown or absent ones), K folds.
 """
 
 from dataclasses import replace
@@ -41,7 +41,7 @@ __all__ = [
     "stratified_split",
 ]
 
-NUM_CANDIDATES = 32  # pictures of a fold that a round considers
+NUM_CANDIDATES = 32  # images of a fold that a round considers
 SAMPLE_SIZE = 8_000
 ROUNDS_PER_FOLD = 50  # a bound for thousands of labels; 80 labels take about ten rounds per fold
 
@@ -49,15 +49,15 @@ ROUNDS_PER_FOLD = 50  # a bound for thousands of labels; 80 labels take about te
 def split_dataset(
     dataset: ImageDataset, *, val_fraction: float = 0.2, seed: int = 0
 ) -> tuple[ImageDataset, ImageDataset]:
-    """Split a data set in two, as `stratified_split` does; splits that the data set came with are left behind.
+    """Split a dataset in two, as `stratified_split` does; splits that the dataset came with are left behind.
 
     Args:
-        dataset: The pictures.
-        val_fraction: The share of the pictures that goes to the second part.
+        dataset: The images.
+        val_fraction: The share of the images that goes to the second part.
         seed: Another seed gives another split.
 
     Returns:
-        The pictures to train on, as split ``train``, and those to validate on, as split ``val``.
+        The images to train on, as split ``train``, and those to validate on, as split ``val``.
 
     Examples:
         >>> from manylabel.data.sources import Files
@@ -77,15 +77,15 @@ def split_dataset(
 def stratified_split(
     targets: Targets, *, val_fraction: float, seed: int = 0
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Divide pictures in two so that every label keeps its share in both parts.
+    """Divide images in two so that every label keeps its share in both parts.
 
     Args:
-        targets: The pictures' labels.
-        val_fraction: The share of the pictures that goes to the second part; their number is rounded.
+        targets: The images' labels.
+        val_fraction: The share of the images that goes to the second part; their number is rounded.
         seed: Another seed gives another split.
 
     Returns:
-        The positions of the pictures to train on and to validate on, each in rising order.
+        The positions of the images to train on and to validate on, each in rising order.
 
     Raises:
         ConfigError: One of the parts would be empty.
@@ -96,52 +96,52 @@ def stratified_split(
         >>> len(train), len(val), targets[val].positives.tolist()
         (16, 4, [4, 2])
     """
-    num_pictures = len(targets)
-    num_val = int(num_pictures * val_fraction + 0.5) if 0 < val_fraction < 1 else 0
-    if not 0 < num_val < num_pictures:
+    num_images = len(targets)
+    num_val = int(num_images * val_fraction + 0.5) if 0 < val_fraction < 1 else 0
+    if not 0 < num_val < num_images:
         raise ConfigError(
-            f"val_fraction must leave pictures on both sides, got {val_fraction} of {num_pictures} pictures; "
-            "give a share between 0 and 1, or more pictures"
+            f"val_fraction must leave images on both sides, got {val_fraction} of {num_images} images; "
+            "give a share between 0 and 1, or more images"
         )
-    folds = _assign(targets, np.array([num_pictures - num_val, num_val]), seed)
+    folds = _assign(targets, np.array([num_images - num_val, num_val]), seed)
     return np.flatnonzero(folds == 0), np.flatnonzero(folds == 1)
 
 
 def stratified_folds(
     targets: Targets, *, num_folds: int, seed: int = 0
 ) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """Divide pictures into folds for cross-validation so that every label keeps its share in each.
+    """Divide images into folds for cross-validation so that every label keeps its share in each.
 
     Args:
-        targets: The pictures' labels.
-        num_folds: How many folds; their sizes differ by at most one picture.
+        targets: The images' labels.
+        num_folds: How many folds; their sizes differ by at most one image.
         seed: Another seed gives other folds.
 
     Returns:
-        For each fold, the positions of the pictures to train on and to validate on, each in rising order. Every picture
+        For each fold, the positions of the images to train on and to validate on, each in rising order. Every image
         is validated on once.
 
     Raises:
-        ConfigError: There are fewer than two folds, or fewer pictures than folds.
+        ConfigError: There are fewer than two folds, or fewer images than folds.
 
     Examples:
         >>> targets = Targets.from_lists([[0], [0, 1], []] * 4, num_labels=2)
         >>> [targets[val].positives.tolist() for train, val in stratified_folds(targets, num_folds=4)]
         [[2, 1], [2, 1], [2, 1], [2, 1]]
     """
-    num_pictures = len(targets)
-    if not 2 <= num_folds <= num_pictures:
+    num_images = len(targets)
+    if not 2 <= num_folds <= num_images:
         raise ConfigError(
-            f"num_folds must be at least 2 and at most the number of pictures ({num_pictures}), got {num_folds}"
+            f"num_folds must be at least 2 and at most the number of images ({num_images}), got {num_folds}"
         )
-    sizes = np.full(num_folds, num_pictures // num_folds)
-    sizes[: num_pictures % num_folds] += 1
+    sizes = np.full(num_folds, num_images // num_folds)
+    sizes[: num_images % num_folds] += 1
     folds = _assign(targets, sizes, seed)
     return [(np.flatnonzero(folds != fold), np.flatnonzero(folds == fold)) for fold in range(num_folds)]
 
 
 def _assign(targets: Targets, sizes: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
-    """Return the fold of each picture, ``[N]``, for folds of the given sizes."""
+    """Return the fold of each image, ``[N]``, for folds of the given sizes."""
     if seed < 0:
         raise ConfigError(f"seed must be 0 or more, got {seed}")
     generator = np.random.default_rng(seed)
@@ -170,19 +170,19 @@ def _columns(targets: Targets) -> csr_array:
 
 
 def _order_by_likeness(columns: csr_array, generator: np.random.Generator) -> NDArray[np.int64]:
-    """Return the pictures' positions in an order in which neighbours differ in few labels; see the module's text."""
-    num_pictures, num_columns = columns.shape
+    """Return the images' positions in an order in which neighbours differ in few labels; see the module's text."""
+    num_images, num_columns = columns.shape
     lengths = np.diff(columns.indptr)
     bits = max(int(num_columns).bit_length(), 1)
     num_digits = 63 // bits
-    rows = np.repeat(np.arange(num_pictures), lengths)
+    rows = np.repeat(np.arange(num_images), lengths)
     places = np.arange(columns.nnz) - np.repeat(columns.indptr[:-1], lengths)
     kept = places < num_digits
-    digits = np.zeros((num_pictures, num_digits), dtype=np.int64)
+    digits = np.zeros((num_images, num_digits), dtype=np.int64)
     digits[rows[kept], places[kept]] = num_columns - columns.indices[kept]
     digits[:, 1::2] = num_columns - digits[:, 1::2]
     keys = digits @ (1 << bits * np.arange(num_digits)[::-1])
-    shuffled = generator.permutation(num_pictures)
+    shuffled = generator.permutation(num_images)
     return shuffled[np.argsort(keys[shuffled], kind="stable")]
 
 
@@ -193,20 +193,20 @@ def _deal(sizes: NDArray[np.int64], generator: np.random.Generator) -> NDArray[n
 
 
 def _excess(columns: csr_array, folds: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return how far each fold is above its due of each column, ``[K, C]``, in whole N-ths of a picture."""
-    num_pictures, num_columns = columns.shape
+    """Return how far each fold is above its due of each column, ``[K, C]``, in whole N-ths of an image."""
+    num_images, num_columns = columns.shape
     places = np.repeat(folds, np.diff(columns.indptr)) * num_columns + columns.indices
     counts = np.bincount(places, minlength=len(sizes) * num_columns).reshape(len(sizes), num_columns)
-    excess: NDArray[np.int64] = num_pictures * counts - np.outer(sizes, counts.sum(axis=0))
+    excess: NDArray[np.int64] = num_images * counts - np.outer(sizes, counts.sum(axis=0))
     return excess.astype(np.float64)
 
 
 def _balance(
     columns: csr_array, folds: NDArray[np.int64], excess: NDArray[np.float64], *, unit: int
 ) -> NDArray[np.int64]:
-    """Swap pictures between folds, in place, until every column is spread as evenly as swaps can do it.
+    """Swap images between folds, in place, until every column is spread as evenly as swaps can do it.
 
-    `unit` is one picture in the measure of `excess`.
+    `unit` is one image in the measure of `excess`.
     """
     stuck = np.zeros(columns.shape[1], dtype=bool)
     for _ in range(ROUNDS_PER_FOLD * len(excess)):
@@ -225,12 +225,12 @@ def _balance(
 def _swap(
     columns: csr_array, folds: NDArray[np.int64], excess: NDArray[np.float64], giver: int, taker: int, unit: int
 ) -> bool:
-    """Swap pictures of two folds where it lowers the sum of squared `excess`, in place; say whether any was."""
+    """Swap images of two folds where it lowers the sum of squared `excess`, in place; say whether any was."""
     gap = excess[giver] - excess[taker]  # [C]
     pull, costs = columns @ gap, np.diff(columns.indptr) * float(unit)  # [N]
     leaving = _best(pull - costs, np.flatnonzero(folds == giver))
     entering = _best(-pull - costs, np.flatnonzero(folds == taker))
-    if not (len(leaving) and len(entering)):  # a sample may hold no picture of a small fold
+    if not (len(leaving) and len(entering)):  # a sample may hold no image of a small fold
         return False
     given, taken = columns[leaving].toarray(), columns[entering].toarray()
     # A swap of a for b lowers half the sum of squares by unit * (gap (a - b) - unit |a - b|^2).
@@ -250,14 +250,14 @@ def _swap(
         swapped = True
 
 
-def _best(wishes: NDArray[np.float64], pictures: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the pictures that wish most to move; among equals, on every machine the same ones."""
-    chosen = wishes[pictures]
+def _best(wishes: NDArray[np.float64], images: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the images that wish most to move; among equals, on every machine the same ones."""
+    chosen = wishes[images]
     if len(chosen) <= NUM_CANDIDATES:
-        return pictures
+        return images
     limit = np.partition(chosen, -NUM_CANDIDATES)[-NUM_CANDIDATES]
     kept = np.concatenate([np.flatnonzero(chosen > limit), np.flatnonzero(chosen == limit)])
-    return pictures.take(kept[:NUM_CANDIDATES])
+    return images.take(kept[:NUM_CANDIDATES])
 
 
 def hold_out(
@@ -268,21 +268,21 @@ def hold_out(
     seed: int = 0,
     limit: int | None = None,
 ) -> ImageDataset:
-    """Hold out some pictures for validation, stratified over the labels, or keep only some of them.
+    """Hold out some images for validation, stratified over the labels, or keep only some of them.
 
-    Pictures to test on stay that: of data with one split to train on (its name begins with "train") and none to
+    Images to test on stay that: of data with one split to train on (its name begins with "train") and none to
     validate on, only that one is divided.
 
     Args:
-        dataset: Any pictures with labels.
-        val_fraction: The share of pictures to hold out; they become the split ``val``, the rest ``train``, instead
+        dataset: Any images with labels.
+        val_fraction: The share of images to hold out; they become the split ``val``, the rest ``train``, instead
             of the splits there were; where only one split is divided, the others stay.
         part: Return only this one of the two.
         seed: Another seed, another draw.
-        limit: Then keep at most this many pictures, drawn at random, in their old order.
+        limit: Then keep at most this many images, drawn at random, in their old order.
 
     Returns:
-        The data set; as it was when nothing is asked for.
+        The dataset; as it was when nothing is asked for.
 
     Raises:
         ConfigError: `part` without `val_fraction`, or a number out of range.
@@ -291,16 +291,16 @@ def hold_out(
         >>> from manylabel.data.sources import Files
         >>> from manylabel.targets import Targets
         >>> from manylabel.types import LabelSpace
-        >>> pictures = Files("photos", [f"{number}.jpg" for number in range(10)])
+        >>> images = Files("photos", [f"{number}.jpg" for number in range(10)])
         >>> targets = Targets.from_lists([[number % 2] for number in range(10)], num_labels=2)
-        >>> dataset = ImageDataset(pictures, targets, LabelSpace(["cat", "dog"]))
+        >>> dataset = ImageDataset(images, targets, LabelSpace(["cat", "dog"]))
         >>> len(hold_out(dataset, val_fraction=0.2, part="train")), len(hold_out(dataset, limit=3))
         (8, 3)
     """
     if part is not None and val_fraction is None:
         raise ConfigError(f"part={part} needs val_fraction, the share to hold out; write val_fraction=0.2,part={part}")
     if limit is not None and limit < 1:
-        raise ConfigError(f"limit must be at least 1 picture, got {limit}")
+        raise ConfigError(f"limit must be at least 1 image, got {limit}")
     if val_fraction is not None:
         divided, others = _to_divide(dataset)
         train, val = stratified_split(dataset.targets[divided], val_fraction=val_fraction, seed=seed)
@@ -314,7 +314,7 @@ def hold_out(
 
 
 def _to_divide(dataset: ImageDataset) -> tuple[NDArray[np.int64], dict[str, NDArray[np.int64]]]:
-    """Return the positions of the pictures to hold out from, and the splits that stay as they are."""
+    """Return the positions of the images to hold out from, and the splits that stay as they are."""
     splits = {name: members for name, members in dataset.splits.items() if len(members)}
     train = dataset.splits_like("train")
     if len(train) != 1 or dataset.splits_like("val"):

@@ -1,6 +1,6 @@
-"""From a picture to what a model takes: for evaluation, for training, and as several views for test time.
+"""From an image to what a model takes: for evaluation, for training, and as several views for test time.
 
-Letters in shape comments: V views of a picture, H and W pixels.
+Letters in shape comments: V views of an image, H and W pixels.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,12 +20,12 @@ __all__ = ["Cutout", "ImageTransform", "Resize", "Views", "eval_transform", "tra
 
 
 class ImageTransform:
-    """Steps that turn a picture into a normalised tensor.
+    """Steps that turn an image into a normalised tensor.
 
     All chance comes from torch's generator for the CPU, so `torch.manual_seed` fixes it.
 
     Args:
-        steps: What happens to the picture, in order.
+        steps: What happens to the image, in order.
         at_least: Height and width below which the steps need no detail; `decode` takes it from here.
 
     Examples:
@@ -46,9 +46,9 @@ class ImageTransform:
         self.steps = tuple(steps)
         self.at_least = at_least
 
-    def __call__(self, picture: Image.Image) -> Tensor:
-        """Return what a model takes, for one RGB picture."""
-        result: Any = picture
+    def __call__(self, image: Image.Image) -> Tensor:
+        """Return what a model takes, for one RGB image."""
+        result: Any = image
         for step in self.steps:
             result = step(result)
         return torch.as_tensor(result)
@@ -62,10 +62,10 @@ def eval_transform(spec: InputSpec) -> ImageTransform:
     """Return the transform for validation and test: the pixels of `manylabel.images.prepare`, normalised.
 
     Args:
-        spec: How the model wants its pictures.
+        spec: How the model wants its images.
 
     Returns:
-        A transform from a picture to ``[3, H, W]``.
+        A transform from an image to ``[3, H, W]``.
 
     Examples:
         >>> eval_transform(InputSpec(size=(224, 224), resize="crop", crop_fraction=0.875)).at_least
@@ -89,32 +89,32 @@ def train_transform(
     """Return the training recipe of the papers: square resize, flip, Cutout, RandAugment, normalise.
 
     Cutout comes before RandAugment, whose strength is torchvision's default (2 operations, magnitude 9). The flip is
-    ours. Where the model wants its pictures cropped (``spec.resize == "crop"``), the crop is at a random place instead
+    ours. Where the model wants its images cropped (``spec.resize == "crop"``), the crop is at a random place instead
     of the centre.
 
     Args:
-        spec: How the model wants its pictures.
-        crop: The smallest share of the picture's area that a crop of random size and shape keeps; 1 does not crop.
-        flip: Whether to mirror every other picture.
-        cutout: Side of the hole as a share of the picture's side; 0 cuts no hole.
+        spec: How the model wants its images.
+        crop: The smallest share of the image's area that a crop of random size and shape keeps; 1 does not crop.
+        flip: Whether to mirror every other image.
+        cutout: Side of the hole as a share of the image's side; 0 cuts no hole.
         randaugment: Whether to apply RandAugment (https://arxiv.org/abs/1909.13719).
-        num_operations: Number of changes RandAugment makes to a picture (N in the paper).
+        num_operations: Number of changes RandAugment makes to an image (N in the paper).
         magnitude: Their strength, 0 to 30 (M in the paper).
 
     Returns:
-        A transform from a picture to ``[3, H, W]``.
+        A transform from an image to ``[3, H, W]``.
 
     Examples:
         >>> transform = train_transform(InputSpec(size=(64, 64)))
-        >>> picture = Image.new("RGB", (640, 480))
+        >>> image = Image.new("RGB", (640, 480))
         >>> _ = torch.manual_seed(0)
-        >>> first = transform(picture)
+        >>> first = transform(image)
         >>> _ = torch.manual_seed(0)
-        >>> torch.equal(first, transform(picture))
+        >>> torch.equal(first, transform(image))
         True
     """
     if not 0 < crop <= 1:
-        raise ConfigError(f"crop must be a share of the picture's area, above 0 and at most 1, got {crop}")
+        raise ConfigError(f"crop must be a share of the image's area, above 0 and at most 1, got {crop}")
     kept = crop**0.5 if crop < 1 else spec.crop_fraction if spec.resize == "crop" else 1.0
     size = _enlarged(spec, kept)
     steps: list[nn.Module]
@@ -140,17 +140,17 @@ def train_transform(
 def views_transform(
     spec: InputSpec, *, flip: bool = True, crops: Literal[1, 5, 10] = 1, crop_fraction: float = 0.875
 ) -> ImageTransform:
-    """Return a transform that gives several views of a picture, whose scores are then averaged.
+    """Return a transform that gives several views of an image, whose scores are then averaged.
 
     Args:
-        spec: How the model wants its pictures.
+        spec: How the model wants its images.
         flip: Whether each view also comes mirrored.
-        crops: 1 is the picture as in evaluation; 5 is the four corners and the centre; 10 is 5 and their mirror images,
+        crops: 1 is the image as in evaluation; 5 is the four corners and the centre; 10 is 5 and their mirror images,
             whatever `flip` says.
-        crop_fraction: The share of the picture's sides that each of 5 or 10 crops keeps.
+        crop_fraction: The share of the image's sides that each of 5 or 10 crops keeps.
 
     Returns:
-        A transform from a picture to ``[V, 3, H, W]``; V is `crops`, twice that for 1 or 5 with `flip`.
+        A transform from an image to ``[V, 3, H, W]``; V is `crops`, twice that for 1 or 5 with `flip`.
 
     Examples:
         >>> transform = views_transform(InputSpec(size=(224, 224)), crops=5)

@@ -288,7 +288,7 @@ def thumbnail(dataset: ImageDataset, index: int, caption: str) -> Thumbnail:
         'a scene'
     """
     try:
-        return Thumbnail.of(decode(dataset.pictures[index], at_least=(_HEIGHT, _HEIGHT)), caption, height=_HEIGHT)
+        return Thumbnail.of(decode(dataset.images[index], at_least=(_HEIGHT, _HEIGHT)), caption, height=_HEIGHT)
     except (ImageError, OSError):
         return Thumbnail(b"", caption)
 

@@ -78,7 +78,7 @@ def read_scores(
         >>> from manylabel.data import scenes
         >>> dataset = scenes(2)
         >>> file = Path(tempfile.mkdtemp()) / "scores.csv"
-        >>> names = [dataset.pictures.name(0), dataset.pictures.name(1)]
+        >>> names = [dataset.images.name(0), dataset.images.name(1)]
         >>> rows = [f"{name},{label},0.5\n" for name in names for label in dataset.labels]
         >>> _ = file.write_text("image,label,score\n" + "".join(rows))
         >>> read_scores(file, dataset).scores.shape == (2, len(dataset.labels))
@@ -90,7 +90,7 @@ def read_scores(
     match = match_labels(found.labels, dataset.labels, model=name, common_labels=common_labels)
     if len(match.names) < len(dataset.labels):
         dataset = dataset.select_labels(match.names)
-    wanted = [dataset.pictures.name(index) for index in range(len(dataset))]
+    wanted = [dataset.images.name(index) for index in range(len(dataset))]
     rows = _match_images(found.images, wanted)
     missing, unsaid = np.flatnonzero(rows < 0), f"it has no scores in {path.name}"
     bad = tuple(BadImage(int(i), wanted[i], found.reasons.get(wanted[i], unsaid)) for i in missing)

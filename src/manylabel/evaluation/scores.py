@@ -189,7 +189,7 @@ class ScoredImages:
         part = dataset.subset(indices)
         targets, known = part.targets.dense()
         return cls(
-            names=tuple(part.pictures.name(position) for position in range(len(part))),
+            names=tuple(part.images.name(position) for position in range(len(part))),
             scores=scores.contiguous(),
             targets=torch.from_numpy(targets).bool(),
             known=torch.from_numpy(known),

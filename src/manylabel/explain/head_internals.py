@@ -258,5 +258,5 @@ def _feature_batches(
     device = next(model.parameters()).device
     model.eval()
     for batch in ImageLoader(chosen, transform=eval_transform(model.input_spec), batch_size=batch_size, on_bad="skip"):
-        names = [chosen.pictures.name(index) for index in batch.indices.tolist()]
+        names = [chosen.images.name(index) for index in batch.indices.tolist()]
         yield _FeatureBatch(model.backbone(batch.images.to(device)), batch.targets, names)

@@ -172,7 +172,7 @@ class FeatureCache:
             )
             for view, transform in enumerate(transforms)
         )
-        return self._counted(FeaturePlan(dataset, image_ids(dataset.pictures), specs, transforms, missing=0))
+        return self._counted(FeaturePlan(dataset, image_ids(dataset.images), specs, transforms, missing=0))
 
     def pooled(self, plan: FeaturePlan, pooling: PooledInput) -> FeaturePlan:
         """Return the same plan with another pooling; nothing is hashed again."""

@@ -18,7 +18,7 @@ from torch.nn.functional import dropout2d
 from torch.utils.data import Sampler
 
 from manylabel.data.dataset import ImageDataset
-from manylabel.data.sampling import Draw, SeededBatches, every_picture
+from manylabel.data.sampling import Draw, SeededBatches, every_image
 from manylabel.errors import ConfigError
 from manylabel.features.store import FeatureStore
 from manylabel.types import BadImage, FeatureBatch
@@ -149,7 +149,7 @@ class FeatureLoader:
             raise ConfigError(f"view must be 'random' or 0 to {cached.num_views - 1}, got {view!r}; cache more views")
         self.cached = cached
         self.view = view
-        sampler = every_picture(len(cached), shuffle=shuffle, seed=seed) if sampler is None else sampler
+        sampler = every_image(len(cached), shuffle=shuffle, seed=seed) if sampler is None else sampler
         self.batches = SeededBatches(sampler, batch_size=batch_size, seed=seed)
 
     def set_epoch(self, epoch: int) -> None:

@@ -175,7 +175,7 @@ def _difference(run: Run, module: InferenceModule, images: Tensor, *, other: boo
     Args:
         run: The file.
         module: What was exported.
-        images: Pictures ``[B, H, W, 3]``.
+        images: Images ``[B, H, W, 3]``.
         other: Whether to try another height and width, too.
     """
     tried = [images, images[:1]]

@@ -94,7 +94,7 @@ def describe_images(sets: TrainAndVal) -> dict[str, object]:
     """
     digest = hashlib.sha256()
     for part in (sets.train, sets.val):
-        digest.update("\0".join(part.pictures.name(index) for index in range(len(part))).encode(errors="surrogatepass"))
+        digest.update("\0".join(part.images.name(index) for index in range(len(part))).encode(errors="surrogatepass"))
         digest.update(b"\0\0")
     return {"train": len(sets.train), "val": len(sets.val), "fingerprint": digest.hexdigest()[:16]}
 

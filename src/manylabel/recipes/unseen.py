@@ -121,9 +121,9 @@ def seen_part(dataset: ImageDataset, unseen: tuple[str, ...], *, images: str) ->
     seen = dataset.select_labels([name for name in dataset.labels if name not in set(unseen)])
     keep = np.ones(len(dataset), dtype=bool)
     if images == "with_seen":
-        keep = seen.targets.labels_per_picture > 0
+        keep = seen.targets.labels_per_image > 0
     elif images == "without_unseen":
-        keep = dataset.select_labels(unseen).targets.labels_per_picture == 0
+        keep = dataset.select_labels(unseen).targets.labels_per_image == 0
     if not keep.any():
         raise DataError(f"no image of {dataset.name} is left to train on with images={images}; set images=all")
     return seen if keep.all() else seen.subset(keep)
@@ -163,7 +163,7 @@ def logits_of(model: Classifier, cached: CachedFeatures, *, batch_size: int = 64
     Args:
         model: The classifier.
         cached: Features of its backbone.
-        batch_size: Pictures at once.
+        batch_size: Images at once.
     """
     model.eval()
     device = next(model.parameters()).device

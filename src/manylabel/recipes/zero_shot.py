@@ -103,10 +103,10 @@ def judge_unseen(
         draws: Number of bootstrap draws for the intervals.
     """
     asked = model.with_labels(dataset.labels)
-    names = {cached.dataset.pictures.name(row): row for row in range(len(cached))}
-    order = [row for row in range(len(dataset)) if dataset.pictures.name(row) in names]  # without bad images
+    names = {cached.dataset.images.name(row): row for row in range(len(cached))}
+    order = [row for row in range(len(dataset)) if dataset.images.name(row) in names]  # without bad images
     whole = dataset.subset(order)
-    rows = cached.subset([names[whole.pictures.name(row)] for row in range(len(whole))])
+    rows = cached.subset([names[whole.images.name(row)] for row in range(len(whole))])
     targets, known = whole.targets.dense()
     plain = logits_of(asked, rows) - (0 if asked.label_bias is None else asked.label_bias.cpu())
     scored = ScoredImages.from_arrays(plain.sigmoid(), targets, labels=whole.labels, known=known)

@@ -101,7 +101,7 @@ def heat_thumbnails(run: EvaluatedRun) -> DrawImage:
 
 
 def _with_heat_map(run: EvaluatedRun, index: int, label: str, caption: str) -> Thumbnail:
-    images = run.val.pictures
+    images = run.val.images
     [found] = explain(run.model, decode(images[index], name=images.name(index)), labels=label)
     sides = [found.image.convert("RGB"), found.overlay()]
     for side in sides:

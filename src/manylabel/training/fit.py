@@ -186,7 +186,7 @@ def explain_full_memory(*, batch_size: int, accumulate: int) -> Iterator[None]:
     """Turn an error of full memory, on any device, into one that says what to do.
 
     Args:
-        batch_size: Pictures per step that did not fit.
+        batch_size: Images per step that did not fit.
         accumulate: Batches per optimizer step.
 
     Raises:

@@ -23,11 +23,11 @@ AnyBatch = TypeVar("AnyBatch", covariant=True)
 
 
 class SeededLoader(Protocol[AnyBatch]):
-    """A loader whose order and chance come from `batches`: of pictures or of cached features.
+    """A loader whose order and chance come from `batches`: of images or of cached features.
 
     Attributes:
         batches: What is drawn.
-        num_empty: Batches of the present pass that were left out, since all their pictures are bad.
+        num_empty: Batches of the present pass that were left out, since all their images are bad.
     """
 
     batches: SeededBatches
@@ -41,11 +41,11 @@ class SeededLoader(Protocol[AnyBatch]):
 class ResumableLoader(Generic[AnyBatch]):
     """Gives the batches of one epoch after the other, and goes on from any place without loading what comes before.
 
-    Every epoch has its full length: in place of a batch whose pictures are all bad, the next one comes twice; in place
+    Every epoch has its full length: in place of a batch whose images are all bad, the next one comes twice; in place
     of the last, the first of the epoch. A resumed run can do the same, and processes that train together stay together.
 
     Args:
-        loader: A loader of pictures or of cached features.
+        loader: A loader of images or of cached features.
 
     Examples:
         >>> class Positions(list):
@@ -89,7 +89,7 @@ class ResumableLoader(Generic[AnyBatch]):
         self.epoch, self.batch = state["epoch"], state["batch"]
 
     def _good_batches(self, first: int) -> Iterator[tuple[int, AnyBatch]]:
-        """Yield the batches of the epoch from a place on, with their places, without those whose pictures are bad."""
+        """Yield the batches of the epoch from a place on, with their places, without those whose images are bad."""
         self.loader.batches.set_epoch(self.epoch)
         self.loader.batches.skip(first)
         for number, batch in enumerate(self.loader):
@@ -116,25 +116,25 @@ class Share:
         return cls(ranks[0], world_size) if ranks and world_size > 1 else cls()
 
 
-def shared_sampler(num_pictures: int, share: Share, *, shuffle: bool, seed: int = 0, even: bool = True) -> EpochSampler:
-    """Return a sampler of the pictures that one of several processes works on.
+def shared_sampler(num_images: int, share: Share, *, shuffle: bool, seed: int = 0, even: bool = True) -> EpochSampler:
+    """Return a sampler of the images that one of several processes works on.
 
     Args:
-        num_pictures: Pictures of the data set.
+        num_images: Images of the dataset.
         share: Which process, of how many.
         shuffle: Whether their order is random, another one each epoch.
         seed: Fixes the order; must be the same in all processes.
-        even: Whether all get the same number, some pictures twice if need be: training needs it, a metric cannot
+        even: Whether all get the same number, some images twice if need be: training needs it, a metric cannot
             have it.
 
     Examples:
         >>> [list(shared_sampler(5, Share(rank, 2), shuffle=False)) for rank in (0, 1)]
         [[0, 2, 4], [1, 3, 0]]
     """
-    total = -(-num_pictures // share.world_size) * share.world_size if even else num_pictures
+    total = -(-num_images // share.world_size) * share.world_size if even else num_images
 
     def draw(generator: np.random.Generator) -> NDArray[np.int64]:
-        order = generator.permutation(num_pictures) if shuffle else np.arange(num_pictures)
+        order = generator.permutation(num_images) if shuffle else np.arange(num_images)
         return np.resize(order, total)[share.rank :: share.world_size]
 
     return EpochSampler(draw, num_samples=len(range(share.rank, total, share.world_size)), seed=seed)

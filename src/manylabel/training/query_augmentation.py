@@ -3,7 +3,7 @@
 Ridnik et al., "ML-Decoder", WACV 2023, Section 2.3.3: random queries beside those of the labels, with a positive target
 that says "random", and noise on the queries. How the target is realised is left open there; see `AugmentedQueries`.
 
-Letters in shape comments: B pictures, L labels, K queries of labels, R random queries, D width, E text dimensions.
+Letters in shape comments: B images, L labels, K queries of labels, R random queries, D width, E text dimensions.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The check of a data set: every finding against a data set that was made to have it."""
+"""The check of a dataset: every finding against a dataset that was made to have it."""
 
 import io
 import json
@@ -12,7 +12,7 @@ from PIL import Image
 
 from deadly import load_or_die
 from manylabel.data import Files, ImageDataset, LazyBytes, check, scenes
-from manylabel.data.inspection.images import inspect_pictures
+from manylabel.data.inspection.images import inspect_images
 from manylabel.data.inspection.page import check_page
 from manylabel.errors import ConfigError
 from manylabel.targets import Targets
@@ -20,19 +20,19 @@ from manylabel.types import BadImage, LabelSpace
 
 
 def noise(seed, *, size=(60, 40), ending="PNG"):
-    """An encoded picture that looks like no other."""
+    """An encoded image that looks like no other."""
     blocks = np.random.default_rng(seed).integers(0, 256, (8, 8, 3), dtype=np.uint8)
     stream = io.BytesIO()
     Image.fromarray(blocks).resize(size, Image.Resampling.BICUBIC).save(stream, ending)
     return stream.getvalue()
 
 
-def dataset(rows, labels="abcd", *, folder, pictures=None, splits=None, **others):
-    """A data set with these label positions per picture, of pictures that all differ unless they are given."""
-    pictures = pictures or {}
+def dataset(rows, labels="abcd", *, folder, images=None, splits=None, **others):
+    """A dataset with these label positions per image, of images that all differ unless they are given."""
+    images = images or {}
     names = [f"{index}.png" for index in range(len(rows))]
     for index, name in enumerate(names):
-        content = pictures.get(index, noise(index))
+        content = images.get(index, noise(index))
         if content is not None:
             (folder / name).write_bytes(content)
     targets = Targets.from_lists(rows, num_labels=len(labels), **others)
@@ -48,7 +48,7 @@ def test_counts_what_is_present_absent_and_unknown(tmp_path):
         (0, 1, 2),
     ]
     assert report.unknown_share == pytest.approx(3 / 9)
-    assert report.labels_per_picture == (1, 1, 1)
+    assert report.labels_per_image == (1, 1, 1)
     assert report.unlabelled == (2,)
     assert report.mean_labels == 1.0
     assert report.cooccurrence.toarray().tolist() == [[2, 1, 0], [1, 1, 0], [0, 0, 0]]
@@ -70,33 +70,33 @@ def test_very_many_labels_on_one_image_need_little_memory(tmp_path, monkeypatch)
     assert len(html) < 3_000_000
 
 
-def test_knows_the_sizes_of_pictures(tmp_path):
-    pictures = {0: noise(0, size=(30, 90)), 1: noise(1, size=(300, 200), ending="JPEG")}
-    report = check(dataset([[0], [1], [0]], folder=tmp_path, pictures=pictures))
+def test_knows_the_sizes_of_images(tmp_path):
+    images = {0: noise(0, size=(30, 90)), 1: noise(1, size=(300, 200), ending="JPEG")}
+    report = check(dataset([[0], [1], [0]], folder=tmp_path, images=images))
     assert report.sizes.tolist() == [[90, 30], [200, 300], [40, 60]]
     assert report.to_dict()["sizes"]["width"] == {"min": 30.0, "median": 60.0, "max": 300.0}
 
 
-def test_names_bad_pictures_and_why(tmp_path):
+def test_names_bad_images_and_why(tmp_path):
     cut = noise(7, size=(200, 200), ending="JPEG")
-    pictures = {1: b"", 2: cut[: len(cut) // 2], 3: None}
-    report = check(dataset([[0], [1], [0], [1]], folder=tmp_path, pictures=pictures))
-    assert [(picture.index, picture.name) for picture in report.bad] == [(1, "1.png"), (2, "2.png"), (3, "3.png")]
-    assert [word in picture.reason for picture, word in zip(report.bad, ["empty", "cut short", "no such"], strict=True)]
+    images = {1: b"", 2: cut[: len(cut) // 2], 3: None}
+    report = check(dataset([[0], [1], [0], [1]], folder=tmp_path, images=images))
+    assert [(image.index, image.name) for image in report.bad] == [(1, "1.png"), (2, "2.png"), (3, "3.png")]
+    assert [word in image.reason for image, word in zip(report.bad, ["empty", "cut short", "no such"], strict=True)]
     assert len(report.problems) == 1
-    assert "3 of 4 pictures cannot be read" in report.problems[0]
+    assert "3 of 4 images cannot be read" in report.problems[0]
 
 
-def test_a_few_bad_pictures_are_only_a_warning(tmp_path):
-    report = check(dataset([[0], [1]] * 60, folder=tmp_path, pictures={5: b"text"}))
+def test_a_few_bad_images_are_only_a_warning(tmp_path):
+    report = check(dataset([[0], [1]] * 60, folder=tmp_path, images={5: b"text"}))
     assert report.is_sound
-    assert any("1 picture cannot be read" in warning and "'5.png'" in warning for warning in report.warnings)
+    assert any("1 image cannot be read" in warning and "'5.png'" in warning for warning in report.warnings)
 
 
 def test_finds_copies_and_says_when_their_labels_differ(tmp_path):
     near = io.BytesIO()
     Image.open(io.BytesIO(noise(1))).resize((120, 80)).save(near, "JPEG", quality=50)
-    report = check(dataset([[0], [1], [0], [2], [3]], folder=tmp_path, pictures={2: noise(0), 3: near.getvalue()}))
+    report = check(dataset([[0], [1], [0], [2], [3]], folder=tmp_path, images={2: noise(0), 3: near.getvalue()}))
     exact, alike = report.duplicates
     assert (exact.indices, exact.is_exact, exact.labels_differ) == ((0, 2), True, False)
     assert (alike.indices, alike.is_exact, alike.labels_differ) == ((1, 3), False, True)
@@ -108,25 +108,25 @@ def test_finds_copies_and_says_when_their_labels_differ(tmp_path):
     [({}, True), ({"unknown": [[], [0]]}, False), ({"absent": [[], [0]]}, True), ({"absent": [[], [1]]}, False)],
 )
 def test_labels_of_copies_differ_only_where_both_are_known(others, differ, tmp_path):
-    made = dataset([[0], []], folder=tmp_path, pictures={1: noise(0)}, **others)
+    made = dataset([[0], []], folder=tmp_path, images={1: noise(0)}, **others)
     assert [group.labels_differ for group in check(made).duplicates] == [differ]
 
 
-def test_bad_pictures_are_not_copies_of_each_other(tmp_path):
-    assert check(dataset([[0], [1]], folder=tmp_path, pictures={0: b"", 1: b""})).duplicates == ()
+def test_bad_images_are_not_copies_of_each_other(tmp_path):
+    assert check(dataset([[0], [1]], folder=tmp_path, images={0: b"", 1: b""})).duplicates == ()
 
 
 def test_finds_leaks_between_splits(tmp_path):
     made = dataset(
         [[0], [1], [0], [1], [0]],
         folder=tmp_path,
-        pictures={3: noise(0)},
+        images={3: noise(0)},
         splits={"train": [0, 1, 2], "val": [2, 3, 4]},
     )
     report = check(made)
     (leak,) = report.leaks
     assert (leak.kind, leak.indices, leak.share) == ("exact", (0, 2), 2 / 3)
-    assert any("2 pictures of split" in problem for problem in report.problems)
+    assert any("2 images of split" in problem for problem in report.problems)
 
 
 def test_finds_near_copies_and_equal_names_in_two_splits(tmp_path):
@@ -158,8 +158,8 @@ def test_names_labels_that_a_split_lacks(tmp_path):
 
 def test_names_rare_labels_and_labels_that_nothing_has(tmp_path):
     warnings = check(dataset([[0], [0], [0], [0], [0, 1], [1]], "abc", folder=tmp_path)).warnings
-    assert "1 label has fewer than 5 pictures: b (2)" in warnings
-    assert any(warning.startswith("no picture has label c;") for warning in warnings)
+    assert "1 label has fewer than 5 images: b (2)" in warnings
+    assert any(warning.startswith("no image has label c;") for warning in warnings)
 
 
 def test_names_labels_that_depend_on_each_other(tmp_path):
@@ -177,12 +177,12 @@ def test_a_rare_label_that_comes_with_a_frequent_one_by_chance_is_not_named(tmp_
 @pytest.mark.parametrize(
     ("rows", "settings", "words"),
     [
-        ([], {}, "0 pictures"),
-        ([[], []], {}, "no picture has a label"),
+        ([], {}, "0 images"),
+        ([[], []], {}, "no image has a label"),
         ([[0], [0]], {"labels": "a"}, "nothing to tell apart"),
         ([[0], [1]], {"absent": [[], []]}, "nothing to tell apart"),
-        ([[0], [1]], {"splits": {"train": [0, 1], "val": []}}, "split 'val' has no pictures"),
-        ([[], [0]], {"splits": {"train": [0], "val": [1]}}, "no picture of split 'train' has a label"),
+        ([[0], [1]], {"splits": {"train": [0, 1], "val": []}}, "split 'val' has no images"),
+        ([[], [0]], {"splits": {"train": [0], "val": [1]}}, "no image of split 'train' has a label"),
     ],
 )
 def test_says_what_would_break_training(rows, settings, words, tmp_path):
@@ -194,7 +194,7 @@ def test_says_what_would_break_training(rows, settings, words, tmp_path):
 def test_a_test_split_without_labels_is_only_a_warning(tmp_path):
     report = check(dataset([[0], [1], []], folder=tmp_path, splits={"train": [0, 1], "test": [2]}))
     assert report.is_sound
-    assert any("no picture of split 'test' has a label" in warning for warning in report.warnings)
+    assert any("no image of split 'test' has a label" in warning for warning in report.warnings)
 
 
 def test_clean_scenes_are_sound():
@@ -205,9 +205,9 @@ def test_clean_scenes_are_sound():
 
 
 def test_the_report_goes_through_json(tmp_path):
-    report = check(dataset([[0, 1], [1]], folder=tmp_path, pictures={1: noise(0)}, splits={"train": [0], "val": [1]}))
+    report = check(dataset([[0, 1], [1]], folder=tmp_path, images={1: noise(0)}, splits={"train": [0], "val": [1]}))
     values = json.loads(json.dumps(report.to_dict()))
-    assert values["cooccurrence"] == [{"labels": ["a", "b"], "pictures": 1}]
+    assert values["cooccurrence"] == [{"labels": ["a", "b"], "images": 1}]
     assert values["labels"][1] == {"name": "b", "display_name": "b", "positives": 2, "negatives": 0, "unknown": 0}
     assert values["duplicates"][0]["names"] == ["0.png", "1.png"]
     assert values["is_sound"] is report.is_sound is False
@@ -221,33 +221,31 @@ def test_tells_its_progress(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="this system cannot kill a process in this way")
-def test_a_picture_that_kills_its_process_is_bad_and_the_others_are_not():
+def test_a_image_that_kills_its_process_is_bad_and_the_others_are_not():
     deadly = (70, 130)
-    names = [f"picture {index}" for index in range(200)]
-    seen = inspect_pictures(LazyBytes(names, partial(load_or_die, deadly=deadly)), num_workers=2)
-    assert seen.bad == tuple(
-        BadImage(index, f"picture {index}", "the process that decoded it died") for index in deadly
-    )
+    names = [f"image {index}" for index in range(200)]
+    seen = inspect_images(LazyBytes(names, partial(load_or_die, deadly=deadly)), num_workers=2)
+    assert seen.bad == tuple(BadImage(index, f"image {index}", "the process that decoded it died") for index in deadly)
     assert seen.readable.tolist() == [index for index in range(200) if index not in deadly]
 
 
 @pytest.mark.slow
 def test_processes_see_the_same_as_one_process(tmp_path):
-    made = dataset([[0]] * 70, folder=tmp_path, pictures={3: b"", 66: None})
-    alone, together = (inspect_pictures(made.pictures, num_workers=workers) for workers in (0, 2))
+    made = dataset([[0]] * 70, folder=tmp_path, images={3: b"", 66: None})
+    alone, together = (inspect_images(made.images, num_workers=workers) for workers in (0, 2))
     assert alone.bad == together.bad
     for name in ("sizes", "digests", "thumbnails"):
         assert np.array_equal(getattr(alone, name), getattr(together, name))
 
 
-def test_pictures_that_cannot_be_sent_to_a_process_are_read_in_this_one(caplog):
-    seen = inspect_pictures(LazyBytes(["a", "b"], lambda position: noise(position)), num_workers=1)
+def test_images_that_cannot_be_sent_to_a_process_are_read_in_this_one(caplog):
+    seen = inspect_images(LazyBytes(["a", "b"], lambda position: noise(position)), num_workers=1)
     assert seen.readable.tolist() == [0, 1]
     assert "decoding in one process" in caplog.text
 
 
-def test_a_picture_that_cannot_be_fetched_is_bad():
-    seen = inspect_pictures(LazyBytes(["a"], {}.__getitem__))
+def test_a_image_that_cannot_be_fetched_is_bad():
+    seen = inspect_images(LazyBytes(["a"], {}.__getitem__))
     assert seen.bad == (BadImage(0, "a", "it could not be fetched: KeyError(0)"),)
 
 
@@ -258,9 +256,9 @@ def test_a_negative_number_of_workers_is_refused(tmp_path):
 
 def test_the_page_shows_what_was_found(tmp_path):
     rows = [[0, 1]] * 6 + [[0]] * 6 + [[], [2]]
-    made = dataset(rows, ["$a$", "<b>", "c"], folder=tmp_path, pictures={1: noise(0), 5: b"", 6: b""})
+    made = dataset(rows, ["$a$", "<b>", "c"], folder=tmp_path, images={1: noise(0), 5: b"", 6: b""})
     html = check_page(check(made), made).html()
-    for words in ("Problem</b> 2 of 14 pictures", "5.png", "The same file", "$a$", "&lt;b&gt;", "without a label"):
+    for words in ("Problem</b> 2 of 14 images", "5.png", "The same file", "$a$", "&lt;b&gt;", "without a label"):
         assert words in html
 
 
@@ -275,7 +273,7 @@ def test_the_page_of_very_many_labels_stays_small(tmp_path):
 
 @pytest.mark.parametrize("rows", [[], [[]], [[0]]])
 def test_the_page_of_next_to_nothing_can_be_drawn(rows, tmp_path):
-    made = dataset(rows, "a", folder=tmp_path, pictures={0: b""})
+    made = dataset(rows, "a", folder=tmp_path, images={0: b""})
     assert "Problem" in check_page(check(made), made).html()
 
 

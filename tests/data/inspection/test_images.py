@@ -16,8 +16,8 @@ def thumbnail(image):
 
 @pytest.fixture(scope="module")
 def images():
-    pictures = scenes(40, seed=1).pictures
-    return [Image.open(io.BytesIO(pictures[index])).convert("RGB") for index in range(len(pictures))]
+    images = scenes(40, seed=1).images
+    return [Image.open(io.BytesIO(images[index])).convert("RGB") for index in range(len(images))]
 
 
 def recompressed(image):
@@ -43,19 +43,19 @@ def test_an_edited_copy_is_found_and_nothing_else_is(images, edit):
     assert len(pairs) >= 19
 
 
-def test_a_mirrored_or_turned_picture_is_another_one(images):
+def test_a_mirrored_or_turned_image_is_another_one(images):
     others = [image.transpose(Image.Transpose.ROTATE_180) for image in images]
     pairs = near_pairs(np.stack([thumbnail(image) for image in [*images, *others]]))
     assert len(pairs) == 0
 
 
-def test_flat_pictures_are_not_all_the_same():
+def test_flat_images_are_not_all_the_same():
     rng = np.random.default_rng(0)
     flat = np.clip(rng.normal(128, 1, (50, 16, 16)), 0, 255).astype(np.uint8)
     assert len(near_pairs(flat)) == 0
 
 
-def test_equal_hashes_of_different_pictures_are_told_apart():
+def test_equal_hashes_of_different_images_are_told_apart():
     ramp = np.tile(np.linspace(10, 240, 16), (16, 1))
     spike = ramp.copy()
     spike[3:6, 3:6] = 255
@@ -89,13 +89,13 @@ def test_equal_hashes_are_linked_without_a_pair_for_every_two():
 
 def test_hashes_agree_with_one_computed_by_hand():
     rng = np.random.default_rng(3)
-    picture = rng.integers(0, 256, (16, 16)).astype(np.uint8)
+    image = rng.integers(0, 256, (16, 16)).astype(np.uint8)
     angles = np.pi * (np.arange(16) + 0.5) / 16
-    waves = [[(picture * np.cos(u * angles)[:, None] * np.cos(v * angles)).sum() for v in range(8)] for u in range(8)]
+    waves = [[(image * np.cos(u * angles)[:, None] * np.cos(v * angles)).sum() for v in range(8)] for u in range(8)]
     flat = np.ravel(waves)
     bits = flat > np.median(flat[1:])
     expected = np.packbits(bits).view(np.uint64)[0]
-    assert perceptual_hashes(picture[None])[0] == expected
+    assert perceptual_hashes(image[None])[0] == expected
 
 
 def test_groups_join_exact_and_near_copies(images):
@@ -107,5 +107,5 @@ def test_groups_join_exact_and_near_copies(images):
 
 
 @pytest.mark.parametrize("count", [0, 1])
-def test_few_pictures_have_no_duplicates(count):
+def test_few_images_have_no_duplicates(count):
     assert duplicate_groups(np.zeros(count, dtype=np.uint64), np.zeros((count, 16, 16), dtype=np.uint8)) == []

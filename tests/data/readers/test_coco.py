@@ -10,7 +10,7 @@ from manylabel.errors import ConfigError, DataError
 CATEGORIES = [{"id": 90, "name": "toothbrush"}, {"id": 1, "name": "person"}, {"id": 13, "name": "stop sign"}]
 
 
-def picture(number, *, size=(8, 6)):
+def image(number, *, size=(8, 6)):
     return {"id": number, "file_name": f"{number}.jpg", "width": size[0], "height": size[1]}
 
 
@@ -18,11 +18,11 @@ def thing(image, category, **more):
     return {"image_id": image, "category_id": category, **more}
 
 
-def write(root, split, pictures, objects, *, categories=CATEGORIES, folder=None):
+def write(root, split, images, objects, *, categories=CATEGORIES, folder=None):
     file = root / "annotations" / f"instances_{split}.json"
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps({"images": pictures, "annotations": objects, "categories": categories}))
-    for entry in pictures:
+    file.write_text(json.dumps({"images": images, "annotations": objects, "categories": categories}))
+    for entry in images:
         draw((folder or root / split) / entry["file_name"])
     return file
 
@@ -34,8 +34,8 @@ class TestCoco(SplitReaderSuite):
     def build(self, tmp_path):
         root = tmp_path / "coco"
         objects = [thing(7, 90, area=12), thing(7, 1, area=48.0), thing(7, 1, area=1), thing(3, 13, area=6)]
-        write(root, "train2014", [picture(7), picture(5), picture(3)], objects)
-        write(root, "val2014", [picture(7)], [thing(7, 13, area=2, iscrowd=1)])  # the same file name again
+        write(root, "train2014", [image(7), image(5), image(3)], objects)
+        write(root, "val2014", [image(7)], [thing(7, 13, area=2, iscrowd=1)])  # the same file name again
         return Example(
             root,
             names=["train2014/7.jpg", "train2014/3.jpg", "val2014/7.jpg"],
@@ -52,8 +52,8 @@ class TestCoco(SplitReaderSuite):
 
 @pytest.fixture
 def root(tmp_path):
-    """One split of two pictures, the second without objects, and no areas."""
-    write(tmp_path / "coco", "val", [picture(1), picture(2)], [thing(1, 1)])
+    """One split of two images, the second without objects, and no areas."""
+    write(tmp_path / "coco", "val", [image(1), image(2)], [thing(1, 1)])
     return tmp_path / "coco"
 
 
@@ -61,14 +61,14 @@ def test_areas_are_none_where_the_file_has_none(root):
     assert coco(root).areas is None
 
 
-def test_pictures_without_objects_are_dropped_unless_asked_for(root):
+def test_images_without_objects_are_dropped_unless_asked_for(root):
     assert len(coco(root)) == 1
     kept = load(f"coco:{root},empty=keep")
     assert kept.targets.dense()[0].tolist() == [[1, 0, 0], [0, 0, 0]]
 
 
 def test_reads_a_file_without_any_objects(root):
-    write(root, "val", [picture(1)], [])
+    write(root, "val", [image(1)], [])
     assert coco(root, empty="keep").targets.positives.tolist() == [0, 0, 0]
 
 
@@ -87,38 +87,38 @@ def test_outlines_of_every_form_are_passed_over(root, outline, spaces):
         {"segmentation": outline, "area": 12, "image_id": 1, "category_id": 1},
         {"area": 24, "image_id": 1, "category_id": 13, "segmentation": outline},
     ]
-    text = {"images": [picture(1)], "annotations": objects, "categories": CATEGORIES}
+    text = {"images": [image(1)], "annotations": objects, "categories": CATEGORIES}
     (root / "annotations" / "instances_val.json").write_text(json.dumps(text, indent=spaces))
     np.testing.assert_allclose(coco(root).areas.toarray(), [[0.25, 0.5, 0]])
 
 
-def test_a_missing_folder_of_pictures_is_named_with_what_is_there(root):
+def test_a_missing_folder_of_images_is_named_with_what_is_there(root):
     (root / "val").rename(root / "photos")
     with pytest.raises(DataError, match=r"give images=FOLDER.*there is: annotations, photos"):
         coco(root)
 
 
 @pytest.mark.parametrize("place", ["val", "images/val"])
-def test_pictures_are_found_in_the_usual_places(root, place):
+def test_images_are_found_in_the_usual_places(root, place):
     (root / "images").mkdir()
     (root / "val").rename(root / place)
-    assert coco(root).pictures[0] == root / place / "1.jpg"
+    assert coco(root).images[0] == root / place / "1.jpg"
 
 
-def test_pictures_are_found_where_images_says(root, tmp_path, monkeypatch):
+def test_images_are_found_where_images_says(root, tmp_path, monkeypatch):
     (root / "val").rename(tmp_path / "photos")
     monkeypatch.chdir(tmp_path)
-    assert coco(root, images="photos").pictures[0].resolve() == tmp_path / "photos" / "1.jpg"
+    assert coco(root, images="photos").images[0].resolve() == tmp_path / "photos" / "1.jpg"
     (tmp_path / "photos").rename(root / "photos")
-    assert coco(root, images="photos").pictures[0] == root / "photos" / "1.jpg"
+    assert coco(root, images="photos").images[0] == root / "photos" / "1.jpg"
     with pytest.raises(DataError, match="there is: annotations, photos"):
-        coco(root, images="pictures")
+        coco(root, images="images")
 
 
 def test_reads_one_json_file(root):
     dataset = coco(root / "annotations" / "instances_val.json")
     assert list(dataset.splits) == ["val"]
-    assert dataset.pictures[0].exists()
+    assert dataset.images[0].exists()
 
 
 @pytest.mark.parametrize(
@@ -126,13 +126,13 @@ def test_reads_one_json_file(root):
     [
         ("{", "cannot understand"),
         ("[]", "lists no images"),
-        (json.dumps({"images": [picture(1)]}), "lists no categories"),
+        (json.dumps({"images": [image(1)]}), "lists no categories"),
         (
-            json.dumps({"images": [picture(1)], "categories": CATEGORIES, "annotations": [thing(4, 1)]}),
+            json.dumps({"images": [image(1)], "categories": CATEGORIES, "annotations": [thing(4, 1)]}),
             "1 annotations of no listed image_id, such as 4",
         ),
         (
-            json.dumps({"images": [picture(1)], "categories": CATEGORIES, "annotations": [thing(1, 2)]}),
+            json.dumps({"images": [image(1)], "categories": CATEGORIES, "annotations": [thing(1, 2)]}),
             "1 annotations of no listed category_id, such as 2",
         ),
     ],
@@ -146,7 +146,7 @@ def test_names_the_file_that_cannot_be_understood(root, text, reason):
 
 
 def test_rejects_splits_of_different_labels(root):
-    write(root, "other", [picture(1)], [thing(1, 1)], categories=[{"id": 1, "name": "cat"}])
+    write(root, "other", [image(1)], [thing(1, 1)], categories=[{"id": 1, "name": "cat"}])
     with pytest.raises(DataError, match="labels differ"):
         coco(root)
 

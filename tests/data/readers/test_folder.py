@@ -7,14 +7,14 @@ from manylabel.data import files, folder
 from manylabel.errors import DataError
 
 
-class RubbishInPlaceOfAPicture:
-    """Folders are listed, so that a missing picture is not in the data set: a spoilt one must still be."""
+class RubbishInPlaceOfAImage:
+    """Folders are listed, so that a missing image is not in the dataset: a spoilt one must still be."""
 
     def spoil(self, dataset):
-        dataset.pictures[0].write_text("not an image")
+        dataset.images[0].write_text("not an image")
 
 
-class TestFolder(RubbishInPlaceOfAPicture, ReaderSuite):
+class TestFolder(RubbishInPlaceOfAImage, ReaderSuite):
     format = "folder"
     reader = staticmethod(folder)
     single_label = True
@@ -35,7 +35,7 @@ class TestFolder(RubbishInPlaceOfAPicture, ReaderSuite):
         )
 
 
-class TestFolderWithSplits(RubbishInPlaceOfAPicture, SplitReaderSuite):
+class TestFolderWithSplits(RubbishInPlaceOfAImage, SplitReaderSuite):
     format = "folder"
     reader = staticmethod(folder)
     single_label = True
@@ -74,16 +74,16 @@ def test_asking_for_a_split_where_there_is_none_lists_the_labels(tmp_path):
         folder(tmp_path, split="val")
 
 
-def test_names_pictures_outside_the_labels_folders(tmp_path):
+def test_names_images_outside_the_labels_folders(tmp_path):
     draw(tmp_path / "cat" / "1.jpg")
     draw(tmp_path / "cover.jpg")
     with pytest.raises(DataError, match=r"cover\.jpg.*outside the labels' folders"):
         folder(tmp_path)
 
 
-def test_rejects_a_folder_without_pictures(tmp_path):
+def test_rejects_a_folder_without_images(tmp_path):
     (tmp_path / "cat").mkdir()
-    with pytest.raises(DataError, match=r"no pictures in .*; in it there is: cat"):
+    with pytest.raises(DataError, match=r"no images in .*; in it there is: cat"):
         folder(tmp_path)
 
 
@@ -93,7 +93,7 @@ def test_rejects_a_file(tmp_path):
 
 
 def names(dataset):
-    return [dataset.pictures.name(index) for index in range(len(dataset))]
+    return [dataset.images.name(index) for index in range(len(dataset))]
 
 
 class TestFiles(ReaderSuite):
@@ -109,7 +109,7 @@ class TestFiles(ReaderSuite):
         return Example(root, names=listed, labels=[], values=[[]] * 4, known=[[]] * 4)
 
     def spoil(self, dataset):
-        dataset.pictures[0].write_text("not an image")
+        dataset.images[0].write_text("not an image")
 
 
 @pytest.fixture
@@ -136,7 +136,7 @@ def photos(tmp_path, monkeypatch):
 def test_takes_files_folders_patterns_and_lists(photos, paths, expected):
     dataset = files(paths)
     assert names(dataset) == expected
-    assert all(dataset.pictures[index].is_file() for index in range(len(dataset)))
+    assert all(dataset.images[index].is_file() for index in range(len(dataset)))
 
 
 def test_takes_a_pattern_from_the_root(photos):
@@ -148,7 +148,7 @@ def test_a_file_whose_name_looks_like_a_pattern_is_a_file(photos):
     assert names(files("photos/x[1].jpg")) == ["photos/x[1].jpg"]
 
 
-def test_keeps_a_missing_picture_of_a_list_for_whoever_opens_it(photos):
+def test_keeps_a_missing_image_of_a_list_for_whoever_opens_it(photos):
     assert names(files(["photos/a.jpg", "photos/gone.jpg"])) == ["photos/a.jpg", "photos/gone.jpg"]
 
 
@@ -158,7 +158,7 @@ def test_keeps_a_missing_picture_of_a_list_for_whoever_opens_it(photos):
         ("photos/gone.jpg", r"gone\.jpg does not exist; .*here is: a\.jpg, .* \(in photos\)"),
         (["photos/a.jpg", "photoz"], "did you mean 'photos'"),
         ("photos/*.tif", r"no images in photos/\*.tif"),
-        ([], "the list of pictures is empty"),
+        ([], "the list of images is empty"),
     ],
 )
 def test_says_what_is_there_when_nothing_is_found(photos, paths, reason):
@@ -166,7 +166,7 @@ def test_says_what_is_there_when_nothing_is_found(photos, paths, reason):
         files(paths)
 
 
-def test_says_what_is_there_in_a_folder_without_pictures(tmp_path):
+def test_says_what_is_there_in_a_folder_without_images(tmp_path):
     (tmp_path / "notes.txt").touch()
     with pytest.raises(DataError, match=r"no images in .*\.jpg.*there is: notes\.txt"):
         files(tmp_path)

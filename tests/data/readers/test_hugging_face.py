@@ -18,7 +18,7 @@ def no_progress_bars():
 
 
 def table(tmp_path, column, feature, values):
-    """Return a table of as many pictures as there are values."""
+    """Return a table of as many images as there are values."""
     encoded = draw(tmp_path / "made.png").read_bytes()
     features = datasets.Features({"image": datasets.Image(), column: feature})
     rows = {"image": [{"bytes": encoded, "path": None}] * len(values), column: values}
@@ -34,11 +34,11 @@ class HuggingFaceSuite(SplitReaderSuite):
         datasets.DatasetDict(parts).save_to_disk(tmp_path / "saved")
         return tmp_path / "saved"
 
-    def test_reads_although_a_picture_cannot_be_decoded(self, tmp_path):
+    def test_reads_although_a_image_cannot_be_decoded(self, tmp_path):
         rows = {"image": [{"bytes": b"not an image", "path": None}], "tags": [["cat"]]}
         made = datasets.Dataset.from_dict(rows).cast_column("image", datasets.Image())
         made.save_to_disk(tmp_path / "spoilt")
-        assert hugging_face(tmp_path / "spoilt").pictures[0] == b"not an image"
+        assert hugging_face(tmp_path / "spoilt").images[0] == b"not an image"
 
 
 class TestOneClass(HuggingFaceSuite):
@@ -93,16 +93,16 @@ def test_reads_a_folder_of_data_files(tmp_path, monkeypatch):
     table(tmp_path, "tags", TEXTS, [["a", "b"]]).to_parquet(tmp_path / "files" / "train.parquet")
     dataset = load(f"hf:{tmp_path / 'files'},split=train")
     assert list(dataset.labels) == ["a", "b"]
-    assert dataset.pictures[0].startswith(b"\x89PNG")
+    assert dataset.images[0].startswith(b"\x89PNG")
 
 
-def test_reads_pictures_that_the_table_only_points_to(tmp_path, monkeypatch):
+def test_reads_images_that_the_table_only_points_to(tmp_path, monkeypatch):
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
     for name in ("cat", "dog"):
         draw(tmp_path / "files" / name / "a.png")
     dataset = hugging_face(tmp_path / "files")
     assert list(dataset.labels) == ["cat", "dog"]
-    assert dataset.pictures[0].startswith(b"\x89PNG")
+    assert dataset.images[0].startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_reads_pictures_that_the_table_only_points_to(tmp_path, monkeypatch):
         ({}, "several columns could be the labels.*there is: label, tags"),
         ({"label": "tag"}, "no column of labels 'tag'.*did you mean 'tags'"),
         ({"label": "width"}, "no column of labels 'width'.*there is: label, tags"),
-        ({"image": "picture", "label": "tags"}, "no column of pictures 'picture'.*there is: image"),
+        ({"image": "image", "label": "tags"}, "no column of images 'image'.*there is: image"),
     ],
 )
 def test_lists_the_columns_there_are(tmp_path, options, reason):

@@ -12,7 +12,7 @@ from manylabel.errors import ConfigError, DataError
 
 CONCEPTS = ["airport", "birds", "sky"]
 TAGS = ["nature", "sky", "blue", "birds", "zoo"]
-PICTURES = ["actor/0001_1.jpg", "actor/0002_2.jpg", "zoo/0001_3.jpg", "zoo/0002_4.jpg"]
+IMAGES = ["actor/0001_1.jpg", "actor/0002_2.jpg", "zoo/0001_3.jpg", "zoo/0002_4.jpg"]
 IS_TRAIN = [True, False, False, True]
 TRUTH = np.array([[1, 0, 0], [0, 1, 1], [0, 0, 0], [0, 0, 1]])
 TAGGED = np.array([[1, 1, 0, 0, 0], [0, 0, 0, 1, 1], [0, 0, 1, 0, 0], [0, 0, 0, 0, 0]])
@@ -24,10 +24,10 @@ def write_lines(file: Path, lines) -> None:
 
 
 def write_official(root: Path, *, whole: bool) -> Path:
-    """Write the official files, labels and tags either of all pictures or of each split."""
+    """Write the official files, labels and tags either of all images or of each split."""
     rows = {"": np.arange(4), "Train": np.flatnonzero(IS_TRAIN), "Test": np.flatnonzero(~np.array(IS_TRAIN))}
     for part, chosen in rows.items():
-        write_lines(root / "ImageList" / f"{part}Imagelist.txt", [PICTURES[row].replace("/", "\\") for row in chosen])
+        write_lines(root / "ImageList" / f"{part}Imagelist.txt", [IMAGES[row].replace("/", "\\") for row in chosen])
         if whole == bool(part):
             continue
         for column, concept in enumerate(CONCEPTS):
@@ -37,7 +37,7 @@ def write_official(root: Path, *, whole: bool) -> Path:
         write_lines(root / "NUS_WID_Tags" / name, ["".join(f"{value}\t" for value in TAGGED[row]) for row in chosen])
     write_lines(root / "ConceptsList" / "Concepts81.txt", CONCEPTS)
     write_lines(root / "NUS_WID_Tags" / "TagList1k.txt", TAGS)
-    for name in PICTURES:
+    for name in IMAGES:
         draw(root / "Flickr" / name)
     return root
 
@@ -49,7 +49,7 @@ class TestNusWide(SplitReaderSuite):
     def build(self, tmp_path: Path) -> Example:
         return Example(
             write_official(tmp_path / "nus", whole=True),
-            names=PICTURES,
+            names=IMAGES,
             labels=CONCEPTS,
             values=TRUTH.tolist(),
             known=np.ones_like(TRUTH).tolist(),
@@ -71,7 +71,7 @@ class TestNusWideZeroShot(SplitReaderSuite):
         known[0, 5] = 0
         return Example(
             root,
-            names=[PICTURES[row] for row in order],
+            names=[IMAGES[row] for row in order],
             labels=["nature", "blue", "zoo", *CONCEPTS],
             values=np.hstack([TAGGED[:, [0, 2, 4]], TRUTH])[order].tolist(),
             known=known.tolist(),
@@ -95,18 +95,18 @@ def test_reads_tags_over_many_blocks(tmp_path, monkeypatch):
     assert dataset.targets.dense()[0].tolist() == TAGGED[:, [0, 2, 4]].tolist()
 
 
-def test_drops_pictures_without_labels_or_files(tmp_path):
+def test_drops_images_without_labels_or_files(tmp_path):
     root = write_official(tmp_path, whole=True)
-    (root / "Flickr" / PICTURES[0]).unlink()
+    (root / "Flickr" / IMAGES[0]).unlink()
     dataset = nus_wide(root, empty="drop", downloaded_only=True)
-    assert [dataset.pictures.name(index) for index in range(len(dataset))] == [PICTURES[1], PICTURES[3]]
+    assert [dataset.images.name(index) for index in range(len(dataset))] == [IMAGES[1], IMAGES[3]]
     assert {name: members.tolist() for name, members in dataset.splits.items()} == {"train": [1], "test": [0]}
 
 
 @pytest.mark.parametrize(
     ("name", "lines", "words"),
     [
-        ("Groundtruth/AllLabels/Labels_sky.txt", ["1", "0"], ["Labels_sky.txt", "2 rows for 4 pictures"]),
+        ("Groundtruth/AllLabels/Labels_sky.txt", ["1", "0"], ["Labels_sky.txt", "2 rows for 4 images"]),
         ("NUS_WID_Tags/AllTags1k.txt", ["1 0 1"], ["AllTags1k.txt", "3 values"]),
         ("NUS_WID_Tags/AllTags1k.txt", ["1 0 2 0 1"], ["something else"]),
         ("ConceptsList/Concepts81.txt", ["airport", "bird", "sky"], ["Labels_bird.txt", "Labels_birds.txt"]),

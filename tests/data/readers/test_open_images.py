@@ -58,8 +58,8 @@ class TestOpenImagesWithoutLists(SplitReaderSuite):
         root = tmp_path / "oi"
         write_rows(root / "annotations" / "oidv7-val-annotations-human-imagelabels.csv", "a,verification,/m/1,0")
         write_rows(root / "annotations" / "test-annotations-human-imagelabels.csv", "b,verification,/m/2,1")
-        draw(root / "pictures" / "a.jpg")
-        draw(root / "pictures" / "b.jpg")
+        draw(root / "images" / "a.jpg")
+        draw(root / "images" / "b.jpg")
         return Example(
             root,
             names=["a.jpg", "b.jpg"],
@@ -67,7 +67,7 @@ class TestOpenImagesWithoutLists(SplitReaderSuite):
             values=[[0, 0], [0, 1]],
             known=[[1, 0], [0, 1]],
             splits={"validation": [0], "test": [1]},
-            options={"images": "pictures"},
+            options={"images": "images"},
         )
 
 
@@ -77,19 +77,19 @@ def test_agrees_with_a_slow_reference_over_many_blocks(tmp_path, monkeypatch):
     said: dict[tuple[str, str], set[int]] = {}
     rows = []
     for _ in range(300):
-        picture, label, value = f"{generator.integers(40):04x}", f"/m/{generator.integers(9)}", generator.integers(2)
-        said.setdefault((picture, label), set()).add(int(value))
-        rows.append(f"{picture},verification,{label},{value}")
+        image, label, value = f"{generator.integers(40):04x}", f"/m/{generator.integers(9)}", generator.integers(2)
+        said.setdefault((image, label), set()).add(int(value))
+        rows.append(f"{image},verification,{label},{value}")
     write_rows(tmp_path / TRAIN, *rows)
     dataset = open_images(tmp_path)
     values, known = dataset.targets.dense()
-    assert [dataset.pictures.name(index) for index in range(len(dataset))] == [
-        f"train/{picture}.jpg" for picture in sorted({picture for picture, _ in said})
+    assert [dataset.images.name(index) for index in range(len(dataset))] == [
+        f"train/{image}.jpg" for image in sorted({image for image, _ in said})
     ]
     assert any(len(answers) == 2 for answers in said.values())
-    for row, picture in enumerate(sorted({picture for picture, _ in said})):
+    for row, image in enumerate(sorted({image for image, _ in said})):
         for column, label in enumerate(dataset.labels):
-            answers = said.get((picture, label), set())
+            answers = said.get((image, label), set())
             assert known[row, column] == (len(answers) == 1)
             assert values[row, column] == (answers == {1})
 
@@ -110,14 +110,14 @@ def test_reads_only_what_was_downloaded(tmp_path):
     write_rows(tmp_path / TRAIN, "a,verification,/m/1,1", "b,verification,/m/1,0")
     draw(tmp_path / "train" / "b.jpg")
     dataset = open_images(tmp_path, downloaded_only=True)
-    assert [dataset.pictures.name(index) for index in range(len(dataset))] == ["train/b.jpg"]
+    assert [dataset.images.name(index) for index in range(len(dataset))] == ["train/b.jpg"]
     assert dataset.splits["train"].tolist() == [0]
 
 
 def test_takes_the_labels_given(tmp_path):
     write_rows(tmp_path / TRAIN, "a,verification,/m/1,1", "b,verification,/m/2,1")
     dataset = open_images(tmp_path, labels=["/m/2"])
-    assert [dataset.pictures.name(index) for index in range(len(dataset))] == ["train/b.jpg"]
+    assert [dataset.images.name(index) for index in range(len(dataset))] == ["train/b.jpg"]
     (tmp_path / "oidv7-class-descriptions.csv").write_text("LabelName,DisplayName\n/m/2,Dog\n/m/1,Cat\n")
     described = open_images(tmp_path, labels="oidv7-class-descriptions.csv").labels
     assert list(described) == ["/m/2", "/m/1"]

@@ -44,45 +44,45 @@ def visible(placements, label):
 
 def test_draws_the_same_bytes_twice_and_others_for_another_seed():
     first, again, other = scenes(4, seed=5, size=64), scenes(4, seed=5, size=64), scenes(4, seed=6, size=64)
-    assert [first.pictures[i] for i in range(4)] == [again.pictures[i] for i in range(4)]
-    assert all(first.pictures[i] != other.pictures[i] for i in range(4))
+    assert [first.images[i] for i in range(4)] == [again.images[i] for i in range(4)]
+    assert all(first.images[i] != other.images[i] for i in range(4))
 
 
 @pytest.mark.parametrize("labels", ["things", "compositions"])
 def test_an_image_does_not_depend_on_how_many_there_are(labels):
     few, many = (scenes(n, seed=11, labels=labels, size=64) for n in (3, 9))
-    assert [few.pictures[i] for i in range(3)] == [many.pictures[i] for i in range(3)]
-    assert few.pictures.name(2) == many.pictures.name(2)
+    assert [few.images[i] for i in range(3)] == [many.images[i] for i in range(3)]
+    assert few.images.name(2) == many.images.name(2)
     assert np.array_equal(few.targets.dense()[0], many.targets.dense(slice(3))[0])
 
 
 def test_an_image_does_not_depend_on_process_or_machine():
     assert [placement.label for placement in _arrange(3, 9, "things")[1]] == ["cloud", "sun", "ball"]
-    image = Image.open(BytesIO(scenes(10, seed=3).pictures[9]))
+    image = Image.open(BytesIO(scenes(10, seed=3).images[9]))
     assert np.asarray(image).mean(axis=(0, 1)) == pytest.approx([177, 198, 200], abs=1.5)
 
 
 def test_decodes_to_rgb_of_the_right_size(many):
     for size, dataset in ((256, many), (96, scenes(1, size=96))):
-        image = Image.open(BytesIO(dataset.pictures[0]))
+        image = Image.open(BytesIO(dataset.images[0]))
         assert (image.mode, image.size) == ("RGB", (size, size))
 
 
 def test_survives_being_sent_to_another_process():
     dataset = scenes(3, size=64)
-    assert pickle.loads(pickle.dumps(dataset)).pictures[1] == dataset.pictures[1]
+    assert pickle.loads(pickle.dumps(dataset)).images[1] == dataset.images[1]
 
 
 def test_every_label_occurs_and_every_image_has_one(many):
     assert len(many.labels) == 24
     assert many.targets.positives.min() >= 10
-    assert many.targets.labels_per_picture.min() >= 1
+    assert many.targets.labels_per_image.min() >= 1
 
 
 def test_splits_are_four_to_one_and_can_be_asked_for(many):
     assert {name: len(part) for name, part in many.splits.items()} == {"train": 320, "val": 80}
     part = scenes(10, split="val")
-    assert [part.pictures.name(i) for i in range(len(part))] == ["scene-00004.jpg", "scene-00009.jpg"]
+    assert [part.images.name(i) for i in range(len(part))] == ["scene-00004.jpg", "scene-00009.jpg"]
 
 
 def test_objects_are_6_to_60_percent_as_wide_as_the_image():
@@ -198,16 +198,16 @@ def test_rejects_numbers_out_of_range(values, message):
 def test_there_is_a_label_for_each_composition():
     dataset = load("scenes:300,labels=compositions")
     assert len(dataset.labels) == len(COMPOSED) * len(TEXTURES) * len(SHAPES) == len(set(COMPOSITIONS)) == 256
-    assert dataset.targets.labels_per_picture.min() >= 1
-    assert dataset.targets.labels_per_picture.max() <= 6
+    assert dataset.targets.labels_per_image.min() >= 1
+    assert dataset.targets.labels_per_image.max() <= 6
     assert (dataset.targets.positives > 0).mean() > 0.9
-    assert dataset.pictures.identity != scenes(300).pictures.identity
+    assert dataset.images.identity != scenes(300).images.identity
 
 
 def test_the_colours_of_the_labels_are_in_the_image():
     dataset = scenes(20, labels="compositions", size=160)
     for index in range(20):
-        pixels = np.asarray(Image.open(BytesIO(dataset.pictures[index]))).reshape(-1, 3).astype(int)
+        pixels = np.asarray(Image.open(BytesIO(dataset.images[index]))).reshape(-1, 3).astype(int)
         values = dataset.targets.dense([index])[0][0]
         present = {label.split()[0] for label, value in zip(dataset.labels, values, strict=True) if value}
         for name in COMPOSED:
@@ -227,12 +227,12 @@ def test_areas_of_compositions_are_what_is_seen():
     assert circle["red plain circle"] == pytest.approx(np.pi * 0.48**2 * 0.8**2, rel=0.03)
 
 
-def test_writes_pictures_and_a_table_of_their_labels(tmp_path):
+def test_writes_images_and_a_table_of_their_labels(tmp_path):
     table = write_scenes(tmp_path / "demo", 5, seed=3, size=64, unknown=0.2)
     dataset = scenes(5, seed=3, size=64, unknown=0.2)
     frame = pl.read_csv(table)
     assert frame.columns == ["image", *dataset.labels]
-    assert [(table.parent / name).read_bytes() for name in frame["image"]] == [dataset.pictures[i] for i in range(5)]
+    assert [(table.parent / name).read_bytes() for name in frame["image"]] == [dataset.images[i] for i in range(5)]
     values, known = dataset.targets.dense()
     expected = [[int(v) if k else None for v, k in zip(*row, strict=True)] for row in zip(values, known, strict=True)]
     assert [list(row[1:]) for row in frame.rows()] == expected

@@ -160,15 +160,15 @@ def test_skips_empty_lines_and_columns_without_a_name(tmp_path):
         ("photo,image_path,tags", "image_path"),
     ],
 )
-def test_finds_the_column_of_pictures(tmp_path, header, found):
+def test_finds_the_column_of_images(tmp_path, header, found):
     values = ["cat.jpg" if column == found else "many" for column in header.split(",")]
-    assert table(write(tmp_path, f"{header}\n{','.join(values)}\n")).pictures.name(0) == "cat.jpg"
+    assert table(write(tmp_path, f"{header}\n{','.join(values)}\n")).images.name(0) == "cat.jpg"
 
 
 def test_takes_the_columns_given(tmp_path):
     path = write(tmp_path, "image,original,labels,names,part\n1.jpg,o1.jpg,7,cat,x\n2.jpg,o2.jpg,8,dog,y\n")
     dataset = table(path, image_column="original", label_column="names", split_column="part", split="y")
-    assert dataset.pictures.name(0) == "o2.jpg"
+    assert dataset.images.name(0) == "o2.jpg"
     assert tags_of(dataset) == [["dog"]]
 
 
@@ -188,19 +188,19 @@ def test_labels_choose_and_order(tmp_path, as_file):
     assert tags_of(columns) == [["dog"]]
 
 
-def test_rows_of_one_picture_add_up_their_tags(tmp_path):
+def test_rows_of_one_image_add_up_their_tags(tmp_path):
     dataset = table(write(tmp_path, "image,tags\n1.jpg,cat\n2.jpg,owl\n1.jpg,dog|cat\n"))
-    assert [dataset.pictures.name(index) for index in range(len(dataset))] == ["1.jpg", "2.jpg"]
+    assert [dataset.images.name(index) for index in range(len(dataset))] == ["1.jpg", "2.jpg"]
     assert tags_of(dataset) == [["cat", "dog"], ["owl"]]
 
 
-def test_rows_of_one_picture_fill_blanks(tmp_path):
+def test_rows_of_one_image_fill_blanks(tmp_path):
     values, known = table(write(tmp_path, "image,cat,dog,owl\n1.jpg,1,,\n1.jpg,,0,\n")).targets.dense()
     assert values.tolist() == [[1, 0, 0]]
     assert known.tolist() == [[True, True, False]]
 
 
-def test_a_picture_with_a_blank_split_is_in_none(tmp_path):
+def test_a_image_with_a_blank_split_is_in_none(tmp_path):
     dataset = table(write(tmp_path, "image,tags,split\n1.jpg,cat,train\n2.jpg,dog,\n"))
     assert {name: members.tolist() for name, members in dataset.splits.items()} == {"train": [0]}
     assert len(dataset) == 2
@@ -281,7 +281,7 @@ def test_tags_that_are_objects_are_refused(tmp_path):
         table(path)
 
 
-def test_pictures_inside_a_parquet_file_are_refused(tmp_path):
+def test_images_inside_a_parquet_file_are_refused(tmp_path):
     path = tmp_path / "labels.parquet"
     pl.DataFrame({"image": [{"bytes": b"x"}], "tags": ["cat"]}).write_parquet(path)
     with pytest.raises(DataError, match="file names"):

@@ -33,7 +33,7 @@ def row(*labels):
 
 @pytest.fixture
 def root(tmp_path):
-    """Two training pictures and one for validation, lists of one label's pictures beside them as in the original."""
+    """Two training images and one for validation, lists of one label's images beside them as in the original."""
     root = tmp_path / "VOCdevkit" / "VOC2007"
     annotate(root, "000001", ("dog", False, (1, 1, 4, 3)), ("dog", True, (1, 1, 8, 3)), ("person", True, (1, 1, 8, 6)))
     annotate(root, "000002")
@@ -112,7 +112,7 @@ def test_says_what_is_missing_and_what_is_there_in_another_kind_of_folder(tmp_pa
 
 def test_names_the_missing_annotation(root):
     (root / "Annotations" / "000003.xml").unlink()
-    with pytest.raises(DataError, match=r"1 of 1 pictures of split 'val' have no annotation.*000003\.xml"):
+    with pytest.raises(DataError, match=r"1 of 1 images of split 'val' have no annotation.*000003\.xml"):
         voc(root)
 
 
@@ -137,8 +137,8 @@ def test_a_test_split_without_annotations_is_unknown(root, caplog):
         dataset = voc(root)
     _, known = dataset.split("test").targets.dense()
     assert not known.any()
-    assert "1 of 2 test pictures have no annotation" in caplog.text
-    assert dataset.split("test").pictures.name(0) == "900001.jpg"
+    assert "1 of 2 test images have no annotation" in caplog.text
+    assert dataset.split("test").images.name(0) == "900001.jpg"
     assert dataset.split("train").targets.positives.sum() == 1
 
 
@@ -148,9 +148,9 @@ def test_own_labels_are_the_same_for_every_split(root):
         assert list(voc(root, split=split).labels) == ["cat", "dog", "person", "sofa", "zebra"]
 
 
-def test_pictures_may_have_other_endings(root):
+def test_images_may_have_other_endings(root):
     (root / "JPEGImages" / "000003.jpg").rename(root / "JPEGImages" / "000003.png")
-    assert voc(root, split="val").pictures.name(0) == "000003.png"
+    assert voc(root, split="val").images.name(0) == "000003.png"
 
 
 def test_rejects_another_word_for_difficult(root):
@@ -177,7 +177,7 @@ def write(folder, *objects, size="<size><width>200</width><height>100</height></
     return file
 
 
-def test_boxes_are_shares_of_the_picture(tmp_path):
+def test_boxes_are_shares_of_the_image(tmp_path):
     dog = OBJECT.format(name="dog", difficult=0, box=(1, 1, 200, 100))
     cat = OBJECT.format(name="cat", difficult=1, box=(101, 51, 150, 75))
     assert voc_boxes(write(tmp_path, dog, cat)) == [
@@ -187,7 +187,7 @@ def test_boxes_are_shares_of_the_picture(tmp_path):
 
 
 @pytest.mark.parametrize("size", ["", "<size><width>0</width><height>5</height></size>"])
-def test_a_picture_without_a_size_is_refused(tmp_path, size):
+def test_a_image_without_a_size_is_refused(tmp_path, size):
     with pytest.raises(DataError, match=r"a\.xml: it does not give the image's size"):
         voc_boxes(write(tmp_path, size=size))
 

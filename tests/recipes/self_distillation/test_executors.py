@@ -202,7 +202,7 @@ def test_sigterm_saves_the_teachers_first(brief, sets, tmp_path, forking, monkey
     assert not multiprocessing.active_children()
 
 
-def test_nothing_that_is_sent_to_other_processes_holds_pictures(brief, sets):
+def test_nothing_that_is_sent_to_other_processes_holds_images(brief, sets):
     import pickle
 
     from manylabel.recipes.loaders import cache_sets

@@ -1,4 +1,4 @@
-"""The recipe from pictures to a student, in one process."""
+"""The recipe from images to a student, in one process."""
 
 import json
 from dataclasses import replace
@@ -95,7 +95,7 @@ def test_whole_is_plain_self_distillation(brief, sets, tmp_path, images):
     assert teacher.labels.names == sets.train.labels.names
     assert not equal(teacher.state_dict(), weights(run.model))
     story = json.loads((run.path / "summary.json").read_text())
-    shown = (sets.train.targets.labels_per_picture > 0).sum()
+    shown = (sets.train.targets.labels_per_image > 0).sum()
     assert story["teachers"][0]["images"] == (shown if images == "own" else len(sets.train))
 
 
@@ -116,7 +116,7 @@ def asking_online(monkeypatch):
     monkeypatch.setattr(recipe_module, "CachedTeachers", lambda files: OnlineTeachers(folders, labels))
 
 
-def test_no_picture_passes_the_backbone_twice(brief, sets, tmp_path, monkeypatch):
+def test_no_image_passes_the_backbone_twice(brief, sets, tmp_path, monkeypatch):
     monkeypatch.setenv("MANYLABEL_CACHE", str(tmp_path / "cache"))
     from manylabel.features import FeatureCache
 
@@ -124,7 +124,7 @@ def test_no_picture_passes_the_backbone_twice(brief, sets, tmp_path, monkeypatch
     monkeypatch.setattr(
         FeatureCache, "maps", lambda self, batch, *a, **k: passed.append(len(batch)) or real(self, batch, *a, **k)
     )
-    monkeypatch.setattr(Classifier, "forward", lambda self, images: pytest.fail("a picture passes the whole model"))
+    monkeypatch.setattr(Classifier, "forward", lambda self, images: pytest.fail("an image passes the whole model"))
     self_distillation(SelfDistillation(**{**brief, "baseline": True}, out=tmp_path / "run"), sets=sets)
     assert sum(passed) == len(sets.train) + len(sets.val)
 
@@ -164,8 +164,8 @@ def test_what_is_unknown_is_not_taken_for_absent(brief, tmp_path):
     sets = TrainAndVal(drawn.split("train"), drawn.split("val"))
     absent = TrainAndVal(replace(sets.train, targets=replace(sets.train.targets, unknown=None)), sets.val)
     runs = [
-        self_distillation(SelfDistillation(**brief, out=tmp_path / name, partition="whole"), sets=pictures)
-        for name, pictures in (("unknown", sets), ("absent", absent))
+        self_distillation(SelfDistillation(**brief, out=tmp_path / name, partition="whole"), sets=images)
+        for name, images in (("unknown", sets), ("absent", absent))
     ]
     for model in ("model", "teachers/whole-01/model"):
         unknown, taken_for_absent = (Classifier.load(run.path / model).head.linear.bias.mean() for run in runs)
@@ -219,10 +219,10 @@ def test_batches_of_features_say_which_view_they_are(sets, quick, tmp_path):
 
 
 def test_teachers_count_on_their_own_images_though_some_are_bad(brief, sets, tmp_path, monkeypatch):
-    good = sets.train.pictures
+    good = sets.train.images
     names = [good.name(index) for index in range(len(good))]
-    load = lambda index: b"no picture" if index == 1 else good[index]  # noqa: E731 (a line says it)
-    train = replace(sets.train, pictures=LazyBytes(names, load=load), splits={}, name="one is bad")
+    load = lambda index: b"no image" if index == 1 else good[index]  # noqa: E731 (a line says it)
+    train = replace(sets.train, images=LazyBytes(names, load=load), splits={}, name="one is bad")
     monkeypatch.setattr(loaders, "FeatureCache", partial(loaders.FeatureCache, max_bad_share=0.5))
     heard, real = [], recipe_module.TeacherMask
     monkeypatch.setattr(

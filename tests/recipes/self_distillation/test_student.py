@@ -117,7 +117,7 @@ def test_answers_that_are_there_are_not_asked_for_again(tmp_path):
     write_logits(tmp_path / "co.npy", iter([None]), None, labels=LABELS, num_views=1, num_images=1)
 
 
-def test_answers_about_another_number_of_pictures_are_written_again(tmp_path):
+def test_answers_about_another_number_of_images_are_written_again(tmp_path):
     np.save(tmp_path / "co.npy", np.ones((1, 3, len(LABELS)), np.float32))
     write_logits(tmp_path / "co.npy", iter([]), None, labels=LABELS, num_views=1, num_images=4)
     assert np.load(tmp_path / "co.npy").shape == (1, 4, len(LABELS))
@@ -139,7 +139,7 @@ def test_asking_teachers_changes_nothing_about_them():
 
 
 class Fixed(torch.nn.Module):
-    """Says the same of every picture."""
+    """Says the same of every image."""
 
     def __init__(self, logits):
         super().__init__()
@@ -169,7 +169,7 @@ def training_loss(term, batch, logits):
     return task.training_step(batch, 0)["loss"]
 
 
-def test_the_loss_of_two_pictures_worked_out_by_hand():
+def test_the_loss_of_two_images_worked_out_by_hand():
     student = [1.0, -2.0]
     co, dis = torch.tensor([[2.0, -1.0], [0.0, 0.0]]), torch.tensor([[1.0, 1.0], [3.0, -2.0]])
     term = Distillation(lambda batch: [co, dis])

@@ -1,4 +1,4 @@
-"""The check of a data set: what is in it, and what is wrong with it."""
+"""The check of a dataset: what is in it, and what is wrong with it."""
 
 from manylabel.data.inspection.check import check
 from manylabel.data.inspection.report import CheckReport

@@ -1,6 +1,6 @@
-"""Checking a data set before training: what is in it, what is wrong with it, and what would break.
+"""Checking a dataset before training: what is in it, what is wrong with it, and what would break.
 
-Letters in shape comments: N pictures, L labels, G groups.
+Letters in shape comments: N images, L labels, G groups.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from scipy.sparse import csr_array, diags_array, triu
 from scipy.sparse.csgraph import connected_components
 
 from manylabel.data.dataset import ImageDataset
-from manylabel.data.inspection.images import Inspection, Progress, duplicate_groups, inspect_pictures
+from manylabel.data.inspection.images import Inspection, Progress, duplicate_groups, inspect_images
 from manylabel.data.inspection.report import (
     CheckReport,
     DuplicateGroup,
@@ -40,12 +40,12 @@ FEW_POSITIVES = 5
 
 
 def check(dataset: ImageDataset, *, num_workers: int | None = None, progress: Progress | None = None) -> CheckReport:
-    """Look at every picture and every label of a data set.
+    """Look at every image and every label of a dataset.
 
     Args:
-        dataset: The pictures and their labels.
-        num_workers: Processes to decode in; 0 for this one; when left out one per core, or this one for few pictures.
-        progress: Called with the number of pictures done and of all.
+        dataset: The images and their labels.
+        num_workers: Processes to decode in; 0 for this one; when left out one per core, or this one for few images.
+        progress: Called with the number of images done and of all.
 
     Returns:
         All that was found; `problems` is empty when one can train.
@@ -55,19 +55,19 @@ def check(dataset: ImageDataset, *, num_workers: int | None = None, progress: Pr
         >>> targets = Targets.from_lists([[0], [0, 1]], num_labels=2)
         >>> report = check(ImageDataset(Files("photos", ["a.jpg", "b.jpg"]), targets, LabelSpace(["cat", "dog"])))
         >>> report.problems
-        ("2 of 2 pictures cannot be read, ... for example 'a.jpg': there is no such file; mend or remove them",)
+        ("2 of 2 images cannot be read, ... for example 'a.jpg': there is no such file; mend or remove them",)
     """
-    seen = inspect_pictures(dataset.pictures, num_workers=num_workers, progress=progress)
+    seen = inspect_images(dataset.images, num_workers=num_workers, progress=progress)
     targets, names = dataset.targets, dataset.labels.names
     cooccurrence = _count_pairs(targets)
     groups = _find_duplicates(dataset, seen)
-    together, only_with = _find_dependent_labels(cooccurrence, dataset.labels, num_pictures=len(dataset))
+    together, only_with = _find_dependent_labels(cooccurrence, dataset.labels, num_images=len(dataset))
     report = CheckReport(
         name=dataset.name,
-        num_pictures=len(dataset),
+        num_images=len(dataset),
         splits={name: len(members) for name, members in dataset.splits.items()},
         labels=_count_labels(targets, dataset.labels),
-        labels_per_picture=tuple(np.bincount(targets.labels_per_picture).tolist()),
+        labels_per_image=tuple(np.bincount(targets.labels_per_image).tolist()),
         unknown_share=1 - float(targets.known.sum()) / max(len(dataset) * len(names), 1),
         cooccurrence=cooccurrence,
         sizes=seen.sizes,
@@ -77,7 +77,7 @@ def check(dataset: ImageDataset, *, num_workers: int | None = None, progress: Pr
         unseen=_find_unseen(dataset),
         always_together=together,
         only_with=only_with,
-        unlabelled=tuple(np.flatnonzero(targets.labels_per_picture == 0).tolist()),
+        unlabelled=tuple(np.flatnonzero(targets.labels_per_image == 0).tolist()),
     )
     return replace(report, problems=find_problems(report), warnings=find_warnings(report, few=FEW_POSITIVES))
 
@@ -85,7 +85,7 @@ def check(dataset: ImageDataset, *, num_workers: int | None = None, progress: Pr
 def _count_pairs(targets: Targets) -> csr_array:
     """Return how many images have both of two labels, ``[L, L]``; of too many pairs, those of frequent labels."""
     present = targets.present.astype(np.int64)
-    if (targets.labels_per_picture**2).sum() <= MOST_PAIRS:
+    if (targets.labels_per_image**2).sum() <= MOST_PAIRS:
         return csr_array(present.T @ present)
     frequent = np.argsort(-targets.positives, kind="stable")[: int(MOST_PAIRS**0.5)]
     counted = np.isin(np.arange(targets.shape[1]), frequent)
@@ -108,7 +108,7 @@ def _find_duplicates(dataset: ImageDataset, seen: Inspection) -> tuple[Duplicate
     return tuple(
         DuplicateGroup(
             indices=tuple(group.tolist()),
-            names=tuple(map(dataset.pictures.name, group.tolist())),
+            names=tuple(map(dataset.images.name, group.tolist())),
             is_exact=bool((seen.digests[group] == seen.digests[group[0]]).all()),
             labels_differ=bool(differs),
         )
@@ -140,10 +140,10 @@ def _find_leaks(dataset: ImageDataset, seen: Inspection, groups: tuple[Duplicate
     if len(dataset.splits) < 2:
         return
     exact = np.where(seen.sizes[:, 0] > 0, seen.digests, np.arange(len(dataset), dtype=np.uint64))
-    near = -1 - np.arange(len(dataset))  # a number of its own for each picture, and one for each group
+    near = -1 - np.arange(len(dataset))  # a number of its own for each image, and one for each group
     for number, group in enumerate(groups):
         near[list(group.indices)] = number
-    names = map(dataset.pictures.name, range(len(dataset)))
+    names = map(dataset.images.name, range(len(dataset)))
     hashed = np.fromiter((hash(PurePath(name).name) for name in names), dtype=np.int64, count=len(dataset))
     kinds: list[tuple[LeakKind, NDArray[Any]]] = [("exact", exact), ("near", near), ("name", hashed)]
     for one, other in combinations(sorted(dataset.splits, key=lambda split: len(dataset.splits[split])), 2):
@@ -165,7 +165,7 @@ def _is_part_of(small: str, large: str, splits: Mapping[str, NDArray[np.int64]])
 
 
 def _find_unseen(dataset: ImageDataset) -> dict[str, tuple[str, ...]]:
-    """Return the labels that are somewhere in the data set but nowhere in a split, for each of several splits."""
+    """Return the labels that are somewhere in the dataset but nowhere in a split, for each of several splits."""
     if len(dataset.splits) < 2:
         return {}
     is_somewhere = dataset.targets.positives > 0
@@ -177,15 +177,15 @@ def _find_unseen(dataset: ImageDataset) -> dict[str, tuple[str, ...]]:
 
 
 def _find_dependent_labels(
-    cooccurrence: csr_array, labels: LabelSpace, *, num_pictures: int
+    cooccurrence: csr_array, labels: LabelSpace, *, num_images: int
 ) -> tuple[tuple[tuple[str, ...], ...], tuple[tuple[str, str], ...]]:
     """Return groups of labels that always come together, and pairs of which the first only comes with the second."""
     positives = cooccurrence.diagonal()
     pairs = cooccurrence.tocoo()
     one, other = pairs.coords
     implied = (pairs.data == positives[one]) & (positives[one] >= FEW_POSITIVES) & (one != other)
-    # A rare label may well come only with a frequent one by chance; what is said should be so in 99 of 100 data sets.
-    chance = (positives[other] / num_pictures) ** positives[one]
+    # A rare label may well come only with a frequent one by chance; what is said should be so in 99 of 100 datasets.
+    chance = (positives[other] / num_images) ** positives[one]
     implied &= chance * len(labels) < 0.01
     one, other = one[implied], other[implied]
     same = positives[one] == positives[other]

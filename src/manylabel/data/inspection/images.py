@@ -42,24 +42,24 @@ __all__ = [
     "Inspection",
     "Progress",
     "duplicate_groups",
-    "inspect_pictures",
+    "inspect_images",
     "near_hashes",
     "near_pairs",
     "perceptual_hashes",
 ]
 
 Progress = Callable[[int, int], None]
-"""Told how many pictures are done, and of how many."""
+"""Told how many images are done, and of how many."""
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 
 THUMBNAIL_SIDE = 16
 _MOST_BITS_APART = 6  # of 64; `near_hashes` relies on it
 _LEAST_CORRELATION = 0.95
-_LEAST_CONTRAST = 3.0  # grey levels; below, a thumbnail holds nothing to tell pictures by
-_BLOCK = 1 << 16  # pictures or pairs at a time, so that memory stays bounded
+_LEAST_CONTRAST = 3.0  # grey levels; below, a thumbnail holds nothing to tell images by
+_BLOCK = 1 << 16  # images or pairs at a time, so that memory stays bounded
 _CHUNK = 32
-_FEW = 256  # starting processes takes longer than this many pictures
+_FEW = 256  # starting processes takes longer than this many images
 _DECODE_SIDE = 4 * THUMBNAIL_SIDE  # a JPEG decoded at reduced scale is still read to its end, so damage is found
 
 logger = logging.getLogger(__name__)
@@ -67,13 +67,13 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, eq=False)
 class Inspection:
-    """What was seen of each picture.
+    """What was seen of each image.
 
     Args:
-        sizes: ``[N, 2]``, height and width, upright; 0 where the picture cannot be read.
-        digests: ``[N]``, a hash of the encoded picture.
+        sizes: ``[N, 2]``, height and width, upright; 0 where the image cannot be read.
+        digests: ``[N]``, a hash of the encoded image.
         thumbnails: ``[N, S, S]``, grey.
-        bad: The pictures that cannot be read.
+        bad: The images that cannot be read.
     """
 
     sizes: NDArray[np.int32]
@@ -83,7 +83,7 @@ class Inspection:
 
     @classmethod
     def empty(cls, count: int) -> Inspection:
-        """Return the inspection of pictures of which nothing is known yet."""
+        """Return the inspection of images of which nothing is known yet."""
         return cls(
             sizes=np.zeros((count, 2), dtype=np.int32),
             digests=np.zeros(count, dtype=np.uint64),
@@ -93,30 +93,30 @@ class Inspection:
 
     @property
     def readable(self) -> NDArray[np.int64]:
-        """Positions of the pictures that can be read."""
+        """Positions of the images that can be read."""
         return np.flatnonzero(self.sizes[:, 0])
 
 
-def inspect_pictures(
-    pictures: ImageSource, *, num_workers: int | None = None, progress: Progress | None = None
+def inspect_images(
+    images: ImageSource, *, num_workers: int | None = None, progress: Progress | None = None
 ) -> Inspection:
-    """Decode every picture once and note what a check wants to know.
+    """Decode every image once and note what a check wants to know.
 
     Args:
-        pictures: The encoded pictures.
-        num_workers: Processes to decode in; 0 for this one; when left out one per core, or this one for few pictures.
-            A picture whose process dies is recorded as bad.
-        progress: Called with the number of pictures done and of all.
+        images: The encoded images.
+        num_workers: Processes to decode in; 0 for this one; when left out one per core, or this one for few images.
+            An image whose process dies is recorded as bad.
+        progress: Called with the number of images done and of all.
 
     Raises:
         ConfigError: `num_workers` is negative.
 
     Examples:
         >>> from manylabel.data.sources import Files
-        >>> inspect_pictures(Files("photos", ["gone.jpg"])).bad
+        >>> inspect_images(Files("photos", ["gone.jpg"])).bad
         (BadImage(index=0, name='gone.jpg', reason='there is no such file'),)
     """
-    total = len(pictures)
+    total = len(images)
     if num_workers is None:
         num_workers = available_cores() if total >= _FEW else 0
     if num_workers < 0:
@@ -124,7 +124,7 @@ def inspect_pictures(
     spans = [range(start, min(start + _CHUNK, total)) for start in range(0, total, _CHUNK)]
     whole, bad, done = Inspection.empty(total), list[BadImage](), 0
     # Closed at once when Ctrl-C comes: a pool that is only forgotten works on to its end.
-    with closing(_in_processes(pictures, spans, num_workers) if num_workers else _here(pictures, spans)) as parts:
+    with closing(_in_processes(images, spans, num_workers) if num_workers else _here(images, spans)) as parts:
         for span, seen in parts:
             where = slice(span.start, span.stop)
             whole.sizes[where], whole.digests[where], whole.thumbnails[where] = (
@@ -136,16 +136,16 @@ def inspect_pictures(
             done += len(span)
             if progress is not None:
                 progress(done, total)
-    return replace(whole, bad=tuple(sorted(bad, key=lambda picture: picture.index)))
+    return replace(whole, bad=tuple(sorted(bad, key=lambda image: image.index)))
 
 
-def _inspect_span(pictures: ImageSource, span: range) -> Inspection:
-    """Inspect some pictures, one after the other."""
+def _inspect_span(images: ImageSource, span: range) -> Inspection:
+    """Inspect some images, one after the other."""
     seen, bad = Inspection.empty(len(span)), list[BadImage]()
     for row, index in enumerate(span):
-        name = pictures.name(index)
+        name = images.name(index)
         try:
-            source = _fetch(pictures, index)
+            source = _fetch(images, index)
             image = decode(source, name=name, at_least=(_DECODE_SIDE, _DECODE_SIDE))
             content = source if isinstance(source, bytes) else source.read_bytes()
             seen.sizes[row] = image_size(content, name=name)
@@ -157,27 +157,27 @@ def _inspect_span(pictures: ImageSource, span: range) -> Inspection:
     return replace(seen, bad=tuple(bad))
 
 
-def _fetch(pictures: ImageSource, index: int) -> Path | bytes:
+def _fetch(images: ImageSource, index: int) -> Path | bytes:
     try:
-        return pictures[index]
+        return images[index]
     except Exception as error:
-        raise ImageError(pictures.name(index), f"it could not be fetched: {error!r}") from error
+        raise ImageError(images.name(index), f"it could not be fetched: {error!r}") from error
 
 
-def _here(pictures: ImageSource, spans: Iterable[range]) -> Generator[tuple[range, Inspection], None, None]:
+def _here(images: ImageSource, spans: Iterable[range]) -> Generator[tuple[range, Inspection], None, None]:
     for span in spans:
-        yield span, _inspect_span(pictures, span)
+        yield span, _inspect_span(images, span)
 
 
 def _in_processes(
-    pictures: ImageSource, spans: Iterable[range], num_workers: int
+    images: ImageSource, spans: Iterable[range], num_workers: int
 ) -> Generator[tuple[range, Inspection], None, None]:
-    """Yield the inspection of each span as it is done; the death of a process costs one picture at most."""
+    """Yield the inspection of each span as it is done; the death of a process costs one image at most."""
     left = dict.fromkeys(spans)
     while left:
-        with _pool(pictures, num_workers) as pool:
+        with _pool(images, num_workers) as pool:
             if pool is None:
-                yield from _here(pictures, left)
+                yield from _here(images, left)
                 return
             futures = {pool.submit(_work, span): span for span in left}
             try:
@@ -185,39 +185,39 @@ def _in_processes(
                     yield futures[future], future.result()
                     del left[futures[future]]
             except BrokenProcessPool:
-                logger.warning("a process that decodes pictures died; looking for the picture that it died of")
+                logger.warning("a process that decodes images died; looking for the image that it died of")
         # Spans start in order, so the one that killed its process is among the first: at work, or next in line.
         suspects = list(left)[: 2 * num_workers + 1]
-        yield from _one_by_one(pictures, [index for span in suspects for index in span])
+        yield from _one_by_one(images, [index for span in suspects for index in span])
         for span in suspects:
             del left[span]
 
 
-def _one_by_one(pictures: ImageSource, indices: Iterable[int]) -> Generator[tuple[range, Inspection], None, None]:
-    """Yield the inspection of each picture; one whose process dies is bad."""
+def _one_by_one(images: ImageSource, indices: Iterable[int]) -> Generator[tuple[range, Inspection], None, None]:
+    """Yield the inspection of each image; one whose process dies is bad."""
     waiting = deque(range(index, index + 1) for index in indices)
     while waiting:
-        with _pool(pictures, 1) as pool:
+        with _pool(images, 1) as pool:
             try:
                 while waiting:
                     seen = (
-                        _inspect_span(pictures, waiting[0]) if pool is None else pool.submit(_work, waiting[0]).result()
+                        _inspect_span(images, waiting[0]) if pool is None else pool.submit(_work, waiting[0]).result()
                     )
                     yield waiting.popleft(), seen
             except BrokenProcessPool:
                 span = waiting.popleft()
-                bad = BadImage(span.start, pictures.name(span.start), "the process that decoded it died")
+                bad = BadImage(span.start, images.name(span.start), "the process that decoded it died")
                 yield span, replace(Inspection.empty(1), bad=(bad,))
 
 
 @contextmanager
-def _pool(pictures: ImageSource, num_workers: int) -> Iterator[ProcessPoolExecutor | None]:
-    """Give a pool whose processes know the pictures, or None where processes cannot be had."""
+def _pool(images: ImageSource, num_workers: int) -> Iterator[ProcessPoolExecutor | None]:
+    """Give a pool whose processes know the images, or None where processes cannot be had."""
     # Forking a process that has threads is not safe, and starting each one anew imports torch as often.
     method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
     context = multiprocessing.get_context(method)
     context.set_forkserver_preload([__name__])
-    pool = ProcessPoolExecutor(num_workers, mp_context=context, initializer=_start_worker, initargs=(pictures,))
+    pool = ProcessPoolExecutor(num_workers, mp_context=context, initializer=_start_worker, initargs=(images,))
     try:
         pool.submit(_work, range(0)).result()
     except (BrokenProcessPool, PicklingError, AttributeError, TypeError) as error:
@@ -229,22 +229,22 @@ def _pool(pictures: ImageSource, num_workers: int) -> Iterator[ProcessPoolExecut
         pool.shutdown(cancel_futures=True)
 
 
-_pictures_of_worker: ImageSource
+_images_of_worker: ImageSource
 
 
-def _start_worker(pictures: ImageSource) -> None:
-    """Keep the pictures in the process, so that each task is only a range of positions."""
-    global _pictures_of_worker
-    _pictures_of_worker = pictures
+def _start_worker(images: ImageSource) -> None:
+    """Keep the images in the process, so that each task is only a range of positions."""
+    global _images_of_worker
+    _images_of_worker = images
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the first one ends the others
 
 
 def _work(span: range) -> Inspection:
-    return _inspect_span(_pictures_of_worker, span)
+    return _inspect_span(_images_of_worker, span)
 
 
 def duplicate_groups(digests: NDArray[np.uint64], thumbnails: NDArray[np.uint8]) -> list[NDArray[np.int64]]:
-    """Return the groups of pictures that are the same, or nearly, each as sorted positions.
+    """Return the groups of images that are the same, or nearly, each as sorted positions.
 
     Args:
         digests: ``[N]``, a hash of each file.
@@ -256,7 +256,7 @@ def duplicate_groups(digests: NDArray[np.uint64], thumbnails: NDArray[np.uint8])
         [array([0, 2])]
     """
     _, first, copy_of = np.unique(digests, return_index=True, return_inverse=True)
-    same = np.stack([np.arange(len(digests)), first[copy_of]], axis=1)  # [N, 2], each picture and its first copy
+    same = np.stack([np.arange(len(digests)), first[copy_of]], axis=1)  # [N, 2], each image and its first copy
     near = first[near_pairs(thumbnails[first])]  # [P, 2]
     joined = np.concatenate([same, near])
     graph = coo_array((np.ones(len(joined), dtype=bool), joined.T), shape=(len(digests), len(digests)))
@@ -267,16 +267,16 @@ def duplicate_groups(digests: NDArray[np.uint64], thumbnails: NDArray[np.uint8])
 
 
 def near_pairs(thumbnails: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """Return the pairs ``[P, 2]`` of pictures that look the same.
+    """Return the pairs ``[P, 2]`` of images that look the same.
 
-    Flat pictures are left out: one white page looks like any other.
+    Flat images are left out: one white page looks like any other.
 
     Args:
         thumbnails: ``[N, S, S]``, grey.
 
     Examples:
-        >>> picture = np.random.default_rng(0).integers(0, 200, (16, 16), dtype=np.uint8)
-        >>> near_pairs(np.stack([picture, picture.T, picture + 9])).tolist()
+        >>> image = np.random.default_rng(0).integers(0, 200, (16, 16), dtype=np.uint8)
+        >>> near_pairs(np.stack([image, image.T, image + 9])).tolist()
         [[0, 2]]
     """
     contrast = np.concatenate([np.empty(0), *(block.std(axis=(1, 2)) for block in _blocks(thumbnails))])
@@ -315,7 +315,7 @@ def near_hashes(hashes: NDArray[np.uint64], *, at_most: int = 64) -> NDArray[np.
     Args:
         hashes: ``[N]``, 64 bits each.
         at_most: With how many neighbours a hash is compared in each order. Where more than these agree in the same
-            two bytes, which takes millions of pictures or very many like ones, a pair may not be found.
+            two bytes, which takes millions of images or very many like ones, a pair may not be found.
 
     Examples:
         >>> near_hashes(np.array([0b0000, 0b1111_1111_1111, 0b0011], dtype=np.uint64)).tolist()

@@ -42,7 +42,7 @@ __all__ = ["check_page"]
 
 Thing = TypeVar("Thing")
 
-# What keeps the page of any data set below ten megabytes.
+# What keeps the page of any dataset below ten megabytes.
 _MOST_ROWS = 2_000
 _MOST_GROUPS = 30
 _MOST_COPIES = 4
@@ -57,7 +57,7 @@ def check_page(report: CheckReport, dataset: ImageDataset) -> Page:
 
     Args:
         report: What `check` found.
-        dataset: The data set that it looked at; its pictures are read again for the thumbnails.
+        dataset: The dataset that it looked at; its images are read again for the thumbnails.
 
     Examples:
         >>> from manylabel.data import check, scenes
@@ -67,8 +67,8 @@ def check_page(report: CheckReport, dataset: ImageDataset) -> Page:
         'Check of scenes'
     """
     album = _Album(dataset)
-    pictures = f"{report.num_pictures:,} pictures, {len(report.labels):,} labels"
-    return Page(f"Check of {report.name}", subtitle=pictures).add(
+    images = f"{report.num_images:,} images, {len(report.labels):,} labels"
+    return Page(f"Check of {report.name}", subtitle=images).add(
         _key_figures(report),
         *_verdict(report),
         *_splits(report),
@@ -81,7 +81,7 @@ def check_page(report: CheckReport, dataset: ImageDataset) -> Page:
 
 
 class _Album:
-    """Thumbnails of a data set's pictures, captioned with their labels."""
+    """Thumbnails of a dataset's images, captioned with their labels."""
 
     def __init__(self, dataset: ImageDataset) -> None:
         self.dataset = dataset
@@ -97,18 +97,18 @@ class _Album:
         try:
             at_least = (_THUMBNAIL_HEIGHT, _THUMBNAIL_HEIGHT)
             return Thumbnail.of(
-                decode(self.dataset.pictures[index], at_least=at_least), caption, height=_THUMBNAIL_HEIGHT
+                decode(self.dataset.images[index], at_least=at_least), caption, height=_THUMBNAIL_HEIGHT
             )
         except (ImageError, OSError):
             return Thumbnail(b"", caption)
 
     def examples(self, label: int, *, readable: NDArray[np.bool_]) -> list[Thumbnail]:
-        """Return a few pictures of a label, from all over the data set."""
+        """Return a few images of a label, from all over the dataset."""
         has_it = self._by_label.indices[self._by_label.indptr[label] : self._by_label.indptr[label + 1]]
         return self.spread(has_it[readable[has_it]])
 
     def spread(self, indices: NDArray[np.int64]) -> list[Thumbnail]:
-        """Return a few of these pictures, evenly spread."""
+        """Return a few of these images, evenly spread."""
         chosen = np.unique(np.linspace(0, len(indices) - 1, min(_EXAMPLES, len(indices))).astype(int))
         return [self.show(int(indices[position])) for position in chosen]
 
@@ -121,15 +121,15 @@ def _verdict(report: CheckReport) -> Iterator[Part]:
 
 
 def _key_figures(report: CheckReport) -> Tiles:
-    most = len(report.labels_per_picture) - 1
+    most = len(report.labels_per_image) - 1
     copies = sum(len(group.indices) - 1 for group in report.duplicates)
     rare = sum(label.positives < FEW_POSITIVES for label in report.labels)
     return Tiles(
         [
-            Tile(f"{report.num_pictures:,}", "pictures", f"{len(report.bad):,} cannot be read"),
-            Tile(f"{len(report.labels):,}", "labels", f"{rare:,} with fewer than {FEW_POSITIVES} pictures"),
-            Tile(f"{report.mean_labels:.2f}", "labels a picture", f"{max(most, 0)} at most"),
-            Tile(f"{report.unknown_share:.1%}", "unknown", "of pictures x labels"),
+            Tile(f"{report.num_images:,}", "images", f"{len(report.bad):,} cannot be read"),
+            Tile(f"{len(report.labels):,}", "labels", f"{rare:,} with fewer than {FEW_POSITIVES} images"),
+            Tile(f"{report.mean_labels:.2f}", "labels an image", f"{max(most, 0)} at most"),
+            Tile(f"{report.unknown_share:.1%}", "unknown", "of images x labels"),
             Tile(
                 f"{copies:,}",
                 "duplicates",
@@ -144,14 +144,14 @@ def _splits(report: CheckReport) -> Iterator[Part]:
         return
     yield Heading("Splits")
     rows: list[list[Cell]] = [
-        [name, size, Share(size / max(report.num_pictures, 1)), len(report.unseen.get(name, ()))]
+        [name, size, Share(size / max(report.num_images, 1)), len(report.unseen.get(name, ()))]
         for name, size in report.splits.items()
     ]
-    yield Table(["split", "pictures", "share", "labels without a positive"], rows)
+    yield Table(["split", "images", "share", "labels without a positive"], rows)
     if report.leaks:
-        kinds = {"exact": "same picture", "near": "looks the same", "name": "same file name, other picture"}
+        kinds = {"exact": "same image", "near": "looks the same", "name": "same file name, other image"}
         yield Table(
-            ["split", "also in", "how", "pictures", "of the split"],
+            ["split", "also in", "how", "images", "of the split"],
             [[leak.split, leak.other, kinds[leak.kind], len(leak.indices), Share(leak.share)] for leak in report.leaks],
             caption="Leaks",
         )
@@ -161,20 +161,20 @@ def _labels(report: CheckReport) -> Iterator[Part]:
     yield Heading("Labels")
     ranked = sorted(report.labels, key=lambda label: -label.positives)
     if len(ranked) > _MOST_LABELS:
-        caption = f"Pictures of each label; below the dotted line there are fewer than {FEW_POSITIVES}."
+        caption = f"Images of each label; below the dotted line there are fewer than {FEW_POSITIVES}."
         yield draw_ranking([label.positives for label in ranked], few=FEW_POSITIVES, caption=caption)
     shown = _ends(ranked, at_most=_MOST_ROWS)
     rows: list[list[Cell]] = [
         [
             label.display_name,
             label.positives,
-            Share(label.positives / max(report.num_pictures, 1)),
+            Share(label.positives / max(report.num_images, 1)),
             label.negatives,
             label.unknown,
         ]
         for label in shown
     ]
-    yield Table(["label", "present", "of all pictures", "absent", "unknown"], rows)
+    yield Table(["label", "present", "of all images", "absent", "unknown"], rows)
     if len(shown) < len(ranked):
         yield Text(f"Of {len(ranked):,} labels, the {len(shown):,} most and least frequent are shown.")
     heat_map = draw_heat_map(report)
@@ -184,8 +184,8 @@ def _labels(report: CheckReport) -> Iterator[Part]:
 
 
 def _sizes(report: CheckReport) -> Iterator[Part]:
-    yield Heading("Pictures")
-    bars = draw_bars(report.labels_per_picture, what="labels", caption="Labels per picture")
+    yield Heading("Images")
+    bars = draw_bars(report.labels_per_image, what="labels", caption="Labels per image")
     if not len(report.readable_sizes):
         yield bars
         return
@@ -206,8 +206,8 @@ def _sizes(report: CheckReport) -> Iterator[Part]:
 
 def _bad(report: CheckReport) -> Iterator[Part]:
     if report.bad:
-        yield Heading("Pictures that cannot be read")
-        yield Table(["image", "why"], [[picture.name, picture.reason] for picture in report.bad[:_MOST_ROWS]])
+        yield Heading("Images that cannot be read")
+        yield Table(["image", "why"], [[image.name, image.reason] for image in report.bad[:_MOST_ROWS]])
     if len(report.bad) > _MOST_ROWS:
         yield Text(f"The first {_MOST_ROWS:,} of {len(report.bad):,} are shown.")
 
@@ -215,7 +215,7 @@ def _bad(report: CheckReport) -> Iterator[Part]:
 def _duplicates(report: CheckReport, album: _Album) -> Iterator[Part]:
     if not report.duplicates:
         return
-    yield Heading("Pictures that are the same")
+    yield Heading("Images that are the same")
     ordered = sorted(report.duplicates, key=lambda group: (not group.labels_differ, group.is_exact))
     yield Columns([_group(group, album) for group in ordered[:_MOST_GROUPS]])
     if len(ordered) > _MOST_GROUPS:
@@ -248,7 +248,7 @@ def _examples(report: CheckReport, album: _Album) -> Iterator[Part]:
         yield Section(f"Examples of each label{left_out}", strips, is_open=True)
     empty = np.array(report.unlabelled, dtype=np.int64)
     if readable[empty].any():
-        yield Section("Pictures without a label", [Thumbnails(album.spread(empty[readable[empty]]))])
+        yield Section("Images without a label", [Thumbnails(album.spread(empty[readable[empty]]))])
 
 
 def _ends(ranked: Sequence[Thing], *, at_most: int) -> list[Thing]:
@@ -266,31 +266,31 @@ _MOST_RANKS = 2_000
 
 
 def draw_bars(counts: Sequence[int], *, what: str, caption: str) -> Figure:
-    """Draw how many pictures have 0, 1, 2, ... of something."""
+    """Draw how many images have 0, 1, 2, ... of something."""
     drawing, axes = new_figure(width=3.7, height=2.4)
     if len(counts) > _MOST_BARS:
         axes.hist(range(len(counts)), bins=40, weights=counts, color=ACCENT)
     else:
         axes.bar(range(len(counts)), counts, color=ACCENT, width=0.8)
-    axes.set(xlabel=what, ylabel="pictures")
+    axes.set(xlabel=what, ylabel="images")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
     return Figure(drawing, caption)
 
 
 def draw_histogram(values: ArrayLike, *, what: str, caption: str) -> Figure:
-    """Draw how a measure of the pictures is spread; the outermost half per cent each side joins the last bar."""
+    """Draw how a measure of the images is spread; the outermost half per cent each side joins the last bar."""
     values = np.asarray(values, dtype=np.float64)
     drawing, axes = new_figure(width=3.7, height=2.4)
     low, high = np.quantile(values, [0.005, 0.995])
     axes.hist(values.clip(low, high), bins=40 if high > low else 1, color=ACCENT)
-    axes.set(xlabel=what, ylabel="pictures")
+    axes.set(xlabel=what, ylabel="images")
     axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
     return Figure(drawing, caption)
 
 
 def draw_ranking(counts: Sequence[int], *, few: int, caption: str) -> Figure:
-    """Draw the number of pictures of each label, the most frequent first; `few` is marked."""
+    """Draw the number of images of each label, the most frequent first; `few` is marked."""
     drawing, axes = new_figure(width=8.0, height=2.8)
     ranks = np.unique(np.linspace(1, len(counts), _MOST_RANKS).astype(int))  # more points than pixels are of no use
     ordered = np.sort(np.asarray(counts))[::-1][ranks - 1]
@@ -299,7 +299,7 @@ def draw_ranking(counts: Sequence[int], *, few: int, caption: str) -> Figure:
     axes.axhline(few, color=INK, linewidth=0.8, linestyle=":")
     axes.set_yscale("symlog", linthresh=1)
     axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
-    axes.set(xlabel="labels, the most frequent first", ylabel="pictures", xlim=(0.5, len(counts) + 0.5), ylim=(0, None))
+    axes.set(xlabel="labels, the most frequent first", ylabel="images", xlim=(0.5, len(counts) + 0.5), ylim=(0, None))
     return Figure(drawing, caption)
 
 
@@ -316,7 +316,7 @@ def draw_heat_map(report: CheckReport) -> Figure | None:
     share = counts / counts.diagonal()[:, None]
     np.fill_diagonal(share, np.nan)
     caption = (
-        "Of the pictures with the label on the left, the share that also has the label above. "
+        "Of the images with the label on the left, the share that also has the label above. "
         "Labels that come together stand together."
     )
     if len(shown) < len(report.labels):
@@ -345,7 +345,7 @@ def _draw_matrix(share: NDArray[np.float64], names: Sequence[str], *, caption: s
 
 
 def _order(counts: NDArray[np.int64]) -> NDArray[np.int32]:
-    """Return an order of the labels in which those with many pictures in common are neighbours."""
+    """Return an order of the labels in which those with many images in common are neighbours."""
     positives = counts.diagonal()
     distance = 1 - counts / (positives[:, None] + positives[None] - counts)  # Jaccard
     np.fill_diagonal(distance, 0)

@@ -25,7 +25,7 @@ _MOST_PAIRS_IN_JSON = 5_000  # all pairs of a hundred labels; of thousands, thos
 
 @dataclass(frozen=True)
 class LabelCount:
-    """Of how many pictures a label is known to be there, known not to be there, and unknown."""
+    """Of how many images a label is known to be there, known not to be there, and unknown."""
 
     name: str
     display_name: str
@@ -36,10 +36,10 @@ class LabelCount:
 
 @dataclass(frozen=True)
 class DuplicateGroup:
-    """Pictures that are the same.
+    """Images that are the same.
 
     Args:
-        indices: Their positions in the data set.
+        indices: Their positions in the dataset.
         names: Their names.
         is_exact: Whether all are the same file, byte for byte; else they look the same.
         labels_differ: Whether some label is known to be there in one and not to be there in another.
@@ -53,14 +53,14 @@ class DuplicateGroup:
 
 @dataclass(frozen=True)
 class Leak:
-    """Pictures of one split that another split has too.
+    """Images of one split that another split has too.
 
     Args:
         split: The smaller of the two splits.
         other: The larger one.
-        kind: ``"exact"``: the same file or picture; ``"near"``: one that looks the same; ``"name"``: another picture,
+        kind: ``"exact"``: the same file or image; ``"near"``: one that looks the same; ``"name"``: another image,
             with the same file name.
-        indices: The pictures of `split` that are in both.
+        indices: The images of `split` that are in both.
         share: What part of `split` they are.
     """
 
@@ -73,34 +73,34 @@ class Leak:
 
 @dataclass(frozen=True, eq=False)
 class CheckReport:
-    """What a check of a data set found.
+    """What a check of a dataset found.
 
     Args:
-        name: The data set.
-        num_pictures: How many pictures it has.
-        splits: The number of pictures of each split.
+        name: The dataset.
+        num_images: How many images it has.
+        splits: The number of images of each split.
         labels: What is known of each label.
-        labels_per_picture: At position k, how many pictures have exactly k labels.
-        unknown_share: The part of all pictures x labels that is unknown.
-        cooccurrence: ``[L, L]``, the number of pictures that have both labels; on the diagonal, that have the label.
+        labels_per_image: At position k, how many images have exactly k labels.
+        unknown_share: The part of all images x labels that is unknown.
+        cooccurrence: ``[L, L]``, the number of images that have both labels; on the diagonal, that have the label.
             Of more than 16 million pairs, those of the 4,000 most frequent labels are counted.
-        sizes: ``[N, 2]``, height and width; 0 where the picture cannot be read.
-        bad: The pictures that cannot be read.
-        duplicates: Groups of pictures that are the same, or nearly.
-        leaks: Pictures that are in two splits.
-        unseen: For each of several splits, the labels that no picture of it has, though others have.
-        always_together: Groups of labels that have exactly the same pictures.
+        sizes: ``[N, 2]``, height and width; 0 where the image cannot be read.
+        bad: The images that cannot be read.
+        duplicates: Groups of images that are the same, or nearly.
+        leaks: Images that are in two splits.
+        unseen: For each of several splits, the labels that no image of it has, though others have.
+        always_together: Groups of labels that have exactly the same images.
         only_with: Pairs of labels of which the first never comes without the second.
-        unlabelled: The pictures that have no label.
+        unlabelled: The images that have no label.
         problems: What would break training or make its results worthless, one sentence each.
         warnings: What one should know before training, one sentence each.
     """
 
     name: str
-    num_pictures: int
+    num_images: int
     splits: Mapping[str, int]
     labels: tuple[LabelCount, ...]
-    labels_per_picture: tuple[int, ...]
+    labels_per_image: tuple[int, ...]
     unknown_share: float
     cooccurrence: csr_array
     sizes: NDArray[np.int32]
@@ -121,12 +121,12 @@ class CheckReport:
 
     @property
     def mean_labels(self) -> float:
-        """Labels per picture, on average."""
-        return sum(label.positives for label in self.labels) / max(self.num_pictures, 1)
+        """Labels per image, on average."""
+        return sum(label.positives for label in self.labels) / max(self.num_images, 1)
 
     @property
     def readable_sizes(self) -> NDArray[np.int32]:
-        """Height and width of the pictures that can be read, ``[n, 2]``."""
+        """Height and width of the images that can be read, ``[n, 2]``."""
         return self.sizes[self.sizes[:, 0] > 0]
 
     def to_dict(self) -> dict[str, Any]:
@@ -136,14 +136,14 @@ class CheckReport:
             "is_sound": self.is_sound,
             "problems": list(self.problems),
             "warnings": list(self.warnings),
-            "num_pictures": self.num_pictures,
+            "num_images": self.num_images,
             "num_labels": len(self.labels),
             "splits": dict(self.splits),
             "unknown_share": self.unknown_share,
             "labels": [asdict(label) for label in self.labels],
-            "labels_per_picture": {"mean": self.mean_labels, "histogram": list(self.labels_per_picture)},
+            "labels_per_image": {"mean": self.mean_labels, "histogram": list(self.labels_per_image)},
             "sizes": _summaries(self.readable_sizes),
-            "bad": [asdict(picture) for picture in self.bad],
+            "bad": [asdict(image) for image in self.bad],
             "duplicates": [asdict(group) for group in self.duplicates],
             "leaks": [asdict(leak) for leak in self.leaks],
             "unseen": {split: list(names) for split, names in self.unseen.items()},
@@ -154,13 +154,13 @@ class CheckReport:
         }
 
     def _pairs(self, at_most: int) -> list[dict[str, Any]]:
-        """Return the pairs of labels that share most pictures."""
+        """Return the pairs of labels that share most images."""
         above = triu(self.cooccurrence, k=1, format="coo")
         order = np.argsort(-above.data, kind="stable")[:at_most]
         triples = zip(above.row[order], above.col[order], above.data[order].tolist(), strict=True)
         return [
-            {"labels": [self.labels[one].name, self.labels[other].name], "pictures": pictures}
-            for one, other, pictures in triples
+            {"labels": [self.labels[one].name, self.labels[other].name], "images": images}
+            for one, other, images in triples
         ]
 
 
@@ -176,15 +176,15 @@ def _summaries(sizes: NDArray[np.int32]) -> dict[str, dict[str, float]]:
     }
 
 
-_MOST_BAD = 0.01  # a run stops when more pictures than this cannot be read, as `most_bad` counts
+_MOST_BAD = 0.01  # a run stops when more images than this cannot be read, as `most_bad` counts
 _MOST_LEAKED = 0.01  # above this, scores tell more about the leak than about the model
 
 
 def find_problems(report: CheckReport) -> tuple[str, ...]:
     """Return what would break training or make its results worthless, one sentence each.
 
-    These are: no pictures or no labels; too many pictures that cannot be read for a run to go on; nothing to learn,
-    because no label is both present somewhere and known to be absent elsewhere; a split without pictures or without
+    These are: no images or no labels; too many images that cannot be read for a run to go on; nothing to learn,
+    because no label is both present somewhere and known to be absent elsewhere; a split without images or without
     labels to train on; and splits of which more than 1 % is in another split too.
 
     Args:
@@ -200,70 +200,70 @@ def find_warnings(report: CheckReport, *, few: int) -> tuple[str, ...]:
         report: The facts.
         few: How many positives a label should have at least.
     """
-    return (*_picture_warnings(report), *_leak_warnings(report), *_label_warnings(report, few=few))
+    return (*_image_warnings(report), *_leak_warnings(report), *_label_warnings(report, few=few))
 
 
 def _problems(report: CheckReport) -> Iterator[str]:
-    if not report.num_pictures or not report.labels:
-        yield f"there are {report.num_pictures} pictures and {len(report.labels)} labels; both are needed"
+    if not report.num_images or not report.labels:
+        yield f"there are {report.num_images} images and {len(report.labels)} labels; both are needed"
         return
-    most = most_bad(report.num_pictures, _MOST_BAD)
+    most = most_bad(report.num_images, _MOST_BAD)
     if len(report.bad) > most:
         yield (
-            f"{len(report.bad):,} of {report.num_pictures:,} pictures cannot be read, and training stops above "
+            f"{len(report.bad):,} of {report.num_images:,} images cannot be read, and training stops above "
             f"{most:.0f}; for example {_first_bad(report)}; mend or remove them"
         )
     if not any(label.positives for label in report.labels):
-        yield "no picture has a label; look at the label files and at the names of pictures in them"
+        yield "no image has a label; look at the label files and at the names of images in them"
     elif not any(label.positives and label.negatives for label in report.labels):
         yield (
-            "no label is present in one picture and known to be absent from another, so there is nothing to tell "
-            "apart; add pictures without the labels, or say which labels are absent"
+            "no label is present in one image and known to be absent from another, so there is nothing to tell "
+            "apart; add images without the labels, or say which labels are absent"
         )
     for split, size in report.splits.items():
         if not size:
-            yield f"split {split!r} has no pictures"
+            yield f"split {split!r} has no images"
         elif split.lower().startswith("train") and _is_without_labels(report, split):
-            yield f"no picture of split {split!r} has a label"
+            yield f"no image of split {split!r} has a label"
     for leak in report.leaks:
         if leak.kind == "exact" and leak.share > _MOST_LEAKED:
             yield (
-                f"{_count(leak.indices, 'picture')} of split {leak.split!r} ({leak.share:.1%}) also in split "
+                f"{_count(leak.indices, 'image')} of split {leak.split!r} ({leak.share:.1%}) also in split "
                 f"{leak.other!r}, so that scores say little; remove them from one of the two"
             )
 
 
-def _picture_warnings(report: CheckReport) -> Iterator[str]:
-    if 0 < len(report.bad) <= most_bad(report.num_pictures, _MOST_BAD):
-        yield f"{_count(report.bad, 'picture')} cannot be read and will be left out; for example {_first_bad(report)}"
+def _image_warnings(report: CheckReport) -> Iterator[str]:
+    if 0 < len(report.bad) <= most_bad(report.num_images, _MOST_BAD):
+        yield f"{_count(report.bad, 'image')} cannot be read and will be left out; for example {_first_bad(report)}"
     exact = [group for group in report.duplicates if group.is_exact]
     near = [group for group in report.duplicates if not group.is_exact]
     odd = [group for group in report.duplicates if group.labels_differ]
     if exact:
         yield f"{_count(exact, 'group')} of files with the same content: {_members(exact)}"
     if near:
-        yield f"{_count(near, 'group')} of pictures that look the same: {_members(near)}"
+        yield f"{_count(near, 'group')} of images that look the same: {_members(near)}"
     if odd:
-        yield f"{_count(odd, 'group')} of pictures that are the same but have different labels: {_members(odd)}"
+        yield f"{_count(odd, 'group')} of images that are the same but have different labels: {_members(odd)}"
     if report.unlabelled:
-        share = len(report.unlabelled) / report.num_pictures
-        yield f"{_count(report.unlabelled, 'picture')} ({share:.1%}) without any label"
+        share = len(report.unlabelled) / report.num_images
+        yield f"{_count(report.unlabelled, 'image')} ({share:.1%}) without any label"
 
 
 def _leak_warnings(report: CheckReport) -> Iterator[str]:
     for leak in report.leaks:
         where = f"of split {leak.split!r} ({leak.share:.1%})"
         if leak.kind == "exact" and leak.share <= _MOST_LEAKED:
-            yield f"{_count(leak.indices, 'picture')} {where} also in split {leak.other!r}"
+            yield f"{_count(leak.indices, 'image')} {where} also in split {leak.other!r}"
         elif leak.kind == "near":
-            yield f"{_count(leak.indices, 'picture')} {where} looking the same as pictures of split {leak.other!r}"
+            yield f"{_count(leak.indices, 'image')} {where} looking the same as images of split {leak.other!r}"
         elif leak.kind == "name":
             files = _count(leak.indices, "file name")
-            yield f"{files} {where} also in split {leak.other!r}, for pictures that differ"
+            yield f"{files} {where} also in split {leak.other!r}, for images that differ"
     shown = {label.name: label.display_name for label in report.labels}
     for split, names in report.unseen.items():
         if _is_without_labels(report, split):
-            yield f"no picture of split {split!r} has a label, so that nothing can be scored on it"
+            yield f"no image of split {split!r} has a label, so that nothing can be scored on it"
         elif names:
             yield f"split {split!r} has no positives of {_labels([shown[name] for name in names])}"
 
@@ -275,13 +275,13 @@ def _label_warnings(report: CheckReport, *, few: int) -> Iterator[str]:
     rare = [label for label in report.labels if 0 < label.positives < few]
     always = [label.display_name for label in report.labels if label.positives and not label.negatives]
     if never:
-        yield f"no picture has {_labels(never)}; a model cannot learn what it never sees"
+        yield f"no image has {_labels(never)}; a model cannot learn what it never sees"
     if rare:
         verb = "has" if len(rare) == 1 else "have"
         counted = _some([_with_count(label) for label in rare])
-        yield f"{_count(rare, 'label')} {verb} fewer than {few} pictures: {counted}"
+        yield f"{_count(rare, 'label')} {verb} fewer than {few} images: {counted}"
     if always:
-        yield f"no picture is known to lack {_labels(always)}; a model learns to say yes to it always"
+        yield f"no image is known to lack {_labels(always)}; a model learns to say yes to it always"
     shown = {label.name: label.display_name for label in report.labels}
     for names in report.always_together:
         yield f"labels that always come together cannot be told apart: {_some([shown[name] for name in names])}"
@@ -291,7 +291,7 @@ def _label_warnings(report: CheckReport, *, few: int) -> Iterator[str]:
 
 
 def _is_without_labels(report: CheckReport, split: str) -> bool:
-    """Tell whether no picture of a split has a label, though pictures of other splits have."""
+    """Tell whether no image of a split has a label, though images of other splits have."""
     seen = sum(label.positives > 0 for label in report.labels)
     return 0 < seen == len(report.unseen.get(split, ()))
 

@@ -1,4 +1,4 @@
-"""MS-COCO: one JSON file of pictures, categories and objects per split.
+"""MS-COCO: one JSON file of images, categories and objects per split.
 
 Lin et al., "Microsoft COCO: Common Objects in Context", ECCV 2014.
 """
@@ -11,7 +11,7 @@ from typing import Literal
 import polars as pl
 
 from manylabel.data.dataset import ImageDataset, largest_shares
-from manylabel.data.readers.layout import existing, picture_folder, subfolders
+from manylabel.data.readers.layout import existing, image_folder, subfolders
 from manylabel.data.sources import Files
 from manylabel.errors import ConfigError, DataError, list_choices
 from manylabel.targets import Targets, boolean_matrix
@@ -42,16 +42,16 @@ def coco(
     included.
 
     Args:
-        path: A folder with ``annotations/instances_{split}.json`` and the pictures in ``{split}`` or
+        path: A folder with ``annotations/instances_{split}.json`` and the images in ``{split}`` or
             ``images/{split}``; or one such JSON file.
         split: Such as ``val2014``; all there are when left out.
-        images: Where the pictures are, if elsewhere: a folder with a folder per split, or with all pictures; relative
+        images: Where the images are, if elsewhere: a folder with a folder per split, or with all images; relative
             to where you are or to `path`.
-        empty: What to do with pictures without objects: drop them, as the papers do, or keep them.
+        empty: What to do with images without objects: drop them, as the papers do, or keep them.
 
     Returns:
-        The data set; `areas` holds the share of the picture that a label's largest object covers, where the file
-        tells the areas of objects and the sizes of pictures.
+        The dataset; `areas` holds the share of the image that a label's largest object covers, where the file
+        tells the areas of objects and the sizes of images.
 
     Raises:
         DataError: A folder, file or split is missing or cannot be understood.
@@ -67,13 +67,13 @@ def coco(
     if split is not None and split not in annotations:
         raise DataError(f"{path} has no split {split!r}; {list_choices(split, annotations)}")
     wanted = list(annotations) if split is None else [split]
-    sources = {name: _find_pictures(root, name, images) for name in wanted}
+    sources = {name: _find_images(root, name, images) for name in wanted}
     parts = {name: _read(annotations[name], *sources[name], empty=empty) for name in wanted}
     return ImageDataset.join(parts, name=root.absolute().name)
 
 
 def _find_annotations(path: Path) -> tuple[Path, dict[str, Path]]:
-    """Return the data set's folder, and the annotation file of each split."""
+    """Return the dataset's folder, and the annotation file of each split."""
     if path.is_file():
         root = path.parent.parent if path.parent.name == "annotations" else path.parent
         return root, {path.stem.removeprefix("instances_"): path}
@@ -84,55 +84,55 @@ def _find_annotations(path: Path) -> tuple[Path, dict[str, Path]]:
     return path, {file.stem.removeprefix("instances_"): file for file in files}
 
 
-def _find_pictures(root: Path, split: str, images: str | Path | None) -> tuple[Path, str]:
-    """Return a folder, and what to put before a file name so that it is found below it and unique in the data set."""
-    base = root if images is None else picture_folder(images, beside=root)
+def _find_images(root: Path, split: str, images: str | Path | None) -> tuple[Path, str]:
+    """Return a folder, and what to put before a file name so that it is found below it and unique in the dataset."""
+    base = root if images is None else image_folder(images, beside=root)
     for prefix in (f"{split}/", f"images/{split}/"):
         if (base / prefix).is_dir():
             return base, prefix
     if images is None:
         raise DataError(
-            f"no pictures of split {split!r}: {root / split} does not exist; give images=FOLDER "
+            f"no images of split {split!r}: {root / split} does not exist; give images=FOLDER "
             f"or choose another split; {list_choices(split, subfolders(root))} (in {root})"
         )
     return base, ""
 
 
 def _read(file: Path, folder: Path, prefix: str, *, empty: Literal["drop", "keep"]) -> ImageDataset:
-    """Read the pictures, labels and objects of one split."""
-    pictures, categories, objects = _tables(file)
+    """Read the images, labels and objects of one split."""
+    images, categories, objects = _tables(file)
     labels = LabelSpace(categories["name"].to_list())
     rows, columns = objects["row"].to_numpy(), objects["column"].to_numpy()
-    present = boolean_matrix(rows, columns, shape=(len(pictures), len(labels)))
+    present = boolean_matrix(rows, columns, shape=(len(images), len(labels)))
     dataset = ImageDataset(
-        pictures=Files(folder, prefix + pictures["file_name"]),
+        images=Files(folder, prefix + images["file_name"]),
         targets=Targets(present),
         labels=labels,
         areas=largest_shares(rows, columns, objects["share"].to_numpy(), present=present),
     )
-    return dataset if empty == "keep" else dataset.subset(dataset.targets.labels_per_picture > 0)
+    return dataset if empty == "keep" else dataset.subset(dataset.targets.labels_per_image > 0)
 
 
 def _tables(file: Path) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
-    """Return the pictures, the categories by id, and the objects with the `row`, `column` and `share` of each."""
+    """Return the images, the categories by id, and the objects with the `row`, `column` and `share` of each."""
     text = _OUTLINE.sub(b'"segmentation":0', file.read_bytes())
     try:
         tables = pl.read_json(BytesIO(text), schema=_SCHEMA)
     except pl.exceptions.PolarsError as error:
         raise DataError(f"cannot understand {file} as COCO's JSON: {str(error).splitlines()[0]}") from error
-    pictures, categories, objects = (
+    images, categories, objects = (
         tables[name].explode().struct.unnest().drop_nulls(key)  # a list that is empty or missing gives one null
         for name, key in (("images", "id"), ("categories", "id"), ("annotations", "image_id"))
     )
-    for name, table in (("images", pictures), ("categories", categories)):
+    for name, table in (("images", images), ("categories", categories)):
         if table.is_empty():
             raise DataError(f"{file} lists no {name}; COCO's JSON has images, categories and annotations")
     categories = categories.sort("id")
-    rows = pictures.select(image_id="id", pixels=pl.col("width") * pl.col("height")).with_row_index("row")
+    rows = images.select(image_id="id", pixels=pl.col("width") * pl.col("height")).with_row_index("row")
     columns = categories.select(category_id="id").with_row_index("column")
     objects = objects.join(rows, on="image_id", how="left").join(columns, on="category_id", how="left")
     for key, found in (("image_id", "row"), ("category_id", "column")):
         strangers = objects.filter(pl.col(found).is_null())[key]
         if len(strangers):
             raise DataError(f"{file} has {len(strangers)} annotations of no listed {key}, such as {strangers[0]}")
-    return pictures, categories, objects.with_columns(share=(pl.col("area") / pl.col("pixels")).fill_null(0))
+    return images, categories, objects.with_columns(share=(pl.col("area") / pl.col("pixels")).fill_null(0))

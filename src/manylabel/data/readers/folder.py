@@ -27,9 +27,9 @@ SPLIT_FOLDERS = ("train", "val", "valid", "validation", "test")
 
 
 def folder(path: str | Path, *, split: str | None = None) -> ImageDataset:
-    """Read pictures that lie in one folder per label, at any depth inside it.
+    """Read images that lie in one folder per label, at any depth inside it.
 
-    The labels are the names of the folders, sorted, over all splits; a folder without pictures is a label without
+    The labels are the names of the folders, sorted, over all splits; a folder without images is a label without
     positives. A file ``.label`` in a folder names its label instead, percent-encoded. Folders called ``train``,
     ``val``, ``valid``, ``validation`` or ``test`` are splits when they hold folders themselves and either two of them
     are there or nothing else is.
@@ -39,10 +39,10 @@ def folder(path: str | Path, *, split: str | None = None) -> ImageDataset:
         split: Which split; all there are when left out.
 
     Returns:
-        The data set, single-label.
+        The dataset, single-label.
 
     Raises:
-        DataError: The folder or split is missing, holds no pictures, or a picture lies outside the labels' folders.
+        DataError: The folder or split is missing, holds no images, or an image lies outside the labels' folders.
 
     Examples:
         >>> from tempfile import mkdtemp
@@ -86,21 +86,21 @@ def _label(root: Path, name: str, splits: list[str]) -> str:
 
 
 def _read(root: Path, prefix: str, label_of: dict[str, str]) -> ImageDataset:
-    """Read the pictures of one split."""
+    """Read the images of one split."""
     labels = LabelSpace(sorted(set(label_of.values())))
     names = list_images(root / prefix)
     if not names:
-        raise DataError(f"no pictures in {root / prefix}; in it {list_choices('', subfolders(root / prefix))}")
+        raise DataError(f"no images in {root / prefix}; in it {list_choices('', subfolders(root / prefix))}")
     outside = [name for name in names if "/" not in name]
     if outside:
         raise DataError(
-            f"{root / prefix / outside[0]} and {len(outside) - 1} more pictures lie outside the labels' folders; "
-            "move each into the folder of its label, or read pictures without labels with files:PATH"
+            f"{root / prefix / outside[0]} and {len(outside) - 1} more images lie outside the labels' folders; "
+            "move each into the folder of its label, or read images without labels with files:PATH"
         )
     columns = np.array([labels.index(label_of[name.partition("/")[0]]) for name in names], dtype=np.int64)
     present = boolean_matrix(np.arange(len(names)), columns, shape=(len(names), len(labels)))
     return ImageDataset(
-        pictures=Files(root, [prefix + name for name in names]),
+        images=Files(root, [prefix + name for name in names]),
         targets=Targets(present),
         labels=labels,
         name=root.absolute().name,
@@ -109,18 +109,18 @@ def _read(root: Path, prefix: str, label_of: dict[str, str]) -> ImageDataset:
 
 
 def files(paths: str | Path | Sequence[str | Path]) -> ImageDataset:
-    """Read pictures without labels.
+    """Read images without labels.
 
     Args:
         paths: A file, a folder (with all below it), a pattern such as ``photos/**/*.jpg``, or a list of these. In
-            folders and patterns a picture is known by its ending; a file given by its own name may end as it likes.
+            folders and patterns an image is known by its ending; a file given by its own name may end as it likes.
 
     Returns:
-        The data set, with no labels; a picture that is given twice is in it once. A folder alone names its pictures
+        The dataset, with no labels; an image that is given twice is in it once. A folder alone names its images
         relative to itself, anything else as given.
 
     Raises:
-        DataError: Nothing is there, or a folder holds no pictures. One missing picture in a list of several is kept:
+        DataError: Nothing is there, or a folder holds no images. One missing image in a list of several is kept:
             whoever opens it reports it.
 
     Examples:
@@ -128,12 +128,12 @@ def files(paths: str | Path | Sequence[str | Path]) -> ImageDataset:
         >>> root = Path(mkdtemp())
         >>> (root / "a.jpg").touch()
         >>> photos = files(root)
-        >>> photos.pictures.name(0), photos.targets.shape
+        >>> photos.images.name(0), photos.targets.shape
         ('a.jpg', (1, 0))
     """
     several = [paths] if isinstance(paths, str | Path) else list(paths)
     if not several:
-        raise DataError("the list of pictures is empty; give files, folders or patterns such as photos/*.jpg")
+        raise DataError("the list of images is empty; give files, folders or patterns such as photos/*.jpg")
     alone = len(several) == 1
     if alone and Path(several[0]).is_dir():
         root, names = Path(several[0]), list_images(Path(several[0]))

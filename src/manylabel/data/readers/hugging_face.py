@@ -1,4 +1,4 @@
-"""Hugging Face datasets, from their hub or from disk; pictures stay encoded until asked for.
+"""Hugging Face datasets, from their hub or from disk; images stay encoded until asked for.
 
 Needs the extra ``huggingface``.
 """
@@ -30,12 +30,12 @@ def hugging_face(
     Args:
         name_or_path: A name on the hub, or a folder: one that ``save_to_disk`` wrote, or one of data files.
         split: Which split; all there are when left out.
-        image: The column of pictures.
-        label: The column of labels: a ClassLabel (one label per picture, -1 for unknown), a list of ClassLabels, or a
+        image: The column of images.
+        label: The column of labels: a ClassLabel (one label per image, -1 for unknown), a list of ClassLabels, or a
             list of texts; the only such column when left out.
 
     Returns:
-        The data set; a picture is called by its split and its position there.
+        The dataset; an image is called by its split and its position there.
 
     Raises:
         DataError: The dataset, split or column is missing, or is of another kind.
@@ -57,7 +57,7 @@ def hugging_face(
     if split is not None and split not in tables:
         raise DataError(f"{name_or_path} has no split {split!r}; {list_choices(split, tables)}")
     features = next(iter(tables.values())).features
-    _check_pictures(features, image)
+    _check_images(features, image)
     column = _find_labels(features, label)
     labels = LabelSpace(_label_names(tables, column))
     parts = {name: _read(tables[name], name, image, column, labels) for name in ([split] if split else tables)}
@@ -80,12 +80,12 @@ def _open(name_or_path: str | Path) -> dict[str, Any]:
     return dict(opened) if isinstance(opened, Mapping) else {str(opened.split or "train"): opened}
 
 
-def _check_pictures(features: Mapping[str, Any], image: str) -> None:
-    """Refuse a column that does not hold pictures."""
+def _check_images(features: Mapping[str, Any], image: str) -> None:
+    """Refuse a column that does not hold images."""
     kind = require("datasets", extra="huggingface").Image
     if not isinstance(features.get(image), kind):
         there = [name for name, feature in features.items() if isinstance(feature, kind)]
-        raise DataError(f"no column of pictures {image!r}; give image=COLUMN, {list_choices(image, there)}")
+        raise DataError(f"no column of images {image!r}; give image=COLUMN, {list_choices(image, there)}")
 
 
 def _content(feature: Any) -> tuple[Any, bool]:  # noqa: ANN401 - the package is not typed
@@ -129,7 +129,7 @@ def _read(table: Any, split: str, image: str, column: str, labels: LabelSpace) -
     _, is_list = _content(table.features[column])
     encoded = table.select_columns([image]).cast_column(image, datasets.Image(decode=False))
     return ImageDataset(
-        pictures=LazyBytes([f"{split}/{row}" for row in range(len(table))], load=_EncodedColumn(encoded, image)),
+        images=LazyBytes([f"{split}/{row}" for row in range(len(table))], load=_EncodedColumn(encoded, image)),
         targets=_targets(_column(table, column), labels),
         labels=labels,
         single_label=not is_list,
@@ -154,11 +154,11 @@ def _targets(values: pl.Series, labels: LabelSpace) -> Targets:
 
 @dataclass(frozen=True)
 class _EncodedColumn:
-    """Gives the encoded picture of a row; a table that was read from disk goes to other processes as its path."""
+    """Gives the encoded image of a row; a table that was read from disk goes to other processes as its path."""
 
     table: Any
     column: str
 
     def __call__(self, position: int) -> bytes:
-        picture = self.table[position][self.column]
-        return bytes(picture["bytes"] if picture["bytes"] is not None else Path(picture["path"]).read_bytes())
+        image = self.table[position][self.column]
+        return bytes(image["bytes"] if image["bytes"] is not None else Path(image["path"]).read_bytes())

@@ -14,9 +14,9 @@ from manylabel.image_files import image_names
 __all__ = [
     "are_on_disk",
     "existing",
+    "image_folder",
     "list_images",
     "parser_advice",
-    "picture_folder",
     "read_label_list",
     "subfolders",
 ]
@@ -70,18 +70,18 @@ def list_images(folder: Path) -> list[str]:
     return names
 
 
-def picture_folder(images: str | Path, *, beside: Path) -> Path:
-    """Return the folder that `images` names, relative to where you are or to the data set's own folder.
+def image_folder(images: str | Path, *, beside: Path) -> Path:
+    """Return the folder that `images` names, relative to where you are or to the dataset's own folder.
 
     Args:
         images: What the user gave.
-        beside: The data set's own folder.
+        beside: The dataset's own folder.
 
     Raises:
         DataError: There is no such folder; the message lists those there are.
 
     Examples:
-        >>> picture_folder("manylabel", beside=Path("src")).as_posix()
+        >>> image_folder("manylabel", beside=Path("src")).as_posix()
         'src/manylabel'
     """
     return Path(images) if Path(images).is_dir() else existing(beside / images)

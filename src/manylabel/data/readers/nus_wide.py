@@ -15,7 +15,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from manylabel.data.dataset import ImageDataset
-from manylabel.data.readers.layout import are_on_disk, existing, picture_folder, read_label_list
+from manylabel.data.readers.layout import are_on_disk, existing, image_folder, read_label_list
 from manylabel.data.sources import Files
 from manylabel.errors import ConfigError, DataError, list_choices
 from manylabel.targets import Targets, boolean_matrix
@@ -37,7 +37,7 @@ class NusWideFiles:
     """Finds the files of NUS-WIDE by name, in whichever of the usual folders they lie, and reads them.
 
     Args:
-        root: The data set's folder.
+        root: The dataset's folder.
 
     Examples:
         >>> NusWideFiles(Path("src")).has("Concepts81.txt")
@@ -80,8 +80,8 @@ class NusWideFiles:
         """The tags that are no concept: 925 of the official ones."""
         return [tag for tag in self.tags if tag not in set(self.concepts)]
 
-    def pictures(self, name: str) -> pl.Series:
-        """Read a list of pictures; it has backslashes between folders."""
+    def images(self, name: str) -> pl.Series:
+        """Read a list of images; it has backslashes between folders."""
         names = pl.Series(self.find(name).read_text(encoding="utf-8-sig").splitlines(), dtype=pl.String)
         names = names.str.strip_chars().str.replace_all("\\", "/", literal=True)
         return names.filter(names != "")
@@ -91,7 +91,7 @@ class NusWideFiles:
 
         Args:
             pattern: The files' name, with ``{}`` for the concept.
-            height: How many pictures there are.
+            height: How many images there are.
 
         Returns:
             1 (present), 0 (absent) or -1 (something else is written there), ``[N, 81]``.
@@ -102,16 +102,16 @@ class NusWideFiles:
     def _column(self, file: Path, height: int) -> pl.Series:
         texts = pl.read_csv(file, has_header=False, infer_schema=False).to_series().str.strip_chars()
         if len(texts) != height:
-            raise DataError(f"{file} has {len(texts)} rows for {height} pictures; download it again")
+            raise DataError(f"{file} has {len(texts)} rows for {height} images; download it again")
         values = texts.replace_strict({"1": 1, "0": 0}, default=-1, return_dtype=pl.Int8)
         return values.alias(file.name)
 
     def tag_places(self, name: str, *, height: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Read a table of 0 and 1, a row for each picture and a column for each of the 1,000 tags.
+        """Read a table of 0 and 1, a row for each image and a column for each of the 1,000 tags.
 
         Args:
             name: The file's name.
-            height: How many pictures there are.
+            height: How many images there are.
 
         Returns:
             The row and the column of every 1.
@@ -129,7 +129,7 @@ class NusWideFiles:
                 count += len(digits)
         if count != height * len(self.tags):
             raise DataError(
-                f"{file} has {count} values, not {len(self.tags)} for each of {height} pictures; download it again"
+                f"{file} has {count} values, not {len(self.tags)} for each of {height} images; download it again"
             )
         rows, columns = np.divmod(np.concatenate(places), len(self.tags))
         return rows, columns
@@ -140,9 +140,9 @@ SPLIT_LISTS = {"train": "TrainImagelist.txt", "test": "TestImagelist.txt"}
 
 
 class _Part(NamedTuple):
-    """The files, row by row in step, of all pictures or of a split."""
+    """The files, row by row in step, of all images or of a split."""
 
-    pictures: str
+    images: str
     concept: str
     tags: str
 
@@ -166,19 +166,19 @@ def nus_wide(
     """Read NUS-WIDE from its official files.
 
     ``Groundtruth/AllLabels`` is read where it is there, else ``Groundtruth/TrainTestLabels``. A value other than 0 and
-    1, of which the official ``Labels_lake_Train.txt`` has one, makes that label of that picture unknown.
+    1, of which the official ``Labels_lake_Train.txt`` has one, makes that label of that image unknown.
 
     Args:
         path: The folder with ``ImageList``, ``ConceptsList``, ``Groundtruth`` and, for the tags, ``NUS_WID_Tags``.
         split: ``train`` or ``test``; by default both.
         labels: ``81`` concepts; the ``925`` tags that are none of these, for training without them; or both, the tags
-            first, as ``1006``. A tag that a picture's owner did not give counts as absent.
+            first, as ``1006``. A tag that an image's owner did not give counts as absent.
         images: The folder that the names in the image lists are relative to; ``Flickr`` in `path` by default.
-        empty: What to do with pictures that have none of these labels: keep or drop them.
-        downloaded_only: Whether to leave out pictures that are not on disk; many can no longer be had.
+        empty: What to do with images that have none of these labels: keep or drop them.
+        downloaded_only: Whether to leave out images that are not on disk; many can no longer be had.
 
     Returns:
-        The pictures in the order of the image list.
+        The images in the order of the image list.
 
     Raises:
         DataError: A file is missing or does not fit the others; the message says which.
@@ -194,19 +194,19 @@ def nus_wide(
     path = existing(path)
     files = NusWideFiles(path)
     parts = [WHOLE] if files.has(WHOLE.concept.format(files.concepts[0])) else HALVES
-    names = pl.concat([files.pictures(part.pictures) for part in parts])
-    root = path / "Flickr" if images is None else picture_folder(images, beside=path)
+    names = pl.concat([files.images(part.images) for part in parts])
+    root = path / "Flickr" if images is None else image_folder(images, beside=path)
     dataset = ImageDataset(
         Files(root, names),
         Targets.stack([_read_part(files, part, labels) for part in parts]),
         LabelSpace(_label_names(files, labels)),
         name="NUS-WIDE",
         splits={
-            name: np.flatnonzero(names.is_in(files.pictures(listed).implode()).to_numpy())
+            name: np.flatnonzero(names.is_in(files.images(listed).implode()).to_numpy())
             for name, listed in SPLIT_LISTS.items()
         },
     )
-    keep = np.ones(len(names), dtype=bool) if empty == "keep" else dataset.targets.labels_per_picture > 0
+    keep = np.ones(len(names), dtype=bool) if empty == "keep" else dataset.targets.labels_per_image > 0
     if downloaded_only:
         keep &= are_on_disk(root, names)
     dataset = dataset if keep.all() else dataset.subset(keep)
@@ -240,7 +240,7 @@ def _label_names(files: NusWideFiles, labels: LabelSet) -> list[str]:
 
 
 def _read_part(files: NusWideFiles, part: _Part, labels: LabelSet) -> Targets:
-    height = len(files.pictures(part.pictures))
+    height = len(files.images(part.images))
     present, unknown = [], None
     shape = (height, len(_label_names(files, labels)))
     if labels != "81":

@@ -20,7 +20,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from manylabel.data.dataset import ImageDataset
-from manylabel.data.readers.layout import are_on_disk, existing, picture_folder, read_label_list
+from manylabel.data.readers.layout import are_on_disk, existing, image_folder, read_label_list
 from manylabel.data.sources import Files
 from manylabel.errors import ConfigError, DataError, list_choices
 from manylabel.targets import Targets, boolean_matrix
@@ -36,17 +36,17 @@ BLOCK_BYTES = 1 << 23  # a memory-mapped file would count, whole, as memory in u
 
 @dataclass(frozen=True, eq=False)
 class ImageLevelLabels:
-    """What a file says: of which picture, which label, whether present or verified absent.
+    """What a file says: of which image, which label, whether present or verified absent.
 
     Args:
-        names: The pictures' identifiers, sorted, ``[N]``.
-        pictures: Positions in `names`, ``[R]``.
+        names: The images' identifiers, sorted, ``[N]``.
+        images: Positions in `names`, ``[R]``.
         labels: Positions in the label space, ``[R]``.
         present: Whether the label is there, ``[R]``.
     """
 
     names: pl.Series
-    pictures: NDArray[np.int32]
+    images: NDArray[np.int32]
     labels: NDArray[np.int32]
     present: NDArray[np.bool_]
 
@@ -72,7 +72,7 @@ def read_image_level_labels(
         >>> file = Path(tempfile.mkdtemp()) / "labels.csv"
         >>> _ = file.write_text("ImageID,LabelName,Confidence\nb,/m/1,1\na,/m/1,0\na,/m/2,1\n")
         >>> found = read_image_level_labels(file, LabelSpace(["/m/1"]))
-        >>> found.names.to_list(), found.pictures.tolist(), found.present.tolist()
+        >>> found.names.to_list(), found.images.tolist(), found.present.tolist()
         (['a', 'b'], [1, 0], [True, False])
     """
     labels = pl.Enum(space.names)
@@ -94,16 +94,16 @@ def read_image_level_labels(
     names, positions = _number(pl.concat(runs))
     return ImageLevelLabels(
         names=names,
-        pictures=positions.take(table["run"].to_numpy()),
+        images=positions.take(table["run"].to_numpy()),
         labels=table["label"].to_numpy(),
         present=table["present"].to_numpy(),
     )
 
 
 def _number(runs: pl.Series) -> tuple[pl.Series, NDArray[np.int32]]:
-    """Return the names in order, and the position among them of each run of rows of one picture.
+    """Return the names in order, and the position among them of each run of rows of one image.
 
-    The rows of a picture mostly stand together, so there are far fewer runs than rows; where they do not, it is
+    The rows of an image mostly stand together, so there are far fewer runs than rows; where they do not, it is
     slower but right.
     """
     _, firsts, positions = np.unique(runs.rank("dense").to_numpy(), return_index=True, return_inverse=True)
@@ -180,7 +180,7 @@ def open_images(
     """Read the image-level labels of Open Images.
 
     A label with confidence 1 is present, with 0 verified absent, and every label without a row is unknown. Where two
-    rows of a picture contradict each other, that label is unknown too. A picture without a row of these labels is left
+    rows of an image contradict each other, that label is unknown too. An image without a row of these labels is left
     out.
 
     Args:
@@ -188,7 +188,7 @@ def open_images(
             ``oidv6-train-annotations-human-imagelabels.csv``; a folder ``annotations``, ``labels`` or ``metadata``
             inside it is searched too. ``class-descriptions.csv`` gives the labels' display names.
         split: ``train``, ``validation`` (or ``val``) or ``test``; by default every split whose file is there.
-        images: The folder of the pictures, `path` by default: ``{split}/{ImageID}.jpg`` inside it, or
+        images: The folder of the images, `path` by default: ``{split}/{ImageID}.jpg`` inside it, or
             ``{ImageID}.jpg`` where it has no folder of the split's name.
         labels: The labels and their order, as identifiers such as ``/m/01yrx`` (names, names joined by ``|``, or a
             file); by default those of ``classes-trainable.txt`` where it is there, else of the class descriptions,
@@ -196,10 +196,10 @@ def open_images(
         annotations: Labels verified by people, or proposed by a model.
         min_confidence: From where on a confidence between 0 and 1, as a model gives it, counts as present; below it
             the label stays unknown.
-        downloaded_only: Whether to leave out pictures that are not on disk.
+        downloaded_only: Whether to leave out images that are not on disk.
 
     Returns:
-        The pictures of each split, sorted by their identifiers.
+        The images of each split, sorted by their identifiers.
 
     Raises:
         DataError: A file is missing or holds something else; the message says what is there.
@@ -210,7 +210,7 @@ def open_images(
         >>> rows = ["ImageID,Source,LabelName,Confidence", "00a1,verification,/m/1,1", "00a1,verification,/m/2,0"]
         >>> _ = (folder / "test-annotations-human-imagelabels.csv").write_text(chr(10).join(rows))
         >>> dataset = open_images(folder)
-        >>> dataset.pictures.name(0), dataset.labels.names, dataset.targets.absent.toarray().tolist()
+        >>> dataset.images.name(0), dataset.labels.names, dataset.targets.absent.toarray().tolist()
         ('test/00a1.jpg', ('/m/1', '/m/2'), [[False, True]])
     """
     if min_confidence is not None and not 0 < min_confidence <= 1:
@@ -219,7 +219,7 @@ def open_images(
     listing = _list_files(path)
     files = _annotation_files(listing, annotations)
     space = _label_space(path, listing, files, labels)
-    root = path if images is None else picture_folder(images, beside=path)
+    root = path if images is None else image_folder(images, beside=path)
     flat = images is not None and not any((root / name).is_dir() for name in SPLITS)
     parts = {
         name: read_image_level_labels(file, space, min_confidence=min_confidence)
@@ -244,7 +244,7 @@ def open_images(
 
 
 def _list_files(path: Path) -> list[Path]:
-    """Return the files where annotations may be; the pictures' folders, with their millions, are not listed."""
+    """Return the files where annotations may be; the images' folders, with their millions, are not listed."""
     folders = [path / folder for folder in FOLDERS if (path / folder).is_dir()]
     return sorted(file for folder in folders for file in folder.iterdir() if file.is_file())
 
@@ -297,18 +297,18 @@ def _display_names(files: list[Path]) -> dict[str, str]:
     return dict(table.filter(pl.col("label") != HEADER).drop_nulls().iter_rows())
 
 
-def _file_names(pictures: pl.Series, *, folder: str) -> pl.Series:
-    return pl.select(pl.concat_str(pl.lit(folder), pictures, pl.lit(".jpg"))).to_series()
+def _file_names(images: pl.Series, *, folder: str) -> pl.Series:
+    return pl.select(pl.concat_str(pl.lit(folder), images, pl.lit(".jpg"))).to_series()
 
 
 def _targets(parts: list[ImageLevelLabels], *, num_labels: int) -> Targets:
     """Stack the splits; what is said to be both present and absent becomes unknown."""
     starts = np.cumsum([0, *(len(part.names) for part in parts)])
-    pictures = np.concatenate([part.pictures + np.int32(start) for part, start in zip(parts, starts, strict=False)])
+    images = np.concatenate([part.images + np.int32(start) for part, start in zip(parts, starts, strict=False)])
     labels = np.concatenate([part.labels for part in parts])
     present = np.concatenate([part.present for part in parts])
     yes, no = (
-        boolean_matrix(pictures[chosen], labels[chosen], shape=(int(starts[-1]), num_labels))
+        boolean_matrix(images[chosen], labels[chosen], shape=(int(starts[-1]), num_labels))
         for chosen in (present, ~present)
     )
     both = yes.multiply(no)

@@ -238,7 +238,7 @@ def scenes(
 def write_scenes(
     folder: str | Path, n: int = 200, *, seed: int = 0, size: int = 256, unknown: float = 0.0, overwrite: bool = False
 ) -> Path:
-    """Write demo scenes as JPEG files under ``pictures/`` and their labels as ``labels.csv``.
+    """Write demo scenes as JPEG files under ``images/`` and their labels as ``labels.csv``.
 
     The table has a column ``image`` and one column per label: 1 present, 0 absent, blank unknown.
 
@@ -259,13 +259,13 @@ def write_scenes(
     Examples:
         >>> from tempfile import mkdtemp
         >>> table = write_scenes(mkdtemp(), 2, size=64)
-        >>> table.name, sorted(path.name for path in (table.parent / "pictures").iterdir())
+        >>> table.name, sorted(path.name for path in (table.parent / "images").iterdir())
         ('labels.csv', ['scene-00000.jpg', 'scene-00001.jpg'])
     """
     table = Path(folder) / "labels.csv"
     refuse_existing(table, overwrite=overwrite)  # before any image is drawn
     dataset = scenes(n, seed=seed, size=size, unknown=unknown)
-    names = [f"pictures/{dataset.pictures.name(index)}" for index in range(n)]
+    names = [f"images/{dataset.images.name(index)}" for index in range(n)]
     for index, name in enumerate(names):
         with replacing(table.parent / name, overwrite=overwrite) as temporary:
             temporary.write_bytes(_encode(index, seed=seed, size=size, labels="things"))

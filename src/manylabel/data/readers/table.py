@@ -11,7 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from manylabel.data.dataset import ImageDataset
-from manylabel.data.readers.layout import existing, parser_advice, picture_folder, read_label_list
+from manylabel.data.readers.layout import existing, image_folder, parser_advice, read_label_list
 from manylabel.data.readers.table_labels import are_flags, read_joined_tags, read_label_columns
 from manylabel.data.sources import Files
 from manylabel.errors import DataError, list_choices
@@ -38,23 +38,23 @@ def table(
     separator: str | None = None,
     labels: Sequence[str] | str | Path | None = None,
 ) -> ImageDataset:
-    r"""Read pictures and labels from a table.
+    r"""Read images and labels from a table.
 
-    The labels are either tags joined in one column (a picture lacks every tag that is not listed), or one column for
-    each label with 1 (present), 0 (absent), and blank or -1 (unknown). A picture in several rows counts once: tags add
+    The labels are either tags joined in one column (an image lacks every tag that is not listed), or one column for
+    each label with 1 (present), 0 (absent), and blank or -1 (unknown). An image in several rows counts once: tags add
     up, and columns fill each other's blanks.
 
     Args:
         path: A CSV, TSV, Parquet or JSON Lines file; what stands between the columns of a text is found out.
-        images: The folder that the pictures' names are relative to, itself relative to where you are or to the table;
+        images: The folder that the images' names are relative to, itself relative to where you are or to the table;
             by default the table's own.
-        split: Only the pictures of this split.
-        image_column: The column of pictures; by default the one called image, path, file_name or the like, else the
-            only one whose values look like names of pictures.
+        split: Only the images of this split.
+        image_column: The column of images; by default the one called image, path, file_name or the like, else the
+            only one whose values look like names of images.
         label_column: The column of tags; by default the one called labels, tags or the like, the only one of lists,
             or the only one left. Where there is none of these, every other column is a label.
-        split_column: The column that names each picture's split; by default the one called split, if there is one.
-            A picture with a blank there is in no split.
+        split_column: The column that names each image's split; by default the one called split, if there is one.
+            An image with a blank there is in no split.
         separator: What stands between tags; by default the first of ``|``, ``;`` and ``,`` that occurs, and a space
             only where that makes no more different tags than there are different cells; ``""`` makes each cell one tag.
         labels: The labels and their order (names, names joined by ``|``, or a file with one in each line); other tags
@@ -62,7 +62,7 @@ def table(
             columns, these are read, whatever other columns there are.
 
     Returns:
-        The pictures in the order of the table, with a split for each name in the split column.
+        The images in the order of the table, with a split for each name in the split column.
 
     Raises:
         DataError: The table, a column or a value is not as it should be; the message says which and what there is.
@@ -79,8 +79,8 @@ def table(
     frame = read_table(path)
     image_column = find_image_column(frame, image_column)
     split_column = find_split_column(frame, split_column)
-    names = _picture_names(frame[image_column])
-    first_rows, positions = _number_pictures(names)
+    names = _image_names(frame[image_column])
+    first_rows, positions = _number_images(names)
     targets, space = _read_labels(
         frame.drop([column for column in (image_column, split_column) if column is not None]),
         names,
@@ -90,7 +90,7 @@ def table(
         labels=None if labels is None else read_label_list(labels, folder=path.parent),
     )
     dataset = ImageDataset(
-        Files(path.parent if images is None else picture_folder(images, beside=path.parent), names[first_rows]),
+        Files(path.parent if images is None else image_folder(images, beside=path.parent), names[first_rows]),
         targets,
         space,
         name=path.stem,
@@ -99,60 +99,60 @@ def table(
     return dataset if split is None else dataset.split(split)
 
 
-def _picture_names(column: pl.Series) -> pl.Series:
+def _image_names(column: pl.Series) -> pl.Series:
     if column.dtype != pl.String:
         raise DataError(
-            f"column {column.name!r} should name pictures but holds {column.dtype}; give image_column=NAME of a column "
-            "of file names (pictures inside a Parquet file: see the reader of Hugging Face datasets)"
+            f"column {column.name!r} should name images but holds {column.dtype}; give image_column=NAME of a column "
+            "of file names (images inside a Parquet file: see the reader of Hugging Face datasets)"
         )
     names = column.str.strip_chars()
     blank = names.is_null() | (names == "")
     if blank.any():
-        raise DataError(f"column {column.name!r} names no picture in row {(blank.arg_max() or 0) + 1}; fill or drop it")
+        raise DataError(f"column {column.name!r} names no image in row {(blank.arg_max() or 0) + 1}; fill or drop it")
     return names
 
 
-def _number_pictures(names: pl.Series) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the row in which each picture comes first ``[N]``, and the picture of each row ``[R]``."""
+def _number_images(names: pl.Series) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the row in which each image comes first ``[N]``, and the image of each row ``[R]``."""
     rows = pl.DataFrame({"name": names}).with_row_index("row")
-    firsts = rows.unique("name", keep="first", maintain_order=True).with_row_index("picture")
-    numbered = rows.join(firsts.select("name", "picture"), on="name", how="left", maintain_order="left")
-    return firsts["row"].to_numpy().astype(np.int64), numbered["picture"].to_numpy().astype(np.int64)
+    firsts = rows.unique("name", keep="first", maintain_order=True).with_row_index("image")
+    numbered = rows.join(firsts.select("name", "image"), on="name", how="left", maintain_order="left")
+    return firsts["row"].to_numpy().astype(np.int64), numbered["image"].to_numpy().astype(np.int64)
 
 
 def _read_labels(
     frame: pl.DataFrame,
     names: pl.Series,
-    pictures: NDArray[np.int64],
+    images: NDArray[np.int64],
     *,
     label_column: str | None,
     separator: str | None,
     labels: Sequence[str] | None,
 ) -> tuple[Targets, LabelSpace]:
     if frame.width == 0:
-        raise DataError("the table has no column of labels beside the pictures; for pictures alone use files:PATH")
+        raise DataError("the table has no column of labels beside the images; for images alone use files:PATH")
     are_columns = label_column is None and labels is not None and set(labels) <= set(frame.columns)
     tags = None if are_columns else find_tag_column(frame, label_column)
     if tags is not None:
-        return read_joined_tags(frame[tags], pictures, separator=separator, labels=labels)
+        return read_joined_tags(frame[tags], images, separator=separator, labels=labels)
     if separator is not None:
         choices = list_choices("", frame.columns)
         raise DataError(f"separator={separator!r} needs a column of tags; give label_column=NAME, {choices}")
     for label in labels or []:
         pick_column(frame, label, "labels")
-    return read_label_columns(frame if labels is None else frame.select(labels), names, pictures)
+    return read_label_columns(frame if labels is None else frame.select(labels), names, images)
 
 
-def _splits(column: pl.Series, names: pl.Series, pictures: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
-    """Return the pictures of each split; a picture may be in one only, or the splits would leak."""
-    rows = pl.DataFrame({"split": column.cast(pl.String).str.strip_chars(), "name": names, "picture": pictures})
-    members = rows.filter(pl.col("split") != "").unique(["split", "picture"], maintain_order=True)
-    doubled = members.filter(pl.col("picture").is_duplicated())
+def _splits(column: pl.Series, names: pl.Series, images: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
+    """Return the images of each split; an image may be in one only, or the splits would leak."""
+    rows = pl.DataFrame({"split": column.cast(pl.String).str.strip_chars(), "name": names, "image": images})
+    members = rows.filter(pl.col("split") != "").unique(["split", "image"], maintain_order=True)
+    doubled = members.filter(pl.col("image").is_duplicated())
     if doubled.height:
         name = doubled["name"][0]
         where = " and ".join(map(repr, doubled.filter(pl.col("name") == name)["split"]))
-        raise DataError(f"picture {name!r} is in the splits {where}; leave it in one, or the splits leak")
-    groups = members.sort("picture").group_by("split", maintain_order=True).agg("picture")
+        raise DataError(f"image {name!r} is in the splits {where}; leave it in one, or the splits leak")
+    groups = members.sort("image").group_by("split", maintain_order=True).agg("image")
     return {name: np.asarray(chosen, dtype=np.int64) for name, chosen in groups.iter_rows()}
 
 
@@ -196,7 +196,7 @@ def read_table(path: str | Path) -> pl.DataFrame:
     except (pl.exceptions.PolarsError, UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"cannot read {path}: {parser_advice(error)}") from error
     if frame.width == 0 or frame.height == 0:
-        raise DataError(f"{path} has no rows below its header; it needs one for each picture")
+        raise DataError(f"{path} has no rows below its header; it needs one for each image")
     return frame
 
 
@@ -233,14 +233,14 @@ def _header(path: Path) -> tuple[str, list[str]]:
         sample = file.read(SAMPLE_BYTES)
     text = sample.decode("utf-8-sig", errors="ignore" if len(sample) == SAMPLE_BYTES else "strict")
     if not text.strip():
-        raise DataError(f"{path} is empty; it needs a header line such as image,labels and a row for each picture")
+        raise DataError(f"{path} is empty; it needs a header line such as image,labels and a row for each image")
     headers = {mark: next(csv.reader(StringIO(text, newline=""), delimiter=mark)) for mark in DELIMITERS}
     delimiter = max(DELIMITERS, key=lambda mark: len(headers[mark]))
     header = [name.strip() for name in headers[delimiter]]
-    pictures = [name for name in header if name.lower().endswith(tuple(IMAGE_ENDINGS))]
-    if pictures:
+    images = [name for name in header if name.lower().endswith(tuple(IMAGE_ENDINGS))]
+    if images:
         raise DataError(
-            f"the first line of {path} names a picture ({pictures[0]!r}), not columns; "
+            f"the first line of {path} names an image ({images[0]!r}), not columns; "
             "put a header line above it, such as image,labels"
         )
     doubled = [name for name, count in Counter(header).items() if name and count > 1]
@@ -254,7 +254,7 @@ IMAGE_NAMES = {
     *("image_path", "image_file", "image_name", "image_filename", "img_path", "img_name", "file_name", "file_path"),
 }
 LABEL_NAMES = {"label", "labels", "tag", "tags", "class", "classes", "category", "categories", "keywords"}
-LOOKS_LIKE_PICTURE = rf"(?i)\.({'|'.join(ending[1:] for ending in sorted(IMAGE_ENDINGS))})\s*$"
+LOOKS_LIKE_IMAGE = rf"(?i)\.({'|'.join(ending[1:] for ending in sorted(IMAGE_ENDINGS))})\s*$"
 
 
 def pick_column(frame: pl.DataFrame, given: str, option: str) -> str:
@@ -273,7 +273,7 @@ def pick_column(frame: pl.DataFrame, given: str, option: str) -> str:
 
 
 def find_image_column(frame: pl.DataFrame, given: str | None = None) -> str:
-    """Return the column of pictures: the one given, named so, or the only one whose values look like picture files.
+    """Return the column of images: the one given, named so, or the only one whose values look like image files.
 
     Args:
         frame: The table.
@@ -293,12 +293,12 @@ def find_image_column(frame: pl.DataFrame, given: str | None = None) -> str:
         return named[0]
     head = frame.select(pl.col(pl.String)).head(1000)
     asked = [column for column in head.columns if not named or column in named]
-    alike = [column for column in asked if _look_like_pictures(head[column])]
+    alike = [column for column in asked if _look_like_images(head[column])]
     if len(alike) == 1:
         return alike[0]
     found = f"{' and '.join(map(repr, alike))} look like it" if alike else "none looks like it"
     choices = list_choices("", frame.columns)
-    raise DataError(f"cannot tell which column names the pictures: {found}; give image_column=NAME, {choices}")
+    raise DataError(f"cannot tell which column names the images: {found}; give image_column=NAME, {choices}")
 
 
 def find_split_column(frame: pl.DataFrame, given: str | None = None) -> str | None:
@@ -323,7 +323,7 @@ def find_tag_column(frame: pl.DataFrame, given: str | None = None) -> str | None
     It is the one given, else the one called labels, tags or the like, else the only one of lists, else the only one.
 
     Args:
-        frame: The table without its columns of pictures and splits.
+        frame: The table without its columns of images and splits.
         given: What the user said.
 
     Raises:
@@ -352,6 +352,6 @@ def _plain(column: str) -> str:
     return column.lower().replace(" ", "_").replace("-", "_")
 
 
-def _look_like_pictures(cells: pl.Series) -> bool:
+def _look_like_images(cells: pl.Series) -> bool:
     cells = cells.drop_nulls()
-    return len(cells) > 0 and bool(cells.str.contains(LOOKS_LIKE_PICTURE).all())
+    return len(cells) > 0 and bool(cells.str.contains(LOOKS_LIKE_IMAGE).all())

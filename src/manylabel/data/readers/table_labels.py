@@ -1,6 +1,6 @@
 """The two forms in which a table holds labels: tags joined in one column, or one column for each label.
 
-Letters in shape comments: N pictures, R rows of the table, L labels.
+Letters in shape comments: N images, R rows of the table, L labels.
 """
 
 from collections.abc import Sequence
@@ -52,13 +52,13 @@ def detect_separator(cells: pl.Series) -> str | None:
 
 
 def read_joined_tags(
-    cells: pl.Series, pictures: NDArray[np.int64], *, separator: str | None, labels: Sequence[str] | None
+    cells: pl.Series, images: NDArray[np.int64], *, separator: str | None, labels: Sequence[str] | None
 ) -> tuple[Targets, LabelSpace]:
-    """Read a column of tags; rows of one picture add up.
+    """Read a column of tags; rows of one image add up.
 
     Args:
         cells: The tags of each row ``[R]``: joined in a text, or a list.
-        pictures: The picture of each row ``[R]``, numbered from 0.
+        images: The image of each row ``[R]``, numbered from 0.
         separator: What stands between tags; detected when left out.
         labels: The labels and their order, other tags being left out; by default all tags there are, sorted.
 
@@ -80,7 +80,7 @@ def read_joined_tags(
         separator = detect_separator(cells) if separator is None else separator
         cells = cells.str.split(separator) if separator else cells.reshape((-1, 1)).arr.to_list()
         cells = cells.list.eval(pl.element().str.strip_chars())
-    rows = pl.DataFrame({"picture": pictures, "tag": cells}).explode("tag")
+    rows = pl.DataFrame({"image": images, "tag": cells}).explode("tag")
     rows = rows.with_columns(pl.col("tag").cast(pl.String)).filter(pl.col("tag") != "")
     names = rows["tag"].unique().sort().to_list() if labels is None else list(labels)
     if not names:
@@ -88,8 +88,8 @@ def read_joined_tags(
     space = LabelSpace(names)
     positions = pl.DataFrame({"tag": space.names, "label": np.arange(len(space))})
     known = rows.join(positions, on="tag", how="inner")
-    shape = (int(pictures.max()) + 1, len(space))
-    return Targets(boolean_matrix(known["picture"].to_numpy(), known["label"].to_numpy(), shape=shape)), space
+    shape = (int(images.max()) + 1, len(space))
+    return Targets(boolean_matrix(known["image"].to_numpy(), known["label"].to_numpy(), shape=shape)), space
 
 
 def are_flags(column: pl.Series) -> bool:
@@ -104,17 +104,15 @@ def are_flags(column: pl.Series) -> bool:
     )
 
 
-def read_label_columns(
-    frame: pl.DataFrame, names: pl.Series, pictures: NDArray[np.int64]
-) -> tuple[Targets, LabelSpace]:
+def read_label_columns(frame: pl.DataFrame, names: pl.Series, images: NDArray[np.int64]) -> tuple[Targets, LabelSpace]:
     """Read one column for each label: 1 or true is present, 0 or false is absent, -1 or blank is unknown.
 
-    Rows of one picture fill each other's blanks; it is an error if one says present and another absent.
+    Rows of one image fill each other's blanks; it is an error if one says present and another absent.
 
     Args:
         frame: The columns of labels, ``[R, L]``.
-        names: The picture's name in each row ``[R]``, for messages.
-        pictures: The picture of each row ``[R]``, numbered from 0.
+        names: The image's name in each row ``[R]``, for messages.
+        images: The image of each row ``[R]``, numbered from 0.
 
     Returns:
         The targets and the labels.
@@ -132,17 +130,17 @@ def read_label_columns(
     _refuse_strange_values(frame, flags, names)
     space = LabelSpace(frame.columns)
     values = flags.to_numpy()  # [R, L]
-    shape = (int(pictures.max()) + 1, len(space))
+    shape = (int(images.max()) + 1, len(space))
     present, absent = (
-        boolean_matrix(pictures[rows], columns, shape=shape)
+        boolean_matrix(images[rows], columns, shape=shape)
         for rows, columns in (np.nonzero(values == PRESENT), np.nonzero(values == ABSENT))
     )
     both = present.multiply(absent).tocoo()
     if both.nnz:
-        picture, label = int(both.row[0]), space[int(both.col[0])]
-        where = np.flatnonzero(pictures == picture)
+        image, label = int(both.row[0]), space[int(both.col[0])]
+        where = np.flatnonzero(images == image)
         raise DataError(
-            f"picture {names[int(where[0])]!r} has both 1 and 0 in column {label!r} "
+            f"image {names[int(where[0])]!r} has both 1 and 0 in column {label!r} "
             f"(rows {', '.join(str(row + 1) for row in where[:5])}); keep the row that is right"
         )
     if present.nnz + absent.nnz == shape[0] * shape[1]:

@@ -1,7 +1,7 @@
-"""PASCAL VOC: one XML file of objects per picture, splits in text files.
+"""PASCAL VOC: one XML file of objects per image, splits in text files.
 
 Everingham et al., "The PASCAL Visual Object Classes Challenge", IJCV 2010.
-Letters in shape comments: N pictures, L labels.
+Letters in shape comments: N images, L labels.
 """
 
 import logging
@@ -51,11 +51,11 @@ def voc(
             above it.
         split: A file of ``ImageSets/Main`` without its ``.txt``; all but ``trainval`` (which is their union) when
             left out.
-        difficult: What to make of a label when all its objects in a picture are marked difficult: unknown, as the
+        difficult: What to make of a label when all its objects in an image are marked difficult: unknown, as the
             challenge has it, or present.
 
     Returns:
-        The data set; `areas` holds the share of the picture that a label's largest box covers.
+        The dataset; `areas` holds the share of the image that a label's largest box covers.
 
     Raises:
         DataError: A folder, split or annotation is missing or cannot be understood.
@@ -85,7 +85,7 @@ def voc(
     blank = np.array([positions[name] for name in without_annotation], dtype=np.int64)
     targets = _targets(rows, columns, hard, blank, shape=(len(ids), len(labels)))
     return ImageDataset(
-        pictures=Files(root / "JPEGImages", _picture_names(root, ids)),
+        images=Files(root / "JPEGImages", _image_names(root, ids)),
         targets=targets,
         labels=labels,
         name=root.absolute().name,
@@ -188,14 +188,14 @@ def _find_root(path: Path) -> Path:
 
 
 def _read_splits(root: Path, split: str | None) -> dict[str, list[str]]:
-    """Return the picture ids of one split, or of all that do not repeat others."""
+    """Return the image ids of one split, or of all that do not repeat others."""
     stems = {file.stem for file in (root / "ImageSets" / "Main").glob("*.txt")}
     names = {stem for stem in stems if stem.rpartition("_")[2] not in stems or "_" not in stem}  # no cat_train.txt
     if split is not None and split not in names:
         raise DataError(f"{root} has no split {split!r}; {list_choices(split, names)}")
     wanted = {split} if split else names - {"trainval"} if names & {"train", "val"} else names
     if not wanted:
-        raise DataError(f"{root / 'ImageSets' / 'Main'} holds no split such as train.txt; write one picture id a line")
+        raise DataError(f"{root / 'ImageSets' / 'Main'} holds no split such as train.txt; write one image id a line")
     order = {"train": 0, "val": 1, "trainval": 2, "test": 3}
     texts = {
         name: (root / "ImageSets" / "Main" / f"{name}.txt").read_text(encoding="utf-8-sig")
@@ -205,22 +205,22 @@ def _read_splits(root: Path, split: str | None) -> dict[str, list[str]]:
 
 
 def _without_annotation(root: Path, members: dict[str, list[str]]) -> set[str]:
-    """Return the pictures of a test split whose annotations were never published; any other must have its own."""
+    """Return the images of a test split whose annotations were never published; any other must have its own."""
     there = {file.stem for file in (root / "Annotations").glob("*.xml")}
     unpublished: set[str] = set()
     for split, names in members.items():
         missing = [name for name in names if name not in there]
         if missing and split == "test":
             logger.warning(
-                "%s: %d of %d test pictures have no annotation; all are unknown", root, len(missing), len(names)
+                "%s: %d of %d test images have no annotation; all are unknown", root, len(missing), len(names)
             )
             elsewhere = {name for other in members if other != split for name in members[other]}
             unpublished.update(set(names) - elsewhere)
         elif missing:
             file = root / "Annotations" / f"{missing[0]}.xml"
             raise DataError(
-                f"{len(missing)} of {len(names)} pictures of split {split!r} have no annotation, the first is {file}; "
-                f"add them or take the pictures out of ImageSets/Main/{split}.txt"
+                f"{len(missing)} of {len(names)} images of split {split!r} have no annotation, the first is {file}; "
+                f"add them or take the images out of ImageSets/Main/{split}.txt"
             )
     return unpublished
 
@@ -232,8 +232,8 @@ def _label_names(root: Path, found: set[str], *, read: set[str]) -> list[str]:
     return list(VOC_LABELS) if names <= set(VOC_LABELS) else sorted(names)
 
 
-def _picture_names(root: Path, ids: list[str]) -> list[str]:
-    """Return the pictures' file names; one that is not there is taken to be a JPEG, and found missing when opened."""
+def _image_names(root: Path, ids: list[str]) -> list[str]:
+    """Return the images' file names; one that is not there is taken to be a JPEG, and found missing when opened."""
     folder = existing(root / "JPEGImages")
     there = {file.stem: file.name for file in folder.iterdir() if file.suffix.lower() in IMAGE_ENDINGS}
     return [there.get(name, f"{name}.jpg") for name in ids]

@@ -157,7 +157,7 @@ def image_mask(
     everything = np.ones(len(targets), dtype=np.bool_)
     if which == "all" or len(task.labels) == 1:
         return everything
-    own = targets.of_labels([labels.index(name) for name in task.labels]).labels_per_picture > 0
+    own = targets.of_labels([labels.index(name) for name in task.labels]).labels_per_image > 0
     return own if own.any() else everything
 
 

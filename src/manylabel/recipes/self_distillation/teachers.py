@@ -236,5 +236,5 @@ def _select(cached: CachedFeatures, task: TeacherTask) -> CachedFeatures:
 
 
 def _without_images(cached: CachedFeatures) -> CachedFeatures:
-    labels: ImageDataset = replace(cached.dataset, pictures=Files("", [""] * len(cached)), areas=None, splits={})
+    labels: ImageDataset = replace(cached.dataset, images=Files("", [""] * len(cached)), areas=None, splits={})
     return replace(cached, dataset=labels, bad=())

@@ -1,8 +1,8 @@
-"""How long to train on few pictures: python -m benchmarks.few_pictures --data SPEC --val SPEC.
+"""How long to train on few images: python -m benchmarks.few_images --data SPEC --val SPEC.
 
-Each cell is a linear probe with the defaults of its head, on as many pictures, for about as many steps; a seed draws
-the pictures and starts the head. A run that is finished is not trained again, one that was killed goes on. mAP is that
-of the last epoch's averaged weights on all pictures to judge by, the mean over seeds; the same pictures are behind all
+Each cell is a linear probe with the defaults of its head, on as many images, for about as many steps; a seed draws
+the images and starts the head. A run that is finished is not trained again, one that was killed goes on. mAP is that
+of the last epoch's averaged weights on all images to judge by, the mean over seeds; the same images are behind all
 cells of a row.
 """
 
@@ -27,7 +27,7 @@ def main() -> None:
     whole = open_sets(Probe(data=options.data, val=options.val))
     values, known = whole.val.targets.dense()
     rows = []
-    for num, (head, steps) in product(options.pictures, options.setups):
+    for num, (head, steps) in product(options.images, options.setups):
         reached = []
         for seed in options.seeds:
             chosen = np.random.default_rng(seed).permutation(len(whole.train))[:num]
@@ -35,9 +35,9 @@ def main() -> None:
             model = train(options, sets, head, steps, seed)
             judged = ScoredImages.from_arrays(scores(model, sets), values, known=known, labels=whole.val.labels)
             reached.append(100 * measure(judged)["mAP"])
-        row = {"pictures": num, "head": head, "steps": steps, "mAP": reached}
+        row = {"images": num, "head": head, "steps": steps, "mAP": reached}
         spread = f" +- {stdev(reached):.1f}" if len(reached) > 1 else ""
-        print(f"{num:5d} pictures, {head}, {steps:3d} steps: {mean(reached):.1f}{spread}", flush=True)
+        print(f"{num:5d} images, {head}, {steps:3d} steps: {mean(reached):.1f}{spread}", flush=True)
         rows.append(row)
     recorded = {name: str(value) if isinstance(value, Path) else value for name, value in vars(options).items()}
     write_text(
@@ -46,7 +46,7 @@ def main() -> None:
 
 
 def train(options: argparse.Namespace, sets: TrainAndVal, head: str, steps: int, seed: int) -> Path:
-    """Return the model that a head becomes on these pictures in at least so many steps."""
+    """Return the model that a head becomes on these images in at least so many steps."""
     num = len(sets.train)
     settings = Probe(
         data=options.data,
@@ -70,13 +70,13 @@ def setup(text: str) -> tuple[str, int]:
 def parse() -> argparse.Namespace:
     """Read the flags."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", required=True, help="data spec of the pictures to draw from")
-    parser.add_argument("--val", help="data spec of the pictures to judge by; held out when left out")
-    parser.add_argument("--pictures", type=int, nargs="+", default=[250, 500, 1000, 2000])
+    parser.add_argument("--data", required=True, help="data spec of the images to draw from")
+    parser.add_argument("--val", help="data spec of the images to judge by; held out when left out")
+    parser.add_argument("--images", type=int, nargs="+", default=[250, 500, 1000, 2000])
     default: list[Any] = [("ml_decoder", 50), ("ml_decoder", 100), ("ml_decoder", 200), ("linear", 200)]
     parser.add_argument("--setups", type=setup, nargs="+", default=default, help="HEAD:STEPS")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--out", type=Path, default=Path("runs/few_pictures"))
+    parser.add_argument("--out", type=Path, default=Path("runs/few_images"))
     return parser.parse_args()
 
 

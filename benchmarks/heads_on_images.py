@@ -1,12 +1,12 @@
-"""All heads on the same frozen features of real pictures, beside logistic regression.
+"""All heads on the same frozen features of real images, beside logistic regression.
 
-    python benchmarks/heads_on_pictures.py voc --data voc:VOCdevkit/VOC2012,split=train --seeds 0 1 2
+    python benchmarks/heads_on_images.py voc --data voc:VOCdevkit/VOC2012,split=train --seeds 0 1 2
 
 Each cell is one `manylabel train probe` with that head's defaults, in a process of its own; runs that are
 finished are not run again, one that was killed goes on. Logistic regression works on the average-pooled features, one
-model per label, with the regularisation that is best on the very pictures it is judged by: that flatters it. Intervals
-are 95 % bootstrap intervals over the held-out pictures, of the mean of the seeds' mAP. Minutes are wall clock on the
-machine as it was; the first head of a data set pays for the pass through the backbone.
+model per label, with the regularisation that is best on the very images it is judged by: that flatters it. Intervals
+are 95 % bootstrap intervals over the held-out images, of the mean of the seeds' mAP. Minutes are wall clock on the
+machine as it was; the first head of a dataset pays for the pass through the backbone.
 """
 
 import argparse
@@ -56,7 +56,7 @@ def read_all(cached: CachedFeatures, *, head: torch.nn.Module | None = None) -> 
 
 
 def logistic_regression(cached: CachedSets) -> tuple[Tensor, float]:
-    """Return the scores of the held-out pictures, and the regularisation that did best on them."""
+    """Return the scores of the held-out images, and the regularisation that did best on them."""
     features, targets, known = (part.numpy() for part in read_all(cached.train))
     judged, truth, told = read_all(cached.val)
     scale = StandardScaler().fit(features)
@@ -75,7 +75,7 @@ def logistic_regression(cached: CachedSets) -> tuple[Tensor, float]:
 
 
 def draws_of(scores: Tensor, targets: Tensor, known: Tensor) -> NDArray[np.float64]:
-    """Return the mAP of each bootstrap draw, after that of the pictures themselves."""
+    """Return the mAP of each bootstrap draw, after that of the images themselves."""
     weights = draw_counts(len(scores), draws=DRAWS)
     exact = mean_average_precision(scores, targets, known)
     drawn = mean_average_precision(scores, targets, known, weights=weights)
@@ -130,7 +130,7 @@ def main() -> None:
     parser.add_argument("--val")
     parser.add_argument("--heads", nargs="+", default=sorted({*HEADS} - TEXT_HEADS))
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
-    parser.add_argument("--runs", type=Path, default=Path("runs/heads_on_pictures"))
+    parser.add_argument("--runs", type=Path, default=Path("runs/heads_on_images"))
     parser.add_argument("--only-collect", action="store_true", help="train nothing: a table of what is finished")
     arguments = parser.parse_args()
 
