@@ -172,17 +172,17 @@ def test_the_docs_state_the_limits_that_are_tested_here():
     page = (Path(__file__).parents[2] / "docs" / "how-to" / "serve.md").read_text()
     _, _, table = page.partition("## Limits\n")
     for row in (
-        f"| bytes of a request | {settings.max_body_bytes / 1e6:g} MB |",
-        f"| images of a request | {MOST_IMAGES} |",
+        f"| size of a request | {settings.max_body_bytes / 1e6:g} MB |",
+        f"| images per request | {MOST_IMAGES} |",
         f"| pixels of all images of a request | {settings.max_pixels / 1e6:g} million |",
-        f"| images that are accepted and not answered yet | {settings.max_waiting} |",
-        f"| time for a body to arrive, and for its answer | {settings.seconds:g} s each |",
-        f"| time for a request's headers | {run.HEAD_SECONDS:g} s |",
-        f"| connections, from one address and in all | {run.MOST_PER_ADDRESS} and {run.MOST_CONNECTIONS} |",
+        f"| images in the queue | {settings.max_waiting} |",
+        f"| time to receive a request, and to answer it | {settings.seconds:g} s each |",
+        f"| time to receive the headers | {run.HEAD_SECONDS:g} s |",
+        f"| connections, per client address and in total | {run.MOST_PER_ADDRESS} and {run.MOST_CONNECTIONS} |",
     ):
         assert row in table
     assert BODIES_HELD == 10
-    assert "| ten times as many |" in table
+    assert "| ten times as much |" in table
 
 
 @pytest.mark.slow
