@@ -73,9 +73,9 @@ def test_a_bad_image_alone_is_the_callers_mistake(colours, name):
 FORM = "multipart/form-data; boundary=a"
 WRONG = {
     "nothing": ({}, 422, "it is empty (0 bytes)"),
-    "text": ({"content": b"hello", "headers": {"content-type": "text/plain"}}, 415, "got text/plain"),
-    "json": ({"json": {"images": []}}, 415, "-F images=@a.jpg, got application/json"),
-    "a form without files": ({"data": {"images": "hello"}}, 415, "got application/x-www-form-urlencoded"),
+    "text": ({"content": b"hello", "headers": {"content-type": "text/plain"}}, 415, "content type text/plain; send"),
+    "json": ({"json": {"images": []}}, 415, "content type application/json; send"),
+    "a form without files": ({"data": {"images": "hello"}}, 415, "content type application/x-www-form-urlencoded"),
     "too many images": ({"files": files(*[b"a"] * 65)}, 422, "images: List should have at most 64"),
     "unknown option": ({"files": files(RED), "params": {"tpo": 3}}, 422, "tpo: Extra inputs"),
     "option in the form": ({"files": files(RED), "data": {"top": "3"}}, 422, "top: Extra inputs"),
@@ -88,7 +88,11 @@ WRONG = {
     "too many labels": ({"files": files(RED), "params": {"labels": ["x"] * 101}}, 422, "at most 100 items"),
     "file in another field": ({"files": files(RED, field="image")}, 422, "image: Extra inputs"),
     "text instead of a file": ({"files": {"images": (None, "hello")}}, 422, "images.0: "),
-    "a form of nothing": ({"content": b"--a--\r\n", "headers": {"content-type": FORM}}, 422, "in the field 'images'"),
+    "a form of nothing": (
+        {"content": b"--a--\r\n", "headers": {"content-type": FORM}},
+        422,
+        "in the form field 'images'",
+    ),
     "no boundary": ({"content": b"x", "headers": {"content-type": "multipart/form-data"}}, 400, "boundary"),
     "another form": ({"content": b"x", "headers": {"content-type": FORM}}, 400, ""),
     "a codec that is none of text": (
@@ -178,7 +182,7 @@ def test_pixels_of_all_images_together_are_limited_before_they_are_decoded(tiny_
         assert client.post("/v1/predict", files=files(image)).status_code == 200
         answer = client.post("/v1/predict", files=files(image, image))
         assert (answer.status_code, answer.json()["code"]) == (413, "too_many_pixels")
-        assert "may have 2,000 pixels, this one has 2,400" in answer.json()["message"]
+        assert "may have at most 2,000 pixels, this one has 2,400" in answer.json()["message"]
         large = client.post("/v1/explain", files=files(encode(photo(50, 50), "PNG")))
         assert (large.status_code, large.json()["code"]) == (413, "too_many_pixels")
 

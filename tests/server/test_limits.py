@@ -59,7 +59,7 @@ def test_a_large_body_is_refused_before_it_is_sent():
         head = b"POST /v1/predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: image/png\r\n"
         answer = speak(address, head + b"Content-Length: 1000000000000\r\n\r\n")
         assert answer.startswith(b"HTTP/1.1 413")
-        assert b"may have 5,000 bytes, this one has 1,000,000,000,000" in answer
+        assert b"may have at most 5,000 bytes, this one has 1,000,000,000,000" in answer
         chunk = b"3e8\r\n" + b"x" * 1000 + b"\r\n"
         answer = speak(address, head + b"Transfer-Encoding: chunked\r\n\r\n" + chunk * 6)  # and no end
         assert answer.startswith(b"HTTP/1.1 413")

@@ -84,12 +84,12 @@ def test_several_images_get_tags_and_the_slider_chooses_them(page, images):
     assert texts(page, "article h2") == ["photo 0.jpg", "photo 1.jpg"]
     slide(page, 0)
     assert sorted(texts(page, "article:first-child .tag b")) == ["cat", "dog"]
-    assert text(page, "#threshold-shown") == "tags that reach 0 %"
+    assert text(page, "#threshold-shown") == "tags at or above 0 %"
     slide(page, 100)
     assert texts(page, ".tag b") == []
-    assert "Likeliest:" in text(page, "article .hint")
+    assert "Most likely:" in text(page, "article .hint")
     page.find_element(By.ID, "own").click()
-    assert text(page, "#threshold-shown") == "tags that reach their own threshold"
+    assert text(page, "#threshold-shown") == "tags at or above the model's thresholds"
 
 
 def test_a_model_of_one_label_an_image_shows_the_most_confident_whatever_its_score(browser, images, tmp_path):
@@ -214,7 +214,7 @@ def test_everything_is_reached_by_keyboard(page, images):
     page.switch_to.active_element.send_keys(Keys.ENTER)
     assert page.switch_to.active_element.get_attribute("aria-pressed") == "true"
     page.find_element(By.ID, "threshold").send_keys(Keys.ARROW_RIGHT)
-    assert text(page, "#threshold-shown") == "tags that reach 1 %"
+    assert text(page, "#threshold-shown") == "tags at or above 1 %"
 
 
 def test_fits_a_phone_follows_dark_mode_and_asks_nobody_else(page, images, address):
@@ -263,7 +263,7 @@ def test_new_tags_are_asked_for_where_the_model_takes_them(browser, images, tmp_
         until(browser, lambda: len(texts(browser, ".tag b")) == 4)
         assert sorted(texts(browser, ".tag b")) == ["cat", "dog", "fire trucknew", "tramnew"]
         field.send_keys("unicorn" + Keys.ENTER)
-        until(browser, lambda: "does not know these labels" in text(browser, "#status"))
+        until(browser, lambda: "cannot encode these labels" in text(browser, "#status"))
         assert "secret" not in text(browser, "body")
         assert texts(browser, "#chips button") == ["tram", "fire truck"]
         assert len(texts(browser, ".tag b")) == 4
@@ -285,5 +285,5 @@ def test_a_key_is_asked_for_and_a_large_file_is_not_sent(browser, images, tmp_pa
         browser.find_element(By.ID, "key-text").send_keys("secret" + Keys.ENTER)
         until(browser, lambda: text(browser, "#model") == "colours · 3 labels")
         upload(browser, large, images / "photo 0.jpg")
-        assert "this server takes 0.0 MB" in text(browser, ".problem")
+        assert "the limit is 0.0 MB" in text(browser, ".problem")
         assert not browser.find_elements(By.CSS_SELECTOR, "button.tag")  # it cannot be explained

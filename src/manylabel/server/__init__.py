@@ -1,4 +1,4 @@
-"""A model over HTTP: an API, and a page to try it on."""
+"""HTTP server for a model: an API, and a web page to try it."""
 
 from manylabel.server.app import create_app
 from manylabel.server.limits import ServerSettings

@@ -1,4 +1,4 @@
-"""JSON that the server answers with, and how it is made from what the model returns."""
+"""JSON responses of the server, built from predictions and explanations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from manylabel.predictions import InferenceSpec
 from manylabel.types import LabelSpace, Tag
 
-if TYPE_CHECKING:  # it needs torch, which tags do without
+if TYPE_CHECKING:  # needs torch, which predictions do not
     from manylabel.explain import Explanation
 
 __all__ = [
@@ -48,7 +48,7 @@ class TagAnswer(BaseModel):
 
     @classmethod
     def list_of(cls, tags: Sequence[Tag], labels: LabelSpace) -> list[TagAnswer]:
-        """Return tags with the names that people read.
+        """Return tags with their display names.
 
         Examples:
             >>> TagAnswer.list_of([Tag("cat", 0.9)], LabelSpace(["cat"]))
@@ -58,34 +58,34 @@ class TagAnswer(BaseModel):
 
 
 class ImageAnswer(BaseModel):
-    """Tags of one image, or why it could not be read."""
+    """Tags of one image, or the reason it could not be read."""
 
-    name: str = Field(description="File name that was sent.", examples=["photo.jpg"])
-    tags: list[TagAnswer] = Field(description="Most confident first; none where the image could not be read.")
-    error: str | None = Field(default=None, description="Why the image could not be read.")
+    name: str = Field(description="File name as sent.", examples=["photo.jpg"])
+    tags: list[TagAnswer] = Field(description="Tags, most confident first; empty if the image could not be read.")
+    error: str | None = Field(default=None, description="Reason the image could not be read.")
 
 
 class PredictAnswer(BaseModel):
-    """Tags of the images of a request."""
+    """Tags of the images in a request."""
 
     model: str = Field(examples=["builtin:coco80"])
-    images: list[ImageAnswer] = Field(description="In the order in which they were sent.")
+    images: list[ImageAnswer] = Field(description="Results in the order of the request.")
 
 
 class ExplanationAnswer(TagAnswer):
-    """Where the model looks for a label."""
+    """Heat map of one label."""
 
-    method: str = Field(description="Method that found the heat map.", examples=["attention"])
+    method: str = Field(description="Explanation method.", examples=["attention"])
     x: Fraction = Field(description="Hottest position, as a fraction of the image's width.")
     y: Fraction = Field(description="Hottest position, as a fraction of the image's height.")
-    heat: list[list[float]] = Field(description="Rows of the heat map, 0 to 1.", examples=[[[0.0, 0.4], [0.2, 1.0]]])
+    heat: list[list[float]] = Field(description="Rows of the heat map, in 0..1.", examples=[[[0.0, 0.4], [0.2, 1.0]]])
     overlay: str = Field(
-        description="Image under its heat map, a JPEG as data URL.", examples=["data:image/jpeg;base64,/9j/"]
+        description="Heat map over the image, a JPEG as a data URL.", examples=["data:image/jpeg;base64,/9j/"]
     )
 
     @classmethod
     def of(cls, explanation: Explanation, labels: LabelSpace) -> ExplanationAnswer:
-        """Return an explanation with its overlay; a new label is shown as it was asked for."""
+        """Return an explanation with its overlay; a new label keeps the spelling of the request."""
         stream = BytesIO()
         explanation.overlay(longest=OVERLAY).save(stream, "JPEG", quality=_QUALITY)
         x, y = explanation.hottest()
@@ -103,25 +103,23 @@ class ExplanationAnswer(TagAnswer):
 
 
 class ExplainAnswer(BaseModel):
-    """Where the model looks for some labels in an image."""
+    """Heat maps of some labels for one image."""
 
     model: str = Field(examples=["builtin:coco80"])
-    name: str = Field(description="File name that was sent.", examples=["photo.jpg"])
+    name: str = Field(description="File name as sent.", examples=["photo.jpg"])
     explanations: list[ExplanationAnswer]
 
 
 class LabelAnswer(BaseModel):
-    """A label that the model knows."""
+    """A label of the model."""
 
     label: str = Field(examples=["cat"])
     display_name: str = Field(examples=["cat"])
-    threshold: Fraction | None = Field(
-        description="Score from which on the label counts as present; none where only the most confident label counts."
-    )
+    threshold: Fraction | None = Field(description="Lowest score that counts as present; null for single-label models.")
 
     @classmethod
     def list_of(cls, spec: InferenceSpec) -> list[LabelAnswer]:
-        """Return a model's labels with their thresholds, if thresholds choose its tags.
+        """Return a model's labels with their thresholds; no thresholds for single-label models.
 
         Examples:
             >>> from manylabel.types import InputSpec
@@ -136,25 +134,25 @@ class LabelAnswer(BaseModel):
 
 
 class LimitsAnswer(BaseModel):
-    """How much may be sent at once."""
+    """Limits of a request."""
 
-    body_bytes: int = Field(description="Bytes of a request.")
-    images: int = Field(description="Images of a request.")
-    pixels: int = Field(description="Pixels of all images of a request.")
-    labels: int = Field(description="Labels of a request for tags.")
-    explained_labels: int = Field(description="Labels of a request for heat maps.")
-    label_letters: int = Field(description="Letters of a label.")
-    seconds: float = Field(description="Time limit of an answer.")
+    body_bytes: int = Field(description="Maximum bytes per request.")
+    images: int = Field(description="Maximum images per request.")
+    pixels: int = Field(description="Maximum pixels per request, over all images.")
+    labels: int = Field(description="Maximum labels per /v1/predict request.")
+    explained_labels: int = Field(description="Maximum labels per /v1/explain request.")
+    label_letters: int = Field(description="Maximum length of a label, in characters.")
+    seconds: float = Field(description="Time limit for a response, in seconds.")
 
 
 class LabelsAnswer(BaseModel):
-    """What the model can do."""
+    """Labels, capabilities and limits."""
 
     model: str = Field(examples=["builtin:coco80"])
     labels: list[LabelAnswer]
-    single_label: bool = Field(description="The model gives each image one label, the most confident.")
-    new_labels: bool = Field(description="The model takes labels that it was not trained on.")
-    explains: bool = Field(description="/v1/explain works for this model.")
+    single_label: bool = Field(description="The model predicts exactly one label per image, the most confident.")
+    new_labels: bool = Field(description="The model accepts labels it was not trained on.")
+    explains: bool = Field(description="The model supports /v1/explain.")
     limits: LimitsAnswer
 
 
@@ -165,23 +163,23 @@ class StatusAnswer(BaseModel):
 
 
 class Problem(BaseModel):
-    """Why there is no answer."""
+    """Error response."""
 
-    code: str = Field(description="Word for programs.", examples=["unreadable_image"])
+    code: str = Field(description="Machine-readable error code.", examples=["unreadable_image"])
     message: str = Field(
-        description="What was wrong and what to do, for people.",
+        description="What was wrong and what to do, in plain English.",
         examples=["cannot read image 'photo.jpg': it is empty (0 bytes)"],
     )
 
 
 class ProblemError(HTTPException):
-    """A request that cannot be answered.
+    """Error that becomes a `Problem` response.
 
     Args:
         status: HTTP status.
-        code: Word for programs, such as ``"too_large"``.
+        code: Machine-readable code, such as ``"too_large"``.
         message: What was wrong and what to do.
-        headers: Further headers of the answer.
+        headers: Additional response headers.
     """
 
     def __init__(self, status: int, code: str, message: str, *, headers: Mapping[str, str] | None = None) -> None:
@@ -190,7 +188,7 @@ class ProblemError(HTTPException):
 
 
 def join_mistakes(mistakes: Sequence[str], *, most: int = 5) -> str:
-    """Return the first mistakes, and the number of the others.
+    """Join the first few mistakes, and count the rest.
 
     Examples:
         >>> join_mistakes(["a is wrong", "b is wrong", "c is wrong"], most=1)
@@ -201,12 +199,12 @@ def join_mistakes(mistakes: Sequence[str], *, most: int = 5) -> str:
 
 
 def problem_response(error: ProblemError) -> JSONResponse:
-    """Return the answer to a request that cannot be answered.
+    """Return the response for an error.
 
     Examples:
         >>> problem_response(ProblemError(413, "too_large", "send less")).body
         b'{"code":"too_large","message":"send less"}'
     """
-    message = error.detail.encode("utf-8", "replace").decode()  # some encodings of forms can hold halves of characters
+    message = error.detail.encode("utf-8", "replace").decode()  # form encodings can carry lone surrogates
     problem = Problem(code=error.code, message=message)
     return JSONResponse(problem.model_dump(), status_code=error.status_code, headers=error.headers)

@@ -1,4 +1,4 @@
-"""Endpoints of the server: what they take, and the way of a request through decoding, batches and the model."""
+"""Endpoints of the server: request options, and the path from decoding through batches to the model."""
 
 from __future__ import annotations
 
@@ -40,18 +40,20 @@ from manylabel.system import default_workers
 
 __all__ = ["Api"]
 
-_MOST_NAME = 255  # letters of a file's name
-_bearer = HTTPBearer(auto_error=False, description="The API key, where the server has one; `Limits` checks it.")
+_MOST_NAME = 255  # characters of a file name
+_bearer = HTTPBearer(auto_error=False, description="API key, if the server requires one; checked by `Limits`.")
 
 Label = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=MOST_LETTERS)]
 
 
 class PredictOptions(BaseModel):
-    """Which tags are wanted."""
+    """Options of /v1/predict."""
 
     model_config = ConfigDict(extra="forbid")
 
-    top: int | None = Field(default=None, ge=1, le=100_000, description="Number of tags, most confident first.")
+    top: int | None = Field(
+        default=None, ge=1, le=100_000, description="Number of tags per image, most confident first."
+    )
     threshold: float | None = Field(
         default=None, ge=0, le=1, description="Lowest score of a tag (default: the model's own thresholds)."
     )
@@ -59,7 +61,7 @@ class PredictOptions(BaseModel):
         default=None,
         min_length=1,
         max_length=MOST_LABELS,
-        description="Only these labels; new ones where /v1/labels states that the model takes them.",
+        description="Labels to score (default: all); new ones only if /v1/labels reports new_labels.",
     )
 
     @model_validator(mode="after")
@@ -70,7 +72,7 @@ class PredictOptions(BaseModel):
 
 
 class ExplainOptions(BaseModel):
-    """Which labels are to be explained."""
+    """Options of /v1/explain."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -78,7 +80,7 @@ class ExplainOptions(BaseModel):
         default=None,
         min_length=1,
         max_length=MOST_EXPLAINED,
-        description="Labels to explain (default: those that the model finds).",
+        description="Labels to explain (default: the predicted ones).",
     )
 
 
@@ -97,17 +99,17 @@ class ImageForm(ImagesForm):
 
 
 class SentImage(NamedTuple):
-    """An image as it came."""
+    """An uploaded image, still encoded."""
 
     name: str
     content: bytes
 
 
 class Api:
-    """Endpoints, and what answers them.
+    """Request handlers.
 
-    Images are decoded in threads. Those for the model's own labels meet in batches; explanations and new labels, which
-    need torch, go one by one through a thread of their own. Requests take turns everywhere.
+    Images are decoded in threads and scored in batches. Explanations and new labels need torch and run one at a time in
+    a separate thread. Every queue is fair: requests are served round-robin.
 
     Args:
         model: The model.
@@ -117,7 +119,7 @@ class Api:
     def __init__(self, model: ServedModel, settings: ServerSettings) -> None:
         self.model = model
         self.settings = settings
-        self.waiting = 0  # images that are accepted and not answered yet
+        self.waiting = 0  # accepted images without a response yet
         self.metrics = ServerMetrics(waiting=lambda: self.waiting)
         self.decoding = Batcher[partial[Any], Any](_call_each, batch_size=1, workers=default_workers())
         self.scoring = Batcher[Pixels, NDArray[np.float32]](
@@ -130,12 +132,12 @@ class Api:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Answer until the end of the context, and finish what was accepted."""
+        """Serve until the context exits, then finish accepted requests."""
         for threads in (self.decoding, self.scoring, self.torch):
             threads.start()
         try:
             size = self.model.spec.input_spec.size
-            await self.scoring.submit(np.zeros((*size, 3), dtype=np.uint8))  # the first answer takes longest
+            await self.scoring.submit(np.zeros((*size, 3), dtype=np.uint8))  # warm-up: the first batch is the slowest
             yield
         finally:
             for threads in (self.decoding, self.scoring, self.torch):
@@ -161,10 +163,10 @@ class Api:
         form: Annotated[ImagesForm, Form(media_type="multipart/form-data")],
         options: Annotated[PredictOptions, Query()],
     ) -> PredictAnswer:
-        """Tag one or more images, sent as a form; or one, sent as it is.
+        """Predict the tags of images sent as a multipart form, or of one image sent as the request body.
 
-        Images that come together, in one request or in several, go through the model together. Of several images, one
-        that cannot be read has an `error`; when none can be read, the answer is 422.
+        Concurrent images are scored in batches, within and across requests. An unreadable image is returned with an
+        `error`; if all are unreadable, the status is 422.
         """
         images = await _read(request, form.images)
         columns = None if options.labels is None else self.model.columns(options.labels)
@@ -197,7 +199,7 @@ class Api:
         form: Annotated[ImageForm, Form(media_type="multipart/form-data")],
         options: Annotated[ExplainOptions, Query()],
     ) -> ExplainAnswer:
-        """Show where the model looks for labels in an image."""
+        """Explain labels of an image with heat maps."""
         if self.model.folder is None:
             message = "an exported file cannot be explained; serve the model's folder instead"
             raise ProblemError(422, "not_offered", message)
@@ -211,7 +213,7 @@ class Api:
         return ExplainAnswer(model=self.model.name, name=image.name, explanations=found)
 
     async def labels(self) -> LabelsAnswer:
-        """List the labels of the model with their thresholds, what else it can do, and how much may be sent."""
+        """List labels with their thresholds, capabilities of the model, and request limits."""
         return LabelsAnswer(
             model=self.model.name,
             labels=LabelAnswer.list_of(self.model.spec),
@@ -230,28 +232,28 @@ class Api:
         )
 
     async def health(self) -> StatusAnswer:
-        """Tell that the process answers."""
+        """Report that the process is alive."""
         return StatusAnswer(status="ok")
 
     async def ready(self) -> StatusAnswer:
-        """Tell whether images are answered: 503 while the server starts or stops."""
+        """Report readiness; 503 while the server starts or stops."""
         if not self.scoring.is_running:
-            message = "the server starts or stops; try again"
+            message = "the server is starting or stopping; try again later"
             raise ProblemError(503, "not_ready", message, headers={"Retry-After": "1"})
         return StatusAnswer(status="ready")
 
     async def show_metrics(self) -> PlainTextResponse:
-        """Return the metrics of this server for Prometheus."""
+        """Return metrics in the Prometheus format."""
         return PlainTextResponse(self.metrics.text(), media_type="text/plain; version=0.0.4")
 
     @contextmanager
     def _accept(self, count: int) -> Iterator[None]:
-        """Count images that wait, and refuse what is too much."""
+        """Count waiting images, and refuse requests beyond the limit."""
         most = self.settings.max_waiting
         if count > most:
-            raise ProblemError(413, "too_many", f"this server takes {most} images at once, got {count}")
+            raise ProblemError(413, "too_many", f"at most {most} images may be in the queue, got {count}; send fewer")
         if self.waiting + count > most:
-            raise _busy(f"{self.waiting} of {most} places are taken and this request needs {count}")
+            raise _busy(f"the queue holds {self.waiting} of at most {most} images and this request adds {count}")
         self.waiting += count
         try:
             yield
@@ -267,21 +269,21 @@ class Api:
             raise _busy(f"no answer within {self.settings.seconds:g} s; send fewer or smaller images") from None
 
     async def _check_pixels(self, images: list[SentImage], request: Request) -> None:
-        """Refuse too many pixels, by the headers of the files."""
+        """Refuse too many pixels, counted from the image headers."""
         pixels: int = await self.decoding.submit(partial(_count_pixels, images), request=request)
         if pixels > self.settings.max_pixels:
-            message = f"a request may have {self.settings.max_pixels:,} pixels, this one has {pixels:,}"
+            message = f"a request may have at most {self.settings.max_pixels:,} pixels, this one has {pixels:,}"
             raise ProblemError(413, "too_many_pixels", f"{message}; send fewer or smaller images")
 
     async def _decode(self, image: SentImage, request: Request) -> Pixels | str:
-        """Return the pixels ``[H, W, 3]`` of an image, or why it cannot be read."""
+        """Return the pixels ``[H, W, 3]`` of an image, or the reason it cannot be read."""
         call = partial(_prepare, image, self.model.spec)
         pixels: Pixels | str = await self.decoding.submit(call, request=request)
         self.metrics.images.labels("unreadable" if isinstance(pixels, str) else "read").inc()
         return pixels
 
     async def _in_torch(self, request: Request, function: Any, *arguments: Any) -> Any:  # noqa: ANN401 - as the function
-        """Call a function in the thread of torch."""
+        """Call a function in the torch thread."""
         found = await self.torch.submit(partial(_attempt, function, *arguments), request=request)
         if isinstance(found, _Refusal):
             raise ProblemError(422, found.code, found.message)
@@ -293,9 +295,9 @@ class Api:
 
 
 class _Refusal(NamedTuple):
-    """A mistake of the caller that showed in a thread.
+    """A client error raised in a thread.
 
-    Only words come back: an exception's traceback would keep the thread's frames alive, and the image with them.
+    Only text is returned: an exception's traceback would keep the thread's frames, and thus the image, alive.
     """
 
     code: str
@@ -316,7 +318,7 @@ def _call_each(calls: list[partial[Any]]) -> list[Any]:
 
 
 def _count_pixels(images: list[SentImage]) -> int:
-    """Return the pixels of all images whose headers can be read."""
+    """Count the pixels of all images with a readable header."""
     count = 0
     for image in images:
         try:
@@ -335,16 +337,16 @@ def _prepare(image: SentImage, spec: InferenceSpec) -> Pixels | str:
 
 
 async def _read(request: Request, files: list[UploadFile]) -> list[SentImage]:
-    """Return the images of a form, or the image that is the body."""
+    """Return the images of a form, or the image in the body."""
     if files:
         return [SentImage(_clean(file.filename or "image"), await file.read()) for file in files]
     if request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
-        raise ProblemError(422, "bad_request", "the form needs files in the field 'images', as in: -F images=@a.jpg")
+        raise ProblemError(422, "bad_request", "no files in the form field 'images'; send them as in: -F images=@a.jpg")
     return [SentImage("image", await request.body())]
 
 
 def _clean(name: str) -> str:
-    """Shorten a name, and replace halves of characters, which some encodings of forms can hold and JSON cannot."""
+    """Shorten a name, and replace lone surrogates, which JSON cannot hold."""
     return name.encode("utf-8", "replace").decode()[:_MOST_NAME]
 
 

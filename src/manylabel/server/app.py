@@ -1,4 +1,4 @@
-"""`create_app`: a model as a web application, with an API for programs and a page for people."""
+"""`create_app`: a model as a web application, with an API and a web page."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ logger = logging.getLogger(__name__)
 
 _STATUSES = (400, 401, 408, 413, 415, 421, 422, 429, 503)  # of problems
 _WORDS = {
-    404: ("not_found", "there is nothing here; /openapi.json lists what there is"),
-    405: ("method_not_allowed", "this address takes other methods; the header Allow names them"),
+    404: ("not_found", "no such endpoint; /openapi.json lists all endpoints"),
+    405: ("method_not_allowed", "method not allowed here; the Allow header lists the allowed ones"),
 }
 _PAGE = {
     "/": ("index.html", "text/html"),
@@ -45,7 +45,7 @@ _PAGE_HEADERS = {
 
 
 def create_app(model: ServedModel, settings: ServerSettings | None = None) -> FastAPI:
-    """Make the application that serves a model; any ASGI server runs it.
+    """Create the ASGI application that serves a model.
 
     Args:
         model: The model.
@@ -76,7 +76,7 @@ def create_app(model: ServedModel, settings: ServerSettings | None = None) -> Fa
         title="manylabel",
         summary="Multi-label image classification.",
         version=version("manylabel"),
-        docs_url=None,  # both of FastAPI's pages load scripts from elsewhere
+        docs_url=None,  # FastAPI's docs pages load scripts from a CDN
         redoc_url=None,
         responses={status: {"model": Problem} for status in _STATUSES},
         lifespan=lifespan,
@@ -108,7 +108,7 @@ def _file(path: Path, kind: str) -> Callable[[], Awaitable[Response]]:
 
 
 def _on_error(_: Request, error: Exception) -> JSONResponse:
-    """Answer every exception with a `Problem`; what is not expected is logged and tells nothing."""
+    """Turn every exception into a `Problem`; unexpected ones are logged and reveal nothing."""
     match error:
         case ProblemError():
             return problem_response(error)
@@ -120,13 +120,13 @@ def _on_error(_: Request, error: Exception) -> JSONResponse:
         case LabelError():
             return problem_response(ProblemError(422, "unknown_label", str(error)))
         case ClientDisconnect():
-            return problem_response(ProblemError(400, "cut_off", "the connection ended before the request did"))
+            return problem_response(ProblemError(400, "cut_off", "the connection closed before the request ended"))
     logger.error("a request failed", exc_info=error)
-    message = "something went wrong here, not with your request; the log of the server states what"
+    message = "internal server error; see the server log for details"
     return problem_response(ProblemError(500, "internal", message))
 
 
 def _in_words(error: RequestValidationError) -> str:
-    """Return the first mistakes; never what was sent, which may be large."""
+    """Describe the first mistakes, without the input, which may be large."""
     found = [f"{'.'.join(map(str, each['loc'][1:])) or 'the request'}: {each['msg']}" for each in error.errors()]
     return join_mistakes(found)

@@ -1,4 +1,4 @@
-"""`Batcher`: single items in, batches through worker threads, single answers out; requests take turns."""
+"""`Batcher`: dynamic batching of single items in worker threads, fair between requests."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ Answer = TypeVar("Answer")
 
 
 class Batcher(Generic[Item, Answer]):
-    """Works on items in batches: what waits when a worker becomes free goes together.
+    """Dynamic batching: a free worker takes all waiting items, up to the batch size.
 
-    Nothing is waited for: a lone item is worked on at once, and others gather meanwhile. Requests that wait take turns,
-    one item each, so that a request of many items delays others by little.
+    There is no batching delay: a lone item is processed at once, and others queue meanwhile. Waiting requests are
+    served round-robin, one item each, so a large request hardly delays the others.
 
     Args:
-        work: Turns a list of items into as many answers; it runs in a thread.
-        batch_size: Most items that go together.
-        workers: Batches that are worked on at the same time, each in a thread of its own.
+        work: Function from a list of items to a list of answers; runs in a thread.
+        batch_size: Maximum number of items per batch.
+        workers: Number of batches processed concurrently, each in its own thread.
         on_batch: Called with the size of every batch.
 
     Examples:
@@ -55,16 +55,16 @@ class Batcher(Generic[Item, Answer]):
 
     @property
     def is_running(self) -> bool:
-        """Whether items are worked on."""
+        """True while the workers run."""
         return bool(self._tasks)
 
     def start(self) -> None:
-        """Begin to work; call it from the event loop."""
+        """Start the workers; call it from the event loop."""
         self._threads = ThreadPoolExecutor(self.workers, thread_name_prefix="batcher")
         self._tasks = [asyncio.create_task(self._run()) for _ in range(self.workers)]
 
     async def close(self) -> None:
-        """Finish what was submitted, then stop."""
+        """Finish submitted items, then stop."""
         await self._queue.join()
         for task in self._tasks:
             task.cancel()
@@ -73,11 +73,11 @@ class Batcher(Generic[Item, Answer]):
         self._threads.shutdown()
 
     async def submit(self, item: Item, *, request: object = None) -> Answer:
-        """Return the answer to an item; one that nobody waits for any more is not worked on.
+        """Return the answer to an item; cancelled items are skipped.
 
         Args:
             item: The item.
-            request: What takes turns with others; items without one share their turns.
+            request: Key for round-robin scheduling; items without one are scheduled together.
         """
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._queue.put_nowait((request, item, answer))
@@ -93,17 +93,17 @@ class Batcher(Generic[Item, Answer]):
                 await self._answer(wanted)
             for _ in batch:
                 self._queue.task_done()
-            del batch, wanted  # while this waits for the next item, it keeps no image alive
+            del batch, wanted  # free the images while waiting for the next item
 
     async def _answer(self, batch: list[tuple[Item, asyncio.Future[Answer]]]) -> None:
         items = [item for item, _ in batch]
         try:
             answers = await asyncio.get_running_loop().run_in_executor(self._threads, self.work, items)
-        except Exception as error:  # noqa: BLE001 - whoever asked is told, the worker goes on
+        except Exception as error:  # noqa: BLE001 - passed on to the callers; the worker continues
             for _, waiting in batch:
                 if not waiting.done():
                     waiting.set_exception(error)
-            items.clear()  # the error's traceback keeps frames alive, which must not keep images
+            items.clear()  # the error's traceback keeps this frame, and thus the images, alive
             batch.clear()
             return
         for (_, waiting), answer in zip(batch, answers, strict=True):
@@ -114,9 +114,9 @@ class Batcher(Generic[Item, Answer]):
 
 
 class _Turns(asyncio.Queue[tuple[object, Item, "asyncio.Future[Answer]"]], Generic[Item, Answer]):
-    """A queue whose requests take turns: whoever was served goes to the end of the line.
+    """Round-robin queue: a request that was served moves to the end.
 
-    asyncio's queues are made to be changed by these methods; its own priority queue is.
+    Overrides the same methods of `asyncio.Queue` as asyncio's own `PriorityQueue`.
     """
 
     _queue: dict[object, deque[tuple[object, Item, asyncio.Future[Answer]]]]
@@ -136,5 +136,5 @@ class _Turns(asyncio.Queue[tuple[object, Item, "asyncio.Future[Answer]"]], Gener
         return first
 
     def qsize(self) -> int:
-        """Return how many items wait."""
+        """Return the number of waiting items."""
         return sum(map(len, self._queue.values()))

@@ -1,4 +1,4 @@
-"""Limits of a server: its settings, and the middleware that refuses a request before its body is read."""
+"""Limits of a server: settings, and the middleware that rejects requests before their bodies are read."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from manylabel.server.answers import ProblemError, problem_response
 
 __all__ = ["MOST_EXPLAINED", "MOST_IMAGES", "MOST_LABELS", "MOST_LETTERS", "Limits", "ServerSettings"]
 
-MOST_IMAGES = 64  # of a request
-MOST_LABELS = 100  # of a request for tags
-MOST_EXPLAINED = 10  # labels of a request for heat maps
-MOST_LETTERS = 100  # of a label
-BODIES_HELD = 10  # full-sized bodies that may be in memory at once
+MOST_IMAGES = 64  # per request
+MOST_LABELS = 100  # per /v1/predict request
+MOST_EXPLAINED = 10  # labels per /v1/explain request
+MOST_LETTERS = 100  # per label
+BODIES_HELD = 10  # bodies of maximum size in memory at once
 TYPES = ("multipart/form-data", "image/", "application/octet-stream")
 OPEN_PATHS = frozenset(("/", "/page.css", "/page.js", "/openapi.json", "/healthz", "/readyz"))  # need no key
 
@@ -30,19 +30,19 @@ class ServerSettings:
     """Limits and access rules of a server.
 
     Args:
-        max_body_bytes: Bytes of a request. All requests together may hold ten times as many.
-        max_pixels: Pixels of all images of a request together.
-        max_waiting: Images that are accepted and not answered yet; more are answered with 429.
-        seconds: Time limit of a request's body, and of its answer.
-        batch_size: Images that go through the model at once.
-        workers: Batches that are computed at the same time.
-        api_key: Key that clients must send; default: none.
-        allow_hosts: Names by which clients may call this server, besides IP addresses and localhost. Names are checked
-            because a web page can have its own name resolved to this machine (DNS rebinding).
-        allow_origins: Web pages elsewhere that may read answers, such as ``https://example.org``.
+        max_body_bytes: Maximum bytes per request; all requests together may hold ten times as many.
+        max_pixels: Maximum pixels per request, over all images.
+        max_waiting: Maximum images in the queue; further requests get status 429.
+        seconds: Time limit for receiving a body, and for answering it.
+        batch_size: Maximum images per batch.
+        workers: Number of batches computed concurrently.
+        api_key: Key that clients must send (default: none).
+        allow_hosts: Host names of this server, in addition to IP addresses and localhost. Checked because a web page
+            can have its own name resolved to this machine (DNS rebinding).
+        allow_origins: Other origins that may read responses (CORS), such as ``https://example.org``.
 
     Raises:
-        ConfigError: A limit is not above 0, or the key cannot stand in a header.
+        ConfigError: A limit is not above 0, or the key is not valid in a header.
 
     Examples:
         >>> ServerSettings(max_body_bytes=1_000_000).seconds
@@ -65,14 +65,14 @@ class ServerSettings:
                 raise ConfigError(f"{name} must be above 0, got {getattr(self, name)}")
         key = self.api_key
         if key is not None and not (key.isascii() and key.isprintable() and key and " " not in key):
-            raise ConfigError("the API key must be letters, digits and signs without spaces; leave it out to need none")
+            raise ConfigError("the API key must be printable ASCII without spaces; omit it to run without a key")
 
 
 class Limits:
-    """Refuses requests by their headers, and stops reading bodies that are too large, too slow or too many.
+    """Middleware that rejects requests by their headers, and bodies that are too large, too slow or too many.
 
     Args:
-        app: What answers requests.
+        app: The application.
         settings: The limits.
 
     Examples:
@@ -86,10 +86,10 @@ class Limits:
     def __init__(self, app: ASGIApp, settings: ServerSettings) -> None:
         self.app = app
         self.settings = settings
-        self.held = 0  # bytes of bodies that have arrived and whose requests are not answered yet
+        self.held = 0  # bytes of received bodies without a response yet
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, or refuse it."""
+        """Handle a request, or reject it."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -113,16 +113,16 @@ class Limits:
         settings = self.settings
         host = _name_of(headers.get("host", ""))
         if not _is_local(host) and host not in settings.allow_hosts:
-            message = f"this server is not known as {host!r}; add the name with: --allow-host {host}"
+            message = f"host {host!r} is not allowed; start the server with: --allow-host {host}"
             return ProblemError(421, "unknown_host", message)
         if settings.api_key is not None and scope["path"] not in OPEN_PATHS:
             scheme, _, key = headers.get("authorization", "").partition(" ")
             if scheme.lower() != "bearer" or not secrets.compare_digest(key.encode(), settings.api_key.encode()):
-                message = "this server needs its API key, as in: -H 'Authorization: Bearer KEY'"
+                message = "missing or wrong API key; send it as in: -H 'Authorization: Bearer KEY'"
                 return ProblemError(401, "unauthorised", message, headers={"WWW-Authenticate": "Bearer"})
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         if scope["method"] == "POST" and kind and not kind.startswith(TYPES):
-            message = f"send multipart/form-data or an image, as in: -F images=@a.jpg, got {kind}"
+            message = f"unsupported content type {kind}; send multipart/form-data or an image, as in: -F images=@a.jpg"
             return ProblemError(415, "unsupported_type", message)
         length = headers.get("content-length", "")
         if length.isdigit() and int(length[:20]) > settings.max_body_bytes:
@@ -130,15 +130,17 @@ class Limits:
         return None
 
     def too_large(self, given: str) -> ProblemError:
-        """Return the answer to a body that is too large."""
-        message = f"a request may have {self.settings.max_body_bytes:,} bytes, {given}; send fewer or smaller images"
+        """Return the error for a body that is too large."""
+        message = (
+            f"a request may have at most {self.settings.max_body_bytes:,} bytes, {given}; send fewer or smaller images"
+        )
         return ProblemError(413, "too_large", message, headers=_CLOSE)
 
 
 class _Body:
-    """A request's body, counted as it arrives.
+    """Body of a request, counted as it arrives.
 
-    The answers close the connection, as the rest of the body is not read.
+    Rejections close the connection, since the rest of the body is not read.
     """
 
     def __init__(self, limits: Limits, receive: Receive) -> None:
@@ -149,7 +151,7 @@ class _Body:
         self.deadline = asyncio.get_running_loop().time() + limits.settings.seconds
 
     async def receive(self) -> Message:
-        """Return the next part."""
+        """Return the next chunk."""
         limits, settings = self.limits, self.limits.settings
         try:
             async with asyncio.timeout_at(None if self.is_complete else self.deadline):
@@ -163,7 +165,7 @@ class _Body:
         if self.received > settings.max_body_bytes:
             raise limits.too_large("this one has more")
         if limits.held > BODIES_HELD * settings.max_body_bytes:
-            problem = "too much is being sent at once; try again later"
+            problem = "too many large requests at once; try again later"
             raise ProblemError(429, "busy", problem, headers={"Retry-After": "1", **_CLOSE})
         return message
 
@@ -172,15 +174,15 @@ _CLOSE = {"Connection": "close"}
 
 
 def _name_of(host: str) -> str:
-    """Return the name in a Host header, without its port."""
+    """Return the name in a Host header, without the port."""
     try:
         return (urlsplit(f"//{host}").hostname or "").removesuffix(".")
-    except ValueError:  # brackets that hold no address
+    except ValueError:  # brackets without an address
         return host
 
 
 def _is_local(host: str) -> bool:
-    """Tell whether no name server had a say: localhost, an address, or a client so old that it sends no name."""
+    """Return whether no DNS lookup was involved: localhost, an IP address, or no Host header (HTTP/1.0)."""
     if not host or host == "localhost" or host.endswith(".localhost"):
         return True
     try:

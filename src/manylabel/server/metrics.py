@@ -1,4 +1,4 @@
-"""Metrics of a server, for Prometheus."""
+"""Prometheus metrics of a server."""
 
 import time
 from collections.abc import Callable
@@ -12,10 +12,10 @@ _BATCHES = (1, 2, 4, 8, 16, 32, 64)
 
 
 class ServerMetrics:
-    """Counters of one server; each has its own, so that two in a process do not mix.
+    """Metrics of one server, in a registry of its own.
 
     Args:
-        waiting: Returns how many images wait.
+        waiting: Returns the number of images in the queue.
 
     Examples:
         >>> metrics = ServerMetrics(waiting=lambda: 3)
@@ -26,25 +26,25 @@ class ServerMetrics:
 
     def __init__(self, *, waiting: Callable[[], int]) -> None:
         registry = self.registry = CollectorRegistry()
-        self.requests = Counter("manylabel_requests", "Answered requests.", ["path", "status"], registry=registry)
-        self.seconds = Histogram("manylabel_request_seconds", "Seconds of an answer.", ["path"], registry=registry)
-        self.images = Counter("manylabel_images", "Images, read or unreadable.", ["outcome"], registry=registry)
-        self.batches = Histogram("manylabel_batch_images", "Images of a batch.", buckets=_BATCHES, registry=registry)
-        gauge = Gauge("manylabel_waiting_images", "Images that wait for an answer.", registry=registry)
+        self.requests = Counter("manylabel_requests", "Requests answered.", ["path", "status"], registry=registry)
+        self.seconds = Histogram("manylabel_request_seconds", "Response time in seconds.", ["path"], registry=registry)
+        self.images = Counter("manylabel_images", "Images received, by outcome.", ["outcome"], registry=registry)
+        self.batches = Histogram("manylabel_batch_images", "Images per batch.", buckets=_BATCHES, registry=registry)
+        gauge = Gauge("manylabel_waiting_images", "Images waiting for a response.", registry=registry)
         gauge.set_function(waiting)
         ProcessCollector(registry=registry)
 
     def text(self) -> str:
-        """Return all metrics in Prometheus's text format."""
+        """Return all metrics in the Prometheus text format."""
         return generate_latest(self.registry).decode()
 
 
 class MeasureRequests:
-    """Counts answers by path and status, and times them.
+    """Middleware that counts and times responses by path and status.
 
     Args:
-        app: What answers requests.
-        metrics: Where they are counted.
+        app: The application.
+        metrics: The metrics to update.
     """
 
     def __init__(self, app: ASGIApp, *, metrics: ServerMetrics) -> None:
@@ -52,7 +52,7 @@ class MeasureRequests:
         self.metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request and count it."""
+        """Handle a request and count it."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -67,6 +67,6 @@ class MeasureRequests:
         try:
             await self.app(scope, receive, noted)
         finally:
-            path = getattr(scope.get("route"), "path", "other")  # never what a caller made up: there are too many
+            path = getattr(scope.get("route"), "path", "other")  # the route, not the URL: bounded cardinality
             self.metrics.requests.labels(path, str(status)).inc()
             self.metrics.seconds.labels(path).observe(time.perf_counter() - start)

@@ -1,4 +1,4 @@
-"""`ServedModel`: a model behind a server: scores of batches, new labels and explanations.
+"""`ServedModel`: the model of a server, for batches of scores, new labels and explanations.
 
 Letters in shape comments: B images, H and W pixels, L labels.
 """
@@ -22,7 +22,7 @@ from manylabel.images import Pixels, decode
 from manylabel.inference.engine import EngineName, open_engine, shown_name
 from manylabel.predictions import Engine, InferenceSpec
 
-if TYPE_CHECKING:  # torch is loaded when it is needed first
+if TYPE_CHECKING:  # torch is imported on first use
     from manylabel.classifier import Classifier
     from manylabel.explain import Explanation
 
@@ -30,16 +30,16 @@ __all__ = ["ServedModel"]
 
 logger = logging.getLogger(__name__)
 
-LONGEST = 640  # pixels that an explained image keeps, if it is a JPEG file
+LONGEST = 640  # pixels that a JPEG is decoded to for an explanation
 
 
 class ServedModel:
-    """A model that answers a server.
+    """Model of a server.
 
     Args:
-        engine: What turns pixels into scores.
-        name: Name that answers give the model.
-        folder: Folder of the torch model, for explanations and new labels; without it there are none.
+        engine: Engine that scores pixels.
+        name: Name of the model in responses.
+        folder: Folder of the torch model, required for explanations and new labels.
 
     Examples:
         >>> import tempfile
@@ -66,7 +66,7 @@ class ServedModel:
         num_threads: int | None = None,
         notify: Callable[[str], object] = logger.info,
     ) -> ServedModel:
-        """Open a model by its name; the arguments are those of `open_engine`."""
+        """Open a model by name; same arguments as `open_engine`."""
         opened = open_engine(model, engine=engine, device=device, num_threads=num_threads, notify=notify)
         folder = None if Path(model).suffix.lower() == ".onnx" else local_model(model)
         if folder is None and Path(model).suffix.lower() != ".onnx":
@@ -77,28 +77,28 @@ class ServedModel:
 
     @property
     def spec(self) -> InferenceSpec:
-        """Labels, thresholds, and how images are prepared."""
+        """Labels, thresholds and preprocessing."""
         return self.engine.spec
 
     @cached_property
     def takes_new_labels(self) -> bool:
-        """Whether the model answers for labels that it was not trained on."""
+        """True if the model accepts labels it was not trained on."""
         if self.folder is None:
             return False
         config = json.loads((self.folder / "config.json").read_text(encoding="utf-8"))
         return bool(config.get("text"))
 
     def columns(self, labels: Sequence[str]) -> list[int] | None:
-        """Return the positions of labels among the model's own.
+        """Return the columns of labels in the model's scores.
 
         Args:
             labels: Names or display names.
 
         Returns:
-            Their positions, each once; None where some are new, which the model takes.
+            The columns without duplicates; None if some labels are new and the model accepts them.
 
         Raises:
-            LabelError: Some are new, which the model does not take.
+            LabelError: Some labels are new and the model does not accept them.
         """
         known = self.spec.labels
         shown = {display: name for name, display in known.display_names.items()}
@@ -109,25 +109,25 @@ class ServedModel:
         if self.takes_new_labels:
             return None
         choices = list_choices(new[0], known)
-        raise LabelError(f"no label {new[0]!r}, and this model takes no new ones; {choices}")
+        raise LabelError(f"no label {new[0]!r}, and this model does not accept new labels; {choices}")
 
     def spec_of(self, columns: Sequence[int]) -> InferenceSpec:
-        """Return the model's spec for some of its labels only."""
+        """Return the model's spec restricted to some of its labels."""
         labels = self.spec.labels.subset([self.spec.labels[column] for column in columns])
         limits = self.spec.thresholds
         return replace(self.spec, labels=labels, thresholds=limits and tuple(limits[column] for column in columns))
 
     def ask(self, pixels: list[Pixels], labels: Sequence[str]) -> tuple[NDArray[np.float32], InferenceSpec]:
-        """Return scores ``[B, L]`` for labels of which some are new, and the labels as the model understood them.
+        """Return scores ``[B, L]`` for labels that include new ones, and the matching spec.
 
         Raises:
-            LabelError: They cannot be encoded.
+            LabelError: The labels cannot be encoded.
         """
         engine = self._engine_of(tuple(labels))
         return engine.scores(np.stack(pixels)), engine.spec
 
     def explain(self, content: bytes, labels: Sequence[str] | None, *, name: str) -> list[Explanation]:
-        """Return where the model looks for labels, new ones included; default: those that it finds.
+        """Explain labels, including new ones (default: the predicted labels).
 
         Raises:
             LabelError: There is no such label.
@@ -156,8 +156,8 @@ class ServedModel:
         try:
             return self._classifier.with_labels(list(labels))
         except (ConfigError, DataError, LabelError, MissingExtraError) as error:
-            logger.warning("new labels cannot be encoded: %s", error)  # may name files, which callers must not see
-            raise LabelError("the text encoder of this model does not know these labels; try others") from error
+            logger.warning("new labels cannot be encoded: %s", error)  # may contain paths, which clients must not see
+            raise LabelError("the text encoder of this model cannot encode these labels; try others") from error
 
     def _open_engine(self, labels: tuple[str, ...]) -> Engine:
         from manylabel.classifier import TorchEngine

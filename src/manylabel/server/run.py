@@ -1,4 +1,4 @@
-"""Running an application until a signal ends it; what was accepted is finished first."""
+"""Run an application until a signal stops it, with graceful shutdown."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 __all__ = ["make_server", "run_server"]
 
 MOST_CONNECTIONS = 512
-MOST_PER_ADDRESS = 256  # connections; a proxy is one address
+MOST_PER_ADDRESS = 256  # connections; a proxy counts as one address
 IDLE_SECONDS = 15
 HEAD_SECONDS = 10.0
 
@@ -25,27 +25,27 @@ def make_server(
     finish_seconds: int = 60,
     head_seconds: float = HEAD_SECONDS,
 ) -> uvicorn.Server:
-    """Return a server that is not running yet.
+    """Create a server, not yet running.
 
     Args:
         app: The application.
-        host: Where it listens; only this machine can reach the default.
-        port: The port; 0 takes any that is free.
-        finish_seconds: Time that accepted requests get after a signal.
-        head_seconds: Time that a connection gets to send a request's headers.
+        host: Address to listen on; the default is reachable from this machine only.
+        port: Port; 0 for any free port.
+        finish_seconds: Grace period for accepted requests after a signal.
+        head_seconds: Time limit for receiving the headers of a request.
 
     Examples:
         >>> make_server(FastAPI(), port=0).config.host
         '127.0.0.1'
     """
-    logging.getLogger("python_multipart").setLevel(logging.ERROR)  # of every broken form: clients could fill the log
+    logging.getLogger("python_multipart").setLevel(logging.ERROR)  # malformed forms could fill the log
     config = uvicorn.Config(
         app,
         host=host,
         port=port,
         http=type("Protocol", (_Protocol,), {"head_seconds": head_seconds}),
         ws="none",
-        log_level="error",  # uvicorn warns of every broken request
+        log_level="error",  # uvicorn warns of every malformed request
         access_log=False,
         server_header=False,
         limit_concurrency=MOST_CONNECTIONS,
@@ -56,12 +56,12 @@ def make_server(
 
 
 def run_server(app: FastAPI, *, host: str = "127.0.0.1", port: int = 8000, finish_seconds: int = 60) -> None:
-    """Serve until SIGINT or SIGTERM, then finish what was accepted; see `make_server` for the arguments."""
+    """Serve until SIGINT or SIGTERM, then finish accepted requests; same arguments as `make_server`."""
     make_server(app, host=host, port=port, finish_seconds=finish_seconds).run()
 
 
 class _Protocol(H11Protocol):
-    """Limits what uvicorn does not: the time for a request's headers, and the connections of one address."""
+    """HTTP protocol with limits that uvicorn lacks: time to receive headers, and connections per address."""
 
     head_seconds = HEAD_SECONDS
     timer: asyncio.TimerHandle | None = None
@@ -83,7 +83,7 @@ class _Protocol(H11Protocol):
         super().connection_lost(exc)
 
     def _watch(self) -> None:
-        """Start the clock where a request's headers are waited for; of body and answer, the application takes care."""
+        """Start the timer while waiting for headers; the application times bodies and responses."""
         if self.cycle is not None and not self.cycle.response_complete:
             self._unwatch()
         elif self.timer is None:

@@ -1,6 +1,6 @@
 "use strict";
-// Images go to /v1/predict one by one, a few at a time; the server puts them together again. The best scores are kept, as
-// many as an answer may hold, so that the slider needs no new one. Heat maps come from /v1/explain when a tag is looked at first.
+// Each image is one /v1/predict request, a few at a time; the server batches them. As many scores as a response may hold are
+// stored, so moving the slider needs no request. Heat maps are fetched from /v1/explain on demand.
 
 const AT_ONCE = 4;
 const MOST_TAGS = 100;
@@ -18,11 +18,11 @@ function make(kind, properties = {}, ...children) {
   return element;
 }
 
-const percent = (share) => `${Math.round(100 * share)} %`;
+const percent = (fraction) => `${Math.round(100 * fraction)} %`;
 const pause = (seconds) => new Promise((done) => setTimeout(done, 1000 * seconds));
 const say = (words) => { find("status").textContent = words; };
 
-// --- asking the server
+// --- requests
 
 async function ask(path, form) {
   const headers = state.key ? { Authorization: `Bearer ${state.key}` } : {};
@@ -31,7 +31,7 @@ async function ask(path, form) {
     try {
       answer = await fetch(path, form ? { method: "POST", body: form, headers } : { headers });
     } catch {
-      throw new Error("The server does not answer. Is it still running?");
+      throw new Error("The server is not responding. Is it still running?");
     }
     if (answer.ok) return answer.json();
     if (answer.status === 429 && tries < MOST_TRIES) {
@@ -60,14 +60,14 @@ async function fill(card) {
   const most = state.model.limits.body_bytes;
   if (card.file.size > most) {
     const size = (bytes) => `${(bytes / 1e6).toFixed(1)} MB`;
-    throw new Error(`It has ${size(card.file.size)}; this server takes ${size(most)}.`);
+    throw new Error(`The file is too large: ${size(card.file.size)}; the limit is ${size(most)}.`);
   }
   card.tags ??= await predict(card, { top: MOST_TAGS });
   const missing = state.newTags.filter((name) => !card.asked.has(name));
   if (!missing.length) return;
   try {
     for (const tag of await predict(card, { labels: missing, threshold: 0 })) card.asked.set(tag.label, tag);
-  } catch (error) { // the tags that the model knows are still good
+  } catch (error) { // the tags of the model's own labels remain valid
     state.newTags = state.newTags.filter((name) => !missing.includes(name));
     state.trouble = ` ${missing.join(", ")}: ${error.message}`;
     showChips();
@@ -130,7 +130,7 @@ function results() {
 function announce() {
   const bad = state.cards.filter((card) => card.problem).length;
   const count = `${state.cards.length} image${state.cards.length === 1 ? "" : "s"}`;
-  const hint = state.model?.explains ? " Point at a tag, or tap it, to see where the model looks for it." : "";
+  const hint = state.model?.explains ? " Hover over or tap a tag to see where the model finds it." : "";
   say(state.cards.length ? `${count}${bad ? `, ${bad} could not be tagged` : ""}.${state.trouble || hint}` : "");
   state.trouble = "";
 }
@@ -150,7 +150,7 @@ async function explain(card, label) {
   return card.heat.get(label);
 }
 
-// The first heat map takes the server seconds, because it opens another form of the model for it: ask before it is wanted.
+// The first heat map takes seconds, because the server loads the torch model for it: request one ahead of time.
 function warmUp(card) {
   const [best] = shownTags(card);
   if (state.warm || !best || !state.model.explains) return;
@@ -171,8 +171,8 @@ async function show(card, label) {
     const found = await explain(card, label);
     if (card.looked !== label) return;
     overlay.src = found.overlay;
-    overlay.alt = `Where the model looks for ${found.display_name}`;
-    caption.textContent = `${found.display_name}: where the model looks`;
+    overlay.alt = `Heat map of ${found.display_name}`;
+    caption.textContent = `${found.display_name}: heat map`;
     caption.hidden = false;
     root.classList.add("heated");
   } catch (error) {
@@ -230,7 +230,7 @@ function tagRow(card, tag) {
   if (card.asked.has(tag.label) && !state.model.thresholds.has(tag.label)) name.append(make("small", { textContent: "new" }));
   const row = make(state.model.explains ? "button" : "div", { className: "tag" }, name, bar, make("span", { textContent: percent(tag.score) }));
   if (!state.model.explains) return make("li", {}, row);
-  Object.assign(row, { type: "button", title: `Show where the model looks for ${tag.display_name}` });
+  Object.assign(row, { type: "button", title: `Show the heat map of ${tag.display_name}` });
   row.dataset.label = tag.label;
   row.setAttribute("aria-pressed", String(card.pinned === tag.label));
   for (const event of ["pointerenter", "focus"]) row.addEventListener(event, () => show(card, tag.label));
@@ -246,13 +246,13 @@ function render(card) {
   root.setAttribute("aria-busy", String(card.busy));
   list.replaceChildren(...tags.map((tag) => tagRow(card, tag)));
   words.className = card.problem ? "problem" : "hint";
-  words.textContent = card.problem || (card.busy ? "Looking …" : tags.length ? "" : noTags(card));
+  words.textContent = card.problem || (card.busy ? "Tagging …" : tags.length ? "" : noTags(card));
   words.hidden = !words.textContent;
 }
 
 function noTags(card) {
   const [best] = allTags(card);
-  return best ? `Nothing is sure enough. Likeliest: ${best.display_name}, ${percent(best.score)}.` : "";
+  return best ? `No tag reaches its threshold. Most likely: ${best.display_name}, ${percent(best.score)}.` : "";
 }
 
 function removeCards(cards) {
@@ -271,7 +271,7 @@ function refresh() {
   document.body.classList.toggle("some", state.cards.length > 0);
   find("tools").hidden = !state.cards.length;
   find("threshold-shown").textContent = mostConfidentOnly()
-    ? "the most confident tag" : `tags that reach ${state.own ? "their own threshold" : percent(state.threshold)}`;
+    ? "the most confident tag" : `tags at or above ${state.own ? "the model's thresholds" : percent(state.threshold)}`;
   find("own").setAttribute("aria-pressed", String(state.own));
 }
 
@@ -294,7 +294,7 @@ function addNewTags(text) {
 
 function showChips() {
   find("chips").replaceChildren(...state.newTags.map((name) => {
-    const chip = make("button", { type: "button", textContent: name, title: `Do not ask for ${name}` });
+    const chip = make("button", { type: "button", textContent: name, title: `Remove ${name}` });
     chip.addEventListener("click", () => {
       state.newTags = state.newTags.filter((other) => other !== name);
       showChips();
@@ -319,7 +319,7 @@ async function copy() {
     document.execCommand("copy");
     area.remove();
   }
-  say("The tags are in the clipboard.");
+  say("Tags copied to the clipboard.");
 }
 
 function download(name, kind, text) {
@@ -328,7 +328,7 @@ function download(name, kind, text) {
   setTimeout(() => URL.revokeObjectURL(address), 1000);
 }
 
-// As manylabel/label_text.py: no spreadsheet takes a cell for a formula, and `csv:FILE` reads every label back.
+// As manylabel/label_text.py: no cell is parsed as a formula by spreadsheets, and `csv:FILE` reads every label back.
 const protect = (text) => (/^'*[=+\-@\t\r]/.test(text) ? `'${text}` : text);
 const joinLabels = (labels) =>
   protect(labels.map((label) => label.replace(/[\x00-\x1f\x7f-\x9f|]|%(?=[0-9a-f]{2})/gi, encodeURIComponent)).join("|"));
@@ -365,7 +365,7 @@ function showKnown() {
   const { labels, new_labels: takesNew } = state.model;
   const more = labels.length > MOST_KNOWN ? [`and ${(labels.length - MOST_KNOWN).toLocaleString("en")} more`] : [];
   const names = labels.slice(0, MOST_KNOWN).map((each) => each.display_name);
-  find("known-title").textContent = takesNew ? "It knows these, and any other tag that you type" : "It knows";
+  find("known-title").textContent = takesNew ? "Labels, and any other tag you type" : "Labels";
   find("known").querySelector("ul").replaceChildren(...[...names, ...more].map((textContent) => make("li", { textContent })));
   find("known").hidden = false;
 }
