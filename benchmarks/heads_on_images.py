@@ -113,7 +113,7 @@ def row(
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
     """Return the rows as Markdown."""
-    lines = ["| head | mAP (95 % interval) | over logistic regression | each seed | parameters | minutes |"]
+    lines = ["| head | mAP (95 % interval) | gain over logistic regression | per seed | parameters | minutes |"]
     lines.append("|---|---|---|---|---|---|")
     for one in rows:
         reached, ahead = ("{:.1f} ({:.1f} to {:.1f})".format(*one[key]) for key in ("mAP", "gain"))

@@ -172,7 +172,7 @@ def table(rows: list[dict[str, Any]], options: argparse.Namespace) -> str:
     def words(limits: list[float] | None) -> str:
         return "" if limits is None else f"{limits[0]:+.2f} to {limits[1]:+.2f}"
 
-    lines = [f"| {options.head} | student epochs | mAP | to base | over seeds | over images |"]
+    lines = [f"| {options.head} | student epochs | mAP | vs. base | over seeds | over images |"]
     lines.append("|---|---|---|---|---|---|")
     for row in rows:
         spread = f" ± {stdev(row['mAP']):.2f}" if len(row["mAP"]) > 1 else ""
