@@ -1,4 +1,4 @@
-"""`make demo`: name what is in three photos, then draw images, train on them, and report how good the model is."""
+"""Tag three photos, then generate a dataset, train a model on it and write a report: `make demo`."""
 
 import shlex
 import shutil
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from manylabel.builtin import sample_photos
 
-FOLDER = Path("demo")  # made by this script, and made anew each time
+FOLDER = Path("demo")  # overwritten by each run
 
 COMMANDS = f"""
 predict {FOLDER}/photos
@@ -28,7 +28,7 @@ def main() -> None:
     for command in COMMANDS.strip().splitlines():
         print(f"\n$ manylabel {command}", flush=True)
         subprocess.run([sys.executable, "-m", "manylabel", *shlex.split(command)], check=True)
-    print(f"\nOpen this page in a browser: {(FOLDER / 'report.html').resolve().as_uri()}")
+    print(f"\nOpen the report in a browser: {(FOLDER / 'report.html').resolve().as_uri()}")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Serve a model with several replicas on Ray, and ask it what is in three photos: python examples/serve_on_ray.py.
+"""Serve a model with several replicas on Ray and tag three photos: python examples/serve_on_ray.py.
 
-`--keep` serves until Ctrl-C instead.
+With `--keep`, serve until Ctrl-C instead.
 """
 
 import argparse
@@ -20,9 +20,9 @@ from manylabel.server import ServedModel, create_app
 
 @contextmanager
 def serving(model: str, *, replicas: int, port: int, ray_address: str | None = None) -> Iterator[str]:
-    """Run replicas of `manylabel serve` until the end of the context; Ray spreads requests and restarts what dies."""
-    model = str(Path(model).resolve()) if Path(model).exists() else model  # replicas run in another folder
-    ServedModel.open(model)  # a mistake shows before Ray starts, and the model is exported once
+    """Serve replicas on Ray for the duration of the context; Ray balances requests and restarts failed replicas."""
+    model = str(Path(model).resolve()) if Path(model).exists() else model  # replicas run in another working directory
+    ServedModel.open(model)  # errors appear before Ray starts, and the model is exported once
 
     def build() -> FastAPI:
         return create_app(ServedModel.open(model, num_threads=1))
@@ -38,23 +38,23 @@ def serving(model: str, *, replicas: int, port: int, ray_address: str | None = N
 
 
 def main() -> None:
-    """Start the replicas and ask them."""
+    """Start the replicas and send them requests."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", default=DEFAULT_MODEL, help="a model's folder, .onnx file, hub id or builtin:NAME")
-    parser.add_argument("--replicas", type=int, default=2, help="models that work at the same time")
-    parser.add_argument("--port", type=int, default=8000)
-    parser.add_argument("--ray-address", help="a Ray cluster, such as auto; Ray is started here when left out")
-    parser.add_argument("--keep", action="store_true", help="serve until Ctrl-C")
-    given = parser.parse_args()
-    with serving(given.model, replicas=given.replicas, port=given.port, ray_address=given.ray_address) as url:
+    parser.add_argument("--model", default=DEFAULT_MODEL, help="model folder, .onnx file, hub id or builtin:NAME")
+    parser.add_argument("--replicas", type=int, default=2, help="number of replicas (default: %(default)s)")
+    parser.add_argument("--port", type=int, default=8000, help="port of the server (default: %(default)s)")
+    parser.add_argument("--ray-address", help="Ray cluster, such as auto (default: start Ray on this machine)")
+    parser.add_argument("--keep", action="store_true", help="serve until Ctrl-C instead of tagging the photos")
+    options = parser.parse_args()
+    with serving(options.model, replicas=options.replicas, port=options.port, ray_address=options.ray_address) as url:
         print(f"Try: curl -F images=@photo.jpg '{url}/v1/predict?top=3', or open {url}", flush=True)
-        if given.keep:
+        if options.keep:
             threading.Event().wait()
         for photo in sample_photos():
             body, headers = photo.read_bytes(), {"Content-Type": "image/jpeg"}
-            question = urllib.request.Request(f"{url}/v1/predict?top=3", body, headers)
-            with urllib.request.urlopen(question) as answer:
-                print(answer.read().decode())
+            request = urllib.request.Request(f"{url}/v1/predict?top=3", body, headers)
+            with urllib.request.urlopen(request) as response:
+                print(response.read().decode())
 
 
 if __name__ == "__main__":
