@@ -98,7 +98,7 @@ def test_the_page_warns_of_what_was_left_out(dataset, models):
     assert "1 image could not be evaluated: scene&lt;3&gt;.jpg (it is empty)" in html
     assert f"{len(dataset.labels) - 1} labels without results" in html
     assert "Beware." in html
-    assert "There are none: the bootstrap was turned off." in html
+    assert "No intervals: the bootstrap was turned off." in html
 
 
 @pytest.mark.slow
@@ -117,7 +117,7 @@ def test_a_thousand_labels_still_make_a_page_that_can_be_read(dataset):
     scored = ScoredImages.from_arrays(generator.random((24, 1000)), generator.random((24, 1000)) < 0.2, labels=labels)
     many = replace(dataset.select_labels([]), labels=scored.labels, targets=_targets(scored), areas=None)
     html = evaluation_page(evaluate(scored, draws=0), many).html()
-    assert "Shown are the 20 first and the 20 last of" in html
+    assert "Shown: the first 20 and the last 20 of" in html
     assert len(html) < 3_000_000
 
 

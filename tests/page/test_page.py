@@ -19,11 +19,11 @@ from manylabel.page import (
     ACCENT,
     Columns,
     Figure,
+    Fraction,
     Heading,
     Note,
     Page,
     Section,
-    Share,
     Table,
     Text,
     Thumbnail,
@@ -49,7 +49,10 @@ def full_page(text="plain"):
         Heading(text),
         Tiles([Tile("5", text, text)]),
         Note(text, kind="warning"),
-        Table([f"label {text}", "images", "share"], [[text, 10, Share(0.1)], ["b", 9, None], ["a", 100, Share(1.0)]]),
+        Table(
+            [f"label {text}", "images", "fraction"],
+            [[text, 10, Fraction(0.1)], ["b", 9, None], ["a", 100, Fraction(1.0)]],
+        ),
         Columns([Figure(drawing(text), f"First {text}"), Figure(drawing(text), f"Second {text}")]),
         Thumbnails([Thumbnail.of(image, text), Thumbnail(b"", text)], title=text),
         Section(text, [Text(text)]),
@@ -171,7 +174,7 @@ def test_nothing_is_wider_than_a_phone(opened):
 
 def test_counts_and_numbers_are_written_right():
     assert [plural(count, "image") for count in (0, 1, 2, 1000)] == ["0 images", "1 image", "2 images", "1,000 images"]
-    html = Table(["a", "b"], [[-0.0, Share(-0.0)], [-0.0001, Share(0.0001)]]).html()
+    html = Table(["a", "b"], [[-0.0, Fraction(-0.0)], [-0.0001, Fraction(0.0001)]]).html()
     assert "-0 " not in html
     assert ">-0<" not in html
     assert "-0.0 %" not in html

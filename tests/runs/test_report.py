@@ -100,7 +100,7 @@ def test_the_page_of_two_runs_opens_from_disk_sorts_and_fits_a_phone(browser, tm
     table = next(
         each
         for each in browser.find_elements(By.TAG_NAME, "table")
-        if each.text.startswith("Average precision of every label")
+        if each.text.startswith("Average precision of each label")
     )
     buttons = table.find_elements(By.CSS_SELECTOR, "th button")
     buttons[1].click()

@@ -87,15 +87,15 @@ def test_one_label_per_image_gets_a_temperature():
     assert 1 / result.calibration.scale[0] == pytest.approx(3, rel=0.3)
 
 
-def test_one_label_per_image_gets_no_thresholds_and_is_judged_by_the_surest():
+def test_one_label_per_image_gets_no_thresholds_and_is_evaluated_by_the_most_confident():
     images = one_label_each(thresholds=(0.99,) * 4)
     result = tune(images)
     right = images.scores.argmax(dim=1) == images.targets.int().argmax(dim=1)
     assert result.thresholds is None
-    for judged in (result.before, result.after):
-        assert judged.measures["OF1"] == pytest.approx(right.float().mean().item())
+    for performance in (result.before, result.after):
+        assert performance.measures["OF1"] == pytest.approx(right.float().mean().item())
     assert result.after.measures["log_loss"] < result.before.measures["log_loss"]
-    assert any("no thresholds were chosen" in note for note in result.notes)
+    assert any("no thresholds to tune" in note for note in result.notes)
     html = tuning_page(result, model="tagger", dataset="pets").html()
     assert "calibration only" in html
     assert "<th>threshold" not in html

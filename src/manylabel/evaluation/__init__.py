@@ -1,4 +1,4 @@
-"""Evaluation: measures with intervals, comparisons, and the pages that show them."""
+"""Evaluation: metrics with confidence intervals, paired comparisons, and their HTML pages."""
 
 from manylabel.evaluation.bootstrap import Estimate, compare_map, draw_counts, estimate_map
 from manylabel.evaluation.compare import Comparison, compare

@@ -1,4 +1,4 @@
-"""The page of a comparison of two models; its parts also stand in the report of several runs."""
+"""HTML page that compares two models; the report of several runs includes its parts."""
 
 from collections.abc import Iterator, Sequence
 
@@ -9,12 +9,12 @@ from manylabel.evaluation.measures import MEASURES
 from manylabel.evaluation.plots import draw_changes
 from manylabel.page import (
     Cell,
+    Fraction,
     Heading,
     Note,
     Page,
     Part,
     Section,
-    Share,
     Table,
     Text,
     Thumbnail,
@@ -27,7 +27,7 @@ from manylabel.page import (
 
 __all__ = ["comparison_page", "comparison_parts"]
 
-_MAP = MEASURES["mAP"]  # writes any fraction
+_MAP = MEASURES["mAP"]  # formats any fraction
 
 
 def comparison_page(comparison: Comparison, dataset: ImageDataset) -> Page:
@@ -81,7 +81,7 @@ def _key_figures(comparison: Comparison) -> Tiles:
             Tile(_MAP.number(change.second), "mAP", comparison.second),
             Tile(
                 _MAP.number(change.difference.value, signed=True),
-                "change of mAP",
+                "change in mAP",
                 _MAP.interval(change.difference, signed=True),
             ),
             Tile(f"{better} : {worse}", "labels better : worse", f"significantly, of {len(comparison.labels):,}"),
@@ -97,7 +97,7 @@ def _key_figures(comparison: Comparison) -> Tiles:
 def _verdict(comparison: Comparison) -> Note:
     change = comparison.measures["mAP"]
     if change.p_value is None:
-        return Note("Without bootstrap draws these differences cannot be told from chance.", kind="warning")
+        return Note("Without bootstrap draws, the significance of these differences is unknown.", kind="warning")
     if change.verdict == "unclear":
         return Note(
             f"The mAP of the two models does not differ significantly on these images (p = {change.p_value:.3f}): the "
@@ -133,19 +133,19 @@ def _labels(comparison: Comparison) -> Iterator[Part]:
     if comparison.draws and by_chance:
         yield Text(
             f"One 95 % interval in twenty misses by chance: of {plural(len(comparison.labels), 'label')}, about "
-            f"{by_chance:,} would look better or worse even if nothing had changed."
+            f"{by_chance:,} would appear significant even without any change (no correction for multiple testing)."
         )
     if comparison.labels:
         yield draw_changes(comparison.labels)
     if comparison.left_out:
-        yield Note(f"Labels without images are left out: {some(comparison.left_out)}.", kind="warning")
+        yield Note(f"Labels without images are excluded: {some(comparison.left_out)}.", kind="warning")
     ranked = sorted(comparison.labels, key=lambda label: -label.difference.value)
     rows: list[list[Cell]] = [
         [
             label.display_name,
             label.positives,
-            Share(label.first),
-            Share(label.second),
+            Fraction(label.first),
+            Fraction(label.second),
             _MAP.number(label.difference.value, signed=True),
             _MAP.interval(label.difference, signed=True),
             label.verdict,
@@ -153,12 +153,12 @@ def _labels(comparison: Comparison) -> Iterator[Part]:
         for label in ranked
     ]
     columns = ["label", "images", comparison.first, comparison.second, "change", "95 % interval", "verdict"]
-    yield Table(columns, rows, caption="Average precision of every label, the largest gain first.")
+    yield Table(columns, rows, caption="Average precision of each label, largest gain first.")
 
 
 def _images(comparison: Comparison, dataset: ImageDataset) -> Iterator[Part]:
     yield Heading("Images")
-    yield Text("Below each, its labels, and the loss (cross-entropy) with the first and the second model.")
+    yield Text("Below each image: its labels, and the loss (cross-entropy) of the first and the second model.")
     if comparison.better:
         yield Thumbnails(_thumbnails(comparison.better, dataset), title=f"Lower loss with {comparison.second}")
     if comparison.worse:
@@ -179,11 +179,11 @@ def _thumbnails(changes: Sequence[ImageChange], dataset: ImageDataset) -> list[T
 def _explanation(comparison: Comparison) -> Section:
     sentences = (
         f"Paired bootstrap over images: both models are measured on the same {plural(comparison.draws, 'draw')}, seed "
-        f"{comparison.seed}, so that what is hard about a draw is hard for both and drops out of the difference.",
-        "p is twice the fraction of draws in which the difference lies on the other side of 0: how certain the sign of "
-        "the difference is on images of this kind. It is not the size of the difference, nor does it cover models "
-        "trained again.",
-        "A pair of labels has improved if both labels have; the fraction of such pairs is how Hybrid Sharing Query "
-        "counts simultaneous improvement.",
+        f"{comparison.seed}, so the difficulty of a draw affects both and cancels out of the difference.",
+        "p is twice the fraction of draws in which the difference has the opposite sign: how certain the sign is for "
+        "images of this distribution. It measures neither the size of the difference nor the variation between "
+        "training runs.",
+        "A pair of labels has improved if both labels have; Hybrid Sharing Query reports the fraction of such pairs as "
+        "simultaneous improvement.",
     )
     return Section("About the comparison", [Text(sentence) for sentence in sentences])

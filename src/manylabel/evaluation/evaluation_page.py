@@ -1,4 +1,4 @@
-"""The page of an evaluation: the measures with their intervals, then where the model goes wrong."""
+"""HTML page of an evaluation: metrics with confidence intervals, then an error analysis."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -13,12 +13,12 @@ from manylabel.images import decode
 from manylabel.page import (
     Cell,
     Columns,
+    Fraction,
     Heading,
     Note,
     Page,
     Part,
     Section,
-    Share,
     Table,
     Text,
     Thumbnail,
@@ -32,13 +32,13 @@ from manylabel.page import (
 __all__ = ["DrawImage", "evaluation_details", "evaluation_headline", "evaluation_page", "measure_cell", "thumbnail"]
 
 DrawImage = Callable[[ImageResult, str], Thumbnail]
-"""Makes the thumbnail of an image with a high or low loss, over the caption given."""
+"""Draws the thumbnail of an image result, given its caption."""
 
-_FEW_POSITIVES = 20  # with fewer, the average precision of a label is mostly luck
+_FEW_POSITIVES = 20  # with fewer, the average precision of a label is mostly noise
 _MOST_ROWS = 2_000
 _DECISIONS = ("CP", "CR", "CF1", "OP", "OR", "OF1")
 _HEIGHT = 112  # of thumbnails, in pixels
-_MAP = MEASURES["mAP"]  # writes any fraction
+_MAP = MEASURES["mAP"]  # formats any fraction
 _KEY_FIGURES = ("top_1", "mAP", "CF1", "OF1", "one_error", "calibration_error")
 
 
@@ -65,7 +65,7 @@ def evaluation_page(evaluation: Evaluation, dataset: ImageDataset) -> Page:
 
 
 def evaluation_headline(evaluation: Evaluation) -> list[Part]:
-    """Return the top of the page: key figures, and remarks on how far to trust them.
+    """Return the top of the page: key figures and caveats.
 
     Examples:
         >>> from manylabel.evaluation import ScoredImages, evaluate
@@ -77,12 +77,12 @@ def evaluation_headline(evaluation: Evaluation) -> list[Part]:
 
 
 def evaluation_details(evaluation: Evaluation, dataset: ImageDataset, *, draw: DrawImage | None = None) -> list[Part]:
-    """Return the rest: all measures, labels, confusions, hard cases and images.
+    """Return the rest of the page: all measures, labels, confusions, hard cases and images.
 
     Args:
         evaluation: The evaluation.
         dataset: Its dataset; a few of the images are read again.
-        draw: Makes the thumbnails (default: plain ones).
+        draw: Draws the thumbnails (default: plain thumbnails).
 
     Examples:
         >>> from manylabel.data import scenes
@@ -120,21 +120,21 @@ def _notes(evaluation: Evaluation) -> Iterator[Part]:
     if evaluation.left_out:
         names = some(evaluation.left_out)
         yield Note(
-            f"No image has {names}: {plural(len(evaluation.left_out), 'label')} without results, which count in no "
-            "mean over labels.",
+            f"No image has {names}: {plural(len(evaluation.left_out), 'label')} without results, excluded from means "
+            "over labels.",
             kind="warning",
         )
     few = [label.display_name for label in evaluation.labels if 0 < label.positives < _FEW_POSITIVES]
     if few:
         yield Note(
-            f"{plural(len(few), 'label')} with fewer than {_FEW_POSITIVES} images, whose results are mostly luck: "
+            f"{plural(len(few), 'label')} with fewer than {_FEW_POSITIVES} images, whose results are mostly noise: "
             f"{some(few)}.",
             kind="note",
         )
     if evaluation.single_label:
         yield Note("The model predicts one label per image: the one with the highest score.")
     elif not evaluation.has_thresholds:
-        yield Note("The model has no thresholds of its own: labels with a score of 50 % or more are predicted.")
+        yield Note("The model has no tuned thresholds: labels with a score of at least 50 % are predicted.")
     yield from (Note(note) for note in evaluation.notes)
 
 
@@ -153,15 +153,17 @@ def _measures(evaluation: Evaluation) -> Iterator[Part]:
     ]
     yield Table(["measure", "value", "95 % interval", "better", "meaning"], rows)
     rule, words = (
-        ("top 1", "the highest score") if evaluation.single_label else ("thresholds", "what reaches its threshold")
+        ("top 1", "the highest score")
+        if evaluation.single_label
+        else ("thresholds", "the labels that reach their threshold")
     )
     decisions: list[list[Cell]] = [
         [what, *(_MAP.with_interval(evaluation.measures.get(f"{name}{suffix}")) for name in _DECISIONS)]
         for what, suffix in ((rule, ""), ("top 3", "@3"))
     ]
     caption = (
-        "Precision (P), recall (R) and F1 in per cent with 95 % intervals: means over labels (C) and over all labels "
-        f"together (O), of {words}, and of the three highest scores of each image."
+        "Precision (P), recall (R) and F1 in per cent with 95 % intervals: mean over labels (C) and overall (O), for "
+        f"{words} and for the three highest scores of each image."
     )
     yield Table(["predicted by", *_DECISIONS], decisions, caption=caption)
 
@@ -174,7 +176,7 @@ def _labels(evaluation: Evaluation) -> Iterator[Part]:
         yield Columns([draw_labels(rated), curves])
     ranked = sorted(rated, key=lambda label: label.value)
     ranked += [label for label in evaluation.labels if not label.positives]
-    caption = "Every label, the worst first."
+    caption = "All labels, worst first."
     if len(ranked) > _MOST_ROWS:
         caption = f"The {_MOST_ROWS:,} worst of {len(ranked):,} labels."
     columns = ["label", "images", "average precision", "95 % interval", "precision", "recall", "F1"]
@@ -188,25 +190,37 @@ def _labels(evaluation: Evaluation) -> Iterator[Part]:
 def _row(label: LabelResult) -> list[Cell]:
     if label.average_precision is None:
         return [label.display_name, 0, None, "", None, None, None]
-    decisions = [None if value is None else Share(value) for value in (label.precision, label.recall, label.f1)]
-    return [label.display_name, label.positives, Share(label.value), _MAP.interval(label.average_precision), *decisions]
+    decisions = [None if value is None else Fraction(value) for value in (label.precision, label.recall, label.f1)]
+    return [
+        label.display_name,
+        label.positives,
+        Fraction(label.value),
+        _MAP.interval(label.average_precision),
+        *decisions,
+    ]
 
 
 def _confusions(evaluation: Evaluation, dataset: ImageDataset) -> Iterator[Part]:
     yield Heading("Confusions that matter")
     if not evaluation.confusions:
-        yield Text("In no two images was the same label missed while the same other one was predicted.")
+        yield Text("No pair of labels was confused in more than one image.")
         return
     yield Text(
-        "Images in which a present label was missed while an absent one was predicted, sorted by how many more there "
-        "are than if the two were independent."
+        "Images in which a present label was missed and an absent one predicted, sorted by the excess over what "
+        "independence of the two predicts."
     )
     display = dataset.labels.display
     rows: list[list[Cell]] = [
-        [display(pair.missed), display(pair.invented), pair.count, Share(pair.fraction), Share(pair.usual_fraction)]
+        [
+            display(pair.missed),
+            display(pair.invented),
+            pair.count,
+            Fraction(pair.fraction),
+            Fraction(pair.usual_fraction),
+        ]
         for pair in evaluation.confusions
     ]
-    yield Table(["missed", "invented", "images", "of the missed", "of other images"], rows)
+    yield Table(["missed", "wrongly predicted", "images", "rate if missed", "rate otherwise"], rows)
 
 
 def _groups(evaluation: Evaluation) -> Iterator[Part]:
@@ -220,14 +234,14 @@ def _groups(evaluation: Evaluation) -> Iterator[Part]:
             [f"{group.name} ({group.images:,})" for group in counts],
             [group.recall for group in counts],
             what=what,
-            caption="Recall by the number of labels of an image; in brackets, the number of images.",
+            caption="Recall by number of labels per image (number of images in brackets).",
         )
     ]
     if sizes:
         small, medium = (f"{100 * limit:.2g} %" for limit in SIZE_LIMITS)
         caption = (
             f"Recall by the size of a label's largest object: small is below {small} of the image, medium below "
-            f"{medium}. In brackets, their number."
+            f"{medium} (number of positives in brackets)."
         )
         names = [f"{group.name} ({group.positives:,})" for group in sizes]
         figures.append(draw_groups(names, [group.recall for group in sizes], what=what, caption=caption))
@@ -244,7 +258,7 @@ def _count_table(evaluation: Evaluation) -> Table:
         for values in [(group.precision, group.recall, group.f1, group.ranking_loss)]
     ]
     columns = ["images with", "images", "precision", "recall", "F1", "ranking loss"]
-    return Table(columns, rows, caption="By the number of labels in an image; per cent, with 95 % intervals.")
+    return Table(columns, rows, caption="Results by number of labels per image, in per cent with 95 % intervals.")
 
 
 def _size_table(evaluation: Evaluation) -> Table:
@@ -252,21 +266,23 @@ def _size_table(evaluation: Evaluation) -> Table:
         [group.name, group.positives, *map(_MAP.with_interval, (group.recall, group.mean_average_precision))]
         for group in evaluation.by_size
     ]
-    caption = "By size; per cent, with 95 % intervals. The mAP of a size leaves out positives of other sizes."
+    caption = (
+        "Results by object size, in per cent with 95 % intervals. The mAP of a size ignores positives of other sizes."
+    )
     return Table(["size", "image x label", "recall", "mAP"], rows, caption=caption)
 
 
 def _images(evaluation: Evaluation, dataset: ImageDataset, draw: DrawImage) -> Iterator[Part]:
     yield Heading("Images")
     for results, title in (
-        (evaluation.worst, "Highest loss: scores furthest from the truth"),
-        (evaluation.best, "Lowest loss, of images that have labels"),
+        (evaluation.worst, "Highest loss"),
+        (evaluation.best, "Lowest loss among images with labels"),
     ):
         yield Thumbnails([draw(result, _caption(result, dataset)) for result in results], title=title)
 
 
 def _caption(result: ImageResult, dataset: ImageDataset) -> str:
-    parts = {"found": result.found, "missed": result.missed, "invented": result.invented}
+    parts = {"correct:": result.found, "missed:": result.missed, "wrongly predicted:": result.invented}
     words = []
     for what, tags in parts.items():
         named = [f"{dataset.labels.display(tag.label)} {100 * tag.score:.0f} %" for tag in tags]
@@ -275,12 +291,12 @@ def _caption(result: ImageResult, dataset: ImageDataset) -> str:
 
 
 def thumbnail(dataset: ImageDataset, index: int, caption: str) -> Thumbnail:
-    """Return a thumbnail of one image; only its caption where it cannot be read any more.
+    """Return a thumbnail of one image, or only its caption if the image is no longer readable.
 
     Args:
         dataset: The dataset.
-        index: The position of the image.
-        caption: The text below it.
+        index: Position of the image.
+        caption: Caption below the thumbnail.
 
     Examples:
         >>> from manylabel.data import scenes
@@ -294,25 +310,25 @@ def thumbnail(dataset: ImageDataset, index: int, caption: str) -> Thumbnail:
 
 
 def measure_cell(name: str, value: float) -> Cell:
-    """Return the cell of a table for a value of a measure.
+    """Return the table cell for a value of a measure.
 
     Examples:
         >>> measure_cell("mAP", 0.5), measure_cell("coverage", 3.254)
-        (Share(value=0.5), 3.25)
+        (Fraction(value=0.5), 3.25)
     """
-    return Share(value) if MEASURES[name].is_fraction else round(value, 2)
+    return Fraction(value) if MEASURES[name].is_fraction else round(value, 2)
 
 
 def _explanation(evaluation: Evaluation) -> Section:
     if not evaluation.draws:
-        return Section("About the intervals", [Text("There are none: the bootstrap was turned off.")])
+        return Section("About the intervals", [Text("No intervals: the bootstrap was turned off.")])
     sentences: Sequence[str] = (
         f"95 % bootstrap intervals over images: {plural(evaluation.draws, 'draw')} with replacement, seed "
         f"{evaluation.seed}.",
-        "A drawn set holds copies of images, which flatters the average precision of rare labels; the draws were "
-        "shifted so that their mean is the measured value. The interval is how much a value would vary over other sets "
-        "of as many images of the same kind. It covers neither images of another kind nor training the model again.",
-        "Where no mistake was seen, the interval has no width: drawing the same images again cannot show mistakes that "
-        "are not among them.",
+        "Resampled sets contain duplicates, which inflate the average precision of rare labels; the draws are "
+        "therefore shifted to have the measured value as their mean. The interval shows how much a value would vary "
+        "over other sets of the same size and distribution. It covers neither distribution shift nor retraining.",
+        "Without any observed error the interval has zero width: resampling cannot produce errors that were never "
+        "observed.",
     )
     return Section("About the intervals", [Text(sentence) for sentence in sentences])

@@ -1,4 +1,4 @@
-"""The measures of an evaluation: a table of names, meanings and metrics, and how their values are written.
+"""Measures of an evaluation: a table of names, meanings and metrics, and the format of their values.
 
 A new measure is one function in `manylabel.metrics` and one line in `MEASURES`.
 
@@ -36,7 +36,7 @@ from manylabel.metrics import (
 __all__ = ["DEFAULT_MEASURES", "MEASURES", "Draws", "Measure", "bootstrap", "choose_measures", "measure"]
 
 Compute = Callable[[ScoredImages, Tensor | None], Any]
-"""Makes results of scores, and of how often each image counts; several measures may be parts of one."""
+"""Computes a result from scores and image weights; several measures may be parts of one result."""
 
 
 @dataclass(frozen=True)
@@ -44,13 +44,13 @@ class Measure:
     """A measure.
 
     Args:
-        title: Its name in tables.
-        meaning: Its meaning, in one sentence.
-        compute: Computes it, perhaps together with others.
-        part: Takes it from the result, ``[]`` or ``[D]``; NaN where it is undefined.
-        higher_is_better: Whether more of it is better.
-        is_fraction: Whether it lies in 0..1 and is written as per cent.
-        is_default: Whether it is computed without being asked for.
+        title: Name in tables.
+        meaning: Definition in one sentence.
+        compute: Function that computes it, possibly together with others.
+        part: Function that extracts it from the result, ``[]`` or ``[D]``; NaN where undefined.
+        higher_is_better: Whether higher values are better.
+        is_fraction: Whether it is in 0..1 and formatted in per cent.
+        is_default: Whether it is computed by default.
     """
 
     title: str
@@ -62,7 +62,7 @@ class Measure:
     is_default: bool = True
 
     def number(self, value: float, *, signed: bool = False) -> str:
-        """Write a value: in per cent where it is a fraction.
+        """Format a value, in per cent if it is a fraction.
 
         Examples:
             >>> MEASURES["mAP"].number(0.61234), MEASURES["mAP"].number(-0.0001, signed=True)
@@ -72,7 +72,7 @@ class Measure:
         return f"{100 * value:{sign or '-'}z.1f}" if self.is_fraction else f"{value:{sign or '-'}z.2f}"
 
     def interval(self, estimate: Estimate, *, signed: bool = False) -> str:
-        """Write the interval of an estimate; nothing where it has none.
+        """Format the interval of an estimate; empty if it has none.
 
         Examples:
             >>> MEASURES["mAP"].interval(Estimate(0.5, 0.4, 0.6)), MEASURES["mAP"].interval(Estimate(0.5))
@@ -83,7 +83,7 @@ class Measure:
         return f"{self.number(estimate.low, signed=signed)} to {self.number(estimate.high, signed=signed)}"
 
     def with_interval(self, estimate: Estimate | None) -> str:
-        r"""Write a value and its interval as one word that does not break; nothing for None.
+        r"""Format a value and its interval without line breaks; empty for None.
 
         Examples:
             >>> ascii(MEASURES["mAP"].with_interval(Estimate(0.5, 0.4, 0.6)))
@@ -140,56 +140,68 @@ def _itself(value: Tensor) -> Tensor:
 
 _CP, _CR, _CF1 = (attrgetter(f"class_{what}") for what in ("precision", "recall", "f1"))
 _OP, _OR, _OF1 = (attrgetter(f"overall_{what}") for what in ("precision", "recall", "f1"))
-_OF_THREE = "when the three highest scores of each image are the predictions."
+_OF_THREE = "with the three highest scores of each image as predictions."
 
 MEASURES: dict[str, Measure] = {
-    "mAP": Measure("mAP", "Mean over labels of the average precision.", _average_precision, _mean_over_labels),
-    "CP": Measure("CP", "Precision, averaged over labels; 0 for a label never predicted.", _at_thresholds, _CP),
-    "CR": Measure("CR", "Recall, averaged over labels.", _at_thresholds, _CR),
+    "mAP": Measure("mAP", "Mean average precision over labels.", _average_precision, _mean_over_labels),
+    "CP": Measure("CP", "Precision averaged over labels; 0 for labels never predicted.", _at_thresholds, _CP),
+    "CR": Measure("CR", "Recall averaged over labels.", _at_thresholds, _CR),
     "CF1": Measure("CF1", "Harmonic mean of CP and CR.", _at_thresholds, _CF1),
-    "OP": Measure("OP", "Precision, over all labels together.", _at_thresholds, _OP),
-    "OR": Measure("OR", "Recall, over all labels together.", _at_thresholds, _OR),
+    "OP": Measure("OP", "Overall precision, all labels pooled.", _at_thresholds, _OP),
+    "OR": Measure("OR", "Overall recall, all labels pooled.", _at_thresholds, _OR),
     "OF1": Measure("OF1", "Harmonic mean of OP and OR.", _at_thresholds, _OF1),
     "CF1@3": Measure("CF1, top 3", f"CF1 {_OF_THREE}", _top_three, _CF1),
     "OF1@3": Measure("OF1, top 3", f"OF1 {_OF_THREE} Zero-shot papers call it F1@3.", _top_three, _OF1),
     "ranking_loss": Measure(
         "ranking loss",
-        "Fraction of (present, absent) pairs of labels in the wrong order, averaged over images.",
+        "Fraction of (present, absent) label pairs ranked in the wrong order, averaged over images.",
         lambda scored, weights: ranking_loss(*scored.inputs, weights=weights),
         _itself,
         higher_is_better=False,
     ),
     "one_error": Measure(
         "one-error",
-        "Fraction of images whose highest score is of an absent label.",
+        "Fraction of images whose top-ranked label is absent.",
         _one_error,
         _itself,
         higher_is_better=False,
     ),
     "calibration_error": Measure(
         "calibration error",
-        "Mean distance of a score and how often it is right (ECE).",
+        "Expected calibration error (ECE): mean gap between score and frequency of the label.",
         lambda scored, weights: calibration(*scored.inputs, weights=weights),
         attrgetter("error"),
         higher_is_better=False,
     ),
-    "top_1": Measure(
-        "top-1 accuracy", "Fraction of images whose highest score is of their one label.", _top_one, _itself
-    ),
+    "top_1": Measure("top-1 accuracy", "Fraction of images whose top-ranked label is correct.", _top_one, _itself),
     "mAP_all_points": Measure(
-        "mAP, VOC 2010", "mAP by VOC's all-point interpolation.", _all_points, _mean_over_labels, is_default=False
+        "mAP, VOC 2010",
+        "mAP with all-point interpolation (VOC 2010).",
+        _all_points,
+        _mean_over_labels,
+        is_default=False,
     ),
     "mAP_eleven_points": Measure(
-        "mAP, VOC 2007", "mAP by VOC's older eleven points.", _eleven_points, _mean_over_labels, is_default=False
+        "mAP, VOC 2007",
+        "mAP with 11-point interpolation (VOC 2007).",
+        _eleven_points,
+        _mean_over_labels,
+        is_default=False,
     ),
     "CP@3": Measure("CP, top 3", f"CP {_OF_THREE}", _top_three, _CP, is_default=False),
     "CR@3": Measure("CR, top 3", f"CR {_OF_THREE}", _top_three, _CR, is_default=False),
     "OP@3": Measure("OP, top 3", f"OP {_OF_THREE}", _top_three, _OP, is_default=False),
     "OR@3": Measure("OR, top 3", f"OR {_OF_THREE}", _top_three, _OR, is_default=False),
-    "OF1@5": Measure("OF1, top 5", "OF1 of the five highest scores of each image.", _top_five, _OF1, is_default=False),
+    "OF1@5": Measure(
+        "OF1, top 5",
+        "OF1 with the five highest scores of each image as predictions.",
+        _top_five,
+        _OF1,
+        is_default=False,
+    ),
     "coverage": Measure(
         "coverage",
-        "Number of labels to take from the top to have all that are present.",
+        "Number of top-ranked labels needed to cover all present ones.",
         lambda scored, weights: coverage(*scored.inputs, weights=weights),
         _itself,
         higher_is_better=False,
@@ -198,28 +210,28 @@ MEASURES: dict[str, Measure] = {
     ),
     "subset_accuracy": Measure(
         "subset accuracy",
-        "Fraction of images of which every label is right.",
+        "Fraction of images with every label correct.",
         lambda scored, weights: subset_accuracy(*scored.decisions, weights=weights),
         _itself,
         is_default=False,
     ),
     "hamming_loss": Measure(
         "Hamming loss",
-        "Fraction of all entries (image, label) that are wrong.",
+        "Fraction of (image, label) entries that are wrong.",
         lambda scored, weights: hamming_loss(*scored.decisions, weights=weights),
         _itself,
         higher_is_better=False,
         is_default=False,
     ),
 }
-"""All measures by their names in files, in the order of tables."""
+"""All measures by their names in files, in table order."""
 
 DEFAULT_MEASURES = tuple(name for name, entry in MEASURES.items() if entry.is_default)
 
 
 @dataclass(frozen=True, eq=False)
 class Draws:
-    """The measures of each draw of a bootstrap; NaN where a draw leaves one undefined.
+    """Measures of each bootstrap draw; NaN where undefined in a draw.
 
     Args:
         measures: ``[D]`` for each measure, by its name.
@@ -234,7 +246,7 @@ def choose_measures(names: Iterable[str]) -> tuple[str, ...]:
     """Return measures in the order of `MEASURES`, mAP always among them.
 
     Args:
-        names: The measures; ``"all"`` for all there are.
+        names: Names of measures, or ``"all"``.
 
     Raises:
         ConfigError: There is no such measure.
@@ -251,14 +263,14 @@ def choose_measures(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def measure(scored: ScoredImages, names: Iterable[str] = DEFAULT_MEASURES) -> dict[str, float]:
-    """Measure a model.
+    """Compute measures of a model.
 
     Args:
         scored: Scores and targets.
-        names: The measures (default: the most common dozen).
+        names: Names of measures (default: the most common dozen).
 
     Returns:
-        A value for each measure that is defined, by its name and in the order of `MEASURES`.
+        Values of the defined measures by name, in the order of `MEASURES`.
 
     Raises:
         ConfigError: There is no such measure.
@@ -275,11 +287,11 @@ def measure(scored: ScoredImages, names: Iterable[str] = DEFAULT_MEASURES) -> di
 def bootstrap(
     scored: ScoredImages, names: Iterable[str] = DEFAULT_MEASURES, *, draws: int = 1000, seed: int = 0
 ) -> Draws:
-    """Measure a model on resampled images.
+    """Compute measures of a model on resampled images.
 
     Args:
         scored: Scores and targets.
-        names: The measures (default: the most common dozen).
+        names: Names of measures (default: the most common dozen).
         draws: Number of draws.
         seed: Seed of the draws.
 
@@ -295,7 +307,7 @@ def bootstrap(
 
 
 def _compute(scored: ScoredImages, names: Iterable[str], weights: Tensor | None) -> tuple[dict[str, Tensor], Tensor]:
-    """Return the measures, and the average precision of each label; what several share is computed once."""
+    """Return the measures and the average precision of each label; shared results are computed once."""
     results: dict[Compute, Any] = {}
     chosen = {name: MEASURES[name] for name in choose_measures(names)}
     for entry in chosen.values():

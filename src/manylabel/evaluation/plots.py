@@ -1,4 +1,4 @@
-"""Plots of evaluations and comparisons, in colours and strokes that everyone can tell apart."""
+"""Plots of evaluations and comparisons, in colours and line styles safe for colour blindness."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ if TYPE_CHECKING:
 
 __all__ = ["draw_calibration", "draw_changes", "draw_curves", "draw_groups", "draw_labels"]
 
-# Okabe and Ito's vermilion and green: apart for every kind of colour vision, and clear on white and on black.
+# Okabe and Ito's vermilion and green: distinct for every kind of colour vision, on white and on black.
 _VERMILION = "#d55e00"
 _GREEN = "#009e73"
-_MOST_LABELS = 40  # more rows than this are no longer read
+_MOST_LABELS = 40  # more rows are unreadable
 _MOST_CURVES = 100
 
 Row = TypeVar("Row")
 
 
 def draw_labels(labels: Sequence[LabelResult]) -> Figure:
-    """Draw the average precision of each label with its interval, the best on top; of many, those at both ends."""
+    """Plot the average precision of each label with its interval, best on top; for many labels, both ends only."""
     shown, remark = _both_ends(sorted(labels, key=lambda label: -label.value))
     drawing, axes = new_figure(width=5.2, height=0.8 + 0.235 * len(shown))
     values = [label.average_precision or Estimate(0) for label in shown]
     _rows(axes, [label.display_name for label in shown], values, [ACCENT] * len(shown))
-    axes.set(xlim=(0, 102), xlabel="average precision in per cent, with 95 % interval")
-    return Figure(drawing, f"How well each label is recognised.{remark}")
+    axes.set(xlim=(0, 102), xlabel="average precision in per cent (95 % interval)")
+    return Figure(drawing, f"Average precision of each label.{remark}")
 
 
 def draw_changes(labels: Sequence[LabelChange]) -> Figure:
-    """Draw the change of each label's average precision with its interval; of many, those that changed most."""
+    """Plot the change in each label's average precision with its interval; for many labels, the largest only."""
     ranked = sorted(labels, key=lambda label: -label.difference.value)
     shown, remark = _both_ends(ranked)
     colours = {"better": _GREEN, "worse": _VERMILION, "unclear": INK}
@@ -50,13 +50,13 @@ def draw_changes(labels: Sequence[LabelChange]) -> Figure:
         [colours[label.verdict] for label in shown],
     )
     axes.axvline(0, color=INK, linewidth=0.8)
-    axes.set_xlabel("change of average precision in percentage points, with 95 % interval")
+    axes.set_xlabel("change in average precision, percentage points (95 % interval)")
     caption = f"Filled: significantly better (green) or worse (orange). Hollow: the interval includes 0.{remark}"
     return Figure(drawing, caption)
 
 
 def draw_groups(names: Sequence[str], values: Sequence[Estimate], *, what: str, caption: str) -> Figure:
-    """Draw a value of some groups with its interval."""
+    """Plot the value of each group with its interval."""
     drawing, axes = new_figure(width=5.0, height=0.9 + 0.32 * len(names))
     _rows(axes, names, values, [ACCENT] * len(names))
     axes.set(xlim=(0, 102), xlabel=what)
@@ -64,7 +64,7 @@ def draw_groups(names: Sequence[str], values: Sequence[Estimate], *, what: str, 
 
 
 def draw_curves(labels: Sequence[LabelResult]) -> Figure:
-    """Draw the precision-recall curves, with the best label, the one in the middle and the worst marked."""
+    """Plot the precision-recall curves; the best, median and worst labels are highlighted."""
     rated = sorted(labels, key=lambda label: -label.value)
     drawing, axes = new_figure(width=5.0, height=3.6)
     for label in rated[:: max(1, len(rated) // _MOST_CURVES)]:
@@ -72,47 +72,49 @@ def draw_curves(labels: Sequence[LabelResult]) -> Figure:
     marked = {0: (_GREEN, "-"), len(rated) // 2: (ACCENT, "--"), len(rated) - 1: (_VERMILION, "-.")}
     for position, (colour, stroke) in marked.items():
         axes.plot(*_points(rated[position]), color=colour, linestyle=stroke, label=rated[position].display_name)
-    axes.set(xlim=(0, 102), ylim=(0, 102), xlabel="recall, in per cent", ylabel="precision, in per cent")
+    axes.set(xlim=(0, 102), ylim=(0, 102), xlabel="recall in per cent", ylabel="precision in per cent")
     axes.legend(frameon=False, fontsize=8.5, loc="best", labelcolor="linecolor")
-    return Figure(drawing, "Precision and recall of each label as its threshold falls: best, middle and worst marked.")
+    return Figure(drawing, "Precision-recall curve of each label; best, median and worst highlighted.")
 
 
 def draw_calibration(bins: Sequence[CalibrationBin]) -> Figure:
-    """Draw how often scores are right; the larger a dot, the more answers have such a score."""
+    """Plot a reliability diagram; larger dots are bins with more scores."""
     counts = np.array([entry.count for entry in bins], dtype=np.float64)
     drawing, axes = new_figure(width=5.0, height=3.6)
     axes.plot([0, 100], [0, 100], color=INK, linewidth=0.8, linestyle=":")
-    scores, shares = ([100 * getattr(entry, what) for entry in bins] for what in ("score", "fraction"))
-    axes.plot(scores, shares, color=ACCENT, linewidth=1)
-    axes.scatter(scores, shares, s=12 + 20 * np.log10(counts.clip(min=1)), color=ACCENT, zorder=3)
-    axes.set(xlim=(-3, 103), ylim=(-3, 103), xlabel="score, in per cent", ylabel="present, in per cent")
-    caption = "How often a score is right. On the dotted line 70 % means 70 %; below it, scores are too high."
+    scores, fractions = ([100 * getattr(entry, what) for entry in bins] for what in ("score", "fraction"))
+    axes.plot(scores, fractions, color=ACCENT, linewidth=1)
+    axes.scatter(scores, fractions, s=12 + 20 * np.log10(counts.clip(min=1)), color=ACCENT, zorder=3)
+    axes.set(xlim=(-3, 103), ylim=(-3, 103), xlabel="score in per cent", ylabel="present in per cent")
+    caption = (
+        "Reliability diagram: on the dotted line, scores are perfectly calibrated; below it, they are overconfident."
+    )
     return Figure(drawing, caption)
 
 
 def _points(label: LabelResult) -> tuple[list[float], list[float]]:
-    """Return a curve from recall 0 on, in per cent."""
+    """Return a curve in per cent, starting at recall 0."""
     recall, precision = label.curve.recall, label.curve.precision
     return [100 * value for value in (0.0, *recall)], [100 * value for value in (precision[0], *precision)]
 
 
 def _both_ends(ranked: Sequence[Row]) -> tuple[list[Row], str]:
-    """Return what fits of a long list, from its ends, and a remark about the rest."""
+    """Return both ends of a long list, and a remark about the rest."""
     half = _MOST_LABELS // 2
     if len(ranked) <= _MOST_LABELS:
         return list(ranked), ""
-    return [*ranked[:half], *ranked[-half:]], f" Shown are the {half} first and the {half} last of {len(ranked):,}."
+    return [*ranked[:half], *ranked[-half:]], f" Shown: the first {half} and the last {half} of {len(ranked):,}."
 
 
 def _rows(axes: Axes, names: Sequence[str], values: Sequence[Estimate], colours: Sequence[str]) -> None:
-    """Draw one row for each value: a dot, and a line from bound to bound; hollow where the colour is that of ink."""
-    places = np.arange(len(values))[::-1]
-    for place, value, colour in zip(places, values, colours, strict=True):
+    """Plot one row per value: a dot and its interval; hollow in the text colour."""
+    heights = np.arange(len(values))[::-1]
+    for height, value, colour in zip(heights, values, colours, strict=True):
         if value.low is not None and value.high is not None:
-            axes.plot([100 * value.low, 100 * value.high], [place, place], color=colour, alpha=0.55, linewidth=2)
+            axes.plot([100 * value.low, 100 * value.high], [height, height], color=colour, alpha=0.55, linewidth=2)
         face = "none" if colour == INK else colour
-        axes.plot(100 * value.value, place, "o", markersize=5, color=colour, markerfacecolor=face)
-    axes.set_yticks(places, [name if len(name) <= 28 else f"{name[:27]}…" for name in names])
+        axes.plot(100 * value.value, height, "o", markersize=5, color=colour, markerfacecolor=face)
+    axes.set_yticks(heights, [name if len(name) <= 28 else f"{name[:27]}…" for name in names])
     axes.set_ylim(-0.7, len(values) - 0.3)
     axes.grid(visible=True, axis="x")
     axes.grid(visible=False, axis="y")

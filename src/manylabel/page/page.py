@@ -20,12 +20,12 @@ from manylabel.storage import write_text
 __all__ = [
     "Cell",
     "Columns",
+    "Fraction",
     "Heading",
     "Note",
     "Page",
     "Part",
     "Section",
-    "Share",
     "Table",
     "Text",
     "Thumbnail",
@@ -296,13 +296,13 @@ class Section:
 
 
 @dataclass(frozen=True)
-class Share:
+class Fraction:
     """A fraction, shown as per cent with a bar behind it."""
 
     value: float
 
 
-Cell = str | int | float | Share | None
+Cell = str | int | float | Fraction | None
 
 
 @dataclass(frozen=True)
@@ -359,10 +359,10 @@ def _cell(value: Cell) -> str:
         return '<td class="number"></td>'
     if isinstance(value, str):
         return f"<td>{escape(value)}</td>"
-    if isinstance(value, Share):
+    if isinstance(value, Fraction):
         per_cent = 100 * value.value
-        bar = f'<i style="--share:{min(value.value, 1):.3f}"></i>'
-        return f'<td class="number share" data-value="{value.value!r}">{bar}<span>{per_cent:z.1f} %</span></td>'
+        bar = f'<i style="--fraction:{min(value.value, 1):.3f}"></i>'
+        return f'<td class="number fraction" data-value="{value.value!r}">{bar}<span>{per_cent:z.1f} %</span></td>'
     shown = f"{value:,}" if isinstance(value, int) else f"{value:z,.4g}"
     return f'<td class="number" data-value="{value!r}">{shown}</td>'
 

@@ -1,4 +1,4 @@
-"""Past runs: find them, evaluate them, and show them on one page."""
+"""Past runs: find, evaluate and report them."""
 
 from manylabel.runs.evaluation import EvaluatedRun, evaluate_run
 from manylabel.runs.report import heat_thumbnails, report_page

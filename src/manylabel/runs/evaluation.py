@@ -1,4 +1,4 @@
-"""A finished run evaluated on its validation set; its scores are saved, so that this is slow only once."""
+"""Evaluation of a finished run on its validation set; scores are cached in the run folder."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class EvaluatedRun:
         train: The training set.
         val: The validation set.
         scored: Scores and targets of the validation set.
-        evaluation: The evaluation of these.
-        cost: MACs of one image, and parameters.
+        evaluation: Evaluation of these scores.
+        cost: MACs per image, and parameters.
     """
 
     run: Run
@@ -60,17 +60,17 @@ def evaluate_run(
         run: The run.
         draws: Number of bootstrap draws for the intervals; 0 for none.
         seed: Seed of the draws.
-        batch_size: Number of images that go through the model at once.
-        num_workers: Processes that decode images beside the main one (default: half of the cores).
+        batch_size: Images per batch.
+        num_workers: Worker processes that decode images (default: half of the cores).
         device: Device to run the model on.
-        progress: Called after each batch with the number of images done, and of all.
+        progress: Called after each batch with the number of images done and the total.
 
     Raises:
         ConfigError: The run is not finished.
         ManyLabelError: Its data cannot be opened, or its model cannot be read.
     """
     if not run.is_finished:
-        raise ConfigError(f"the run {run.name} is not finished, so it has no model; continue it (--resume)")
+        raise ConfigError(f"the run {run.name} is not finished and has no model; resume it with --resume")
     model = Classifier.load(run.model)
     val = run.sets.val
     scored = _saved_scores(run, val)
@@ -92,9 +92,9 @@ def evaluate_run(
 
 
 def _saved_scores(run: Run, dataset: ImageDataset) -> ScoredImages | None:
-    """Return the scores of an earlier report, unless the model or the images have changed."""
+    """Return cached scores, unless the model or the images have changed."""
     saved = run.path / "scores.npz"
-    changed = max((run.model / name).stat().st_mtime for name in MODEL_FILES)  # tune changes the config alone
+    changed = max((run.model / name).stat().st_mtime for name in MODEL_FILES)  # tune changes only the config
     if not saved.is_file() or saved.stat().st_mtime < changed:
         return None
     try:
@@ -107,4 +107,4 @@ def _save_scores(scored: ScoredImages, run: Run) -> None:
     try:
         save_scores(scored, run.path / "scores.npz", overwrite=True)
     except OSError as error:
-        logger.warning("the scores could not be saved in %s (%s); the next report computes them again", run.path, error)
+        logger.warning("cannot cache scores in %s (%s); the next report will recompute them", run.path, error)

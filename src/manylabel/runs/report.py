@@ -1,4 +1,4 @@
-"""The report of finished runs as one self-contained page: how they were trained, how good they are, where they err."""
+"""Report of finished runs as one self-contained HTML page: training, results and errors."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ __all__ = ["heat_thumbnails", "report_page"]
 _MOST_SUBSETS = 5
 _MOST_TILES = 6
 _MOST_ROWS = 20
-_IMAGES = 128  # that go through a head again to look into it
+_IMAGES = 128  # run through a head again to inspect it
 _HEIGHT, _GAP = 112, 3  # of thumbnails, in pixels
 _MAP = MEASURES["mAP"]
 
@@ -62,11 +62,11 @@ def report_page(
 
     Args:
         runs: The runs; the one with the highest mAP is compared with each of the others.
-        failed: Runs that could not be evaluated, by name, and why; their curves and settings are shown.
-        draw: Makes the function that makes the thumbnails of a run (default: plain thumbnails).
+        failed: Runs that could not be evaluated and the reason, by name; only curves and settings are shown.
+        draw: Returns the function that draws the thumbnails of a run (default: plain thumbnails).
 
     Returns:
-        The page; under 10 MB, whatever the number of labels, for a handful of runs.
+        The page; under 10 MB for a handful of runs with any number of labels.
     """
     known = [*(each.run for each in runs), *(run for run, _ in (failed or {}).values())]
     title = f"Run {known[0].name}" if len(known) == 1 else f"{len(known)} runs"
@@ -82,7 +82,7 @@ def report_page(
 
 
 def heat_thumbnails(run: EvaluatedRun) -> DrawImage:
-    """Return a function that draws an image and the heat map of one label: missed, else invented, else found.
+    """Return a function that draws an image with the heat map of its worst error, or of a correct label.
 
     Args:
         run: The run; its model explains the images.
@@ -129,7 +129,7 @@ def _headline(runs: Sequence[EvaluatedRun]) -> list[Part]:
 
 
 def _comparisons(runs: Sequence[EvaluatedRun]) -> Iterator[Part]:
-    """Compare the best run, which is the first, with each of the others."""
+    """Compare the best run, which comes first, with each of the others."""
     best, *others = runs
     is_same = len({(each.scored.names, each.scored.labels.names) for each in runs}) == 1
     draws, seed = best.evaluation.draws, best.evaluation.seed
@@ -142,7 +142,7 @@ def _comparisons(runs: Sequence[EvaluatedRun]) -> Iterator[Part]:
         [Tile(_MAP.number(value.value), f"mAP of {each.run.name}", _MAP.interval(value)) for each, value in estimates]
     )
     if not is_same:
-        text = "The runs have different validation images or labels, so that their measures cannot be compared."
+        text = "The runs have different validation images or labels, so their results are not comparable."
         yield Note(text, kind="warning")
     yield from _verdicts(best.run.name, comparisons)
     yield _measures(runs)
@@ -152,7 +152,7 @@ def _comparisons(runs: Sequence[EvaluatedRun]) -> Iterator[Part]:
 
 
 def _verdicts(best: str, comparisons: Sequence[Comparison]) -> Iterator[Part]:
-    """Name the runs that the best one is significantly better than, and the others."""
+    """Report which runs the best one significantly outperforms."""
     words: dict[bool, list[str]] = {True: [], False: []}
     for comparison in comparisons:
         change = comparison.measures["mAP"]
@@ -180,7 +180,7 @@ def _measures(runs: Sequence[EvaluatedRun]) -> Table:
         for name in names
     ]
     columns = ["measure", *(each.run.name for each in runs), "better"]
-    return Table(columns, rows, caption="In per cent, with 95 % intervals.")
+    return Table(columns, rows, caption="In per cent with 95 % intervals.")
 
 
 def _training(evaluated: Sequence[EvaluatedRun], runs: Sequence[Run]) -> Iterator[Part]:
@@ -188,7 +188,7 @@ def _training(evaluated: Sequence[EvaluatedRun], runs: Sequence[Run]) -> Iterato
     if evaluated:
         yield facts_table(evaluated)
     figures = draw_curves(runs)
-    yield Columns(figures) if figures else Text("No epoch was finished, so there are no curves.")
+    yield Columns(figures) if figures else Text("No curves: no epoch was completed.")
 
 
 def _results(runs: Sequence[EvaluatedRun], draw: Callable[[EvaluatedRun], DrawImage] | None) -> Iterator[Part]:
@@ -202,15 +202,15 @@ def _results(runs: Sequence[EvaluatedRun], draw: Callable[[EvaluatedRun], DrawIm
 
 
 def _head_parts(run: EvaluatedRun) -> Iterator[Part]:
-    """Look into the head of a run, where it has something to show."""
+    """Show the expert or layer weights of a head that has them."""
     head = run.model.head
     if as_expert_head(head):
         load = expert_load(run.model, run.val, limit=_IMAGES)
         yield Heading("Experts")
         yield Note(load.in_words(), kind="warning" if load.dead else "good")
         caption = (
-            f"Weight of each expert for each label, the mean over {plural(load.num_images, 'image')}, in log "
-            "colours. The last row is the mean over labels, the last column each label's own."
+            f"Mean weight of each expert for each label over {plural(load.num_images, 'image')}, on a log scale. "
+            "The last row is the mean over labels, the last column each label's own expert."
         )
         yield Figure(_in_page_ink(draw_experts(load)), caption)
     if as_mixup_head(head):
@@ -220,12 +220,12 @@ def _head_parts(run: EvaluatedRun) -> Iterator[Part]:
         yield Table(
             ["label", "alpha"],
             [[name, f"{value:.3g}"] for name, value in scale.by_label[:_MOST_ROWS]],
-            caption="Mean weight of the earlier layers over the images of a label, the largest first.",
+            caption="Mean weight of the earlier layers over the images of a label, largest first.",
         )
 
 
 def _graphs(runs: Sequence[EvaluatedRun]) -> Iterator[Part]:
-    """Draw the co-occurrence of labels, once for each training set."""
+    """Draw the label co-occurrence graph, once per training set."""
     seen = set()
     for each in runs:
         train = each.train
@@ -236,12 +236,12 @@ def _graphs(runs: Sequence[EvaluatedRun]) -> Iterator[Part]:
         subsets = min(_MOST_SUBSETS, len(train.labels) - 1)
         drawing = draw_graph(graph, [partition_labels(graph, subsets)])
         yield Heading("Co-occurrence of labels")
-        caption = f"The labels of {plural(len(train), 'training image')} of {train.name}."
+        caption = f"Label co-occurrence in {plural(len(train), 'training image')} of {train.name}."
         yield Figure(_in_page_ink(drawing), caption)
 
 
 def _in_page_ink(drawing: Drawing) -> Drawing:
-    """Give the text of a drawing the ink of the page, which is dark by day and light by night."""
+    """Give the text of a drawing the text colour of the page, which depends on light or dark mode."""
     from matplotlib.text import Text as DrawnText
 
     for text in drawing.findobj(DrawnText):

@@ -1,4 +1,4 @@
-"""Past runs: read from their folders, found, and compared by their settings."""
+"""Past runs: reading, finding and comparing their folders."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ __all__ = ["Run", "differences", "find_runs"]
 
 logger = logging.getLogger(__name__)
 
-_INSIDE = frozenset({"checkpoints", "model", "teachers", "tensorboard"})  # teachers know some of the labels only
+_INSIDE = frozenset({"checkpoints", "model", "teachers", "tensorboard"})  # teachers cover only some of the labels
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run, as its folder describes it.
+    """A run, as described by its folder.
 
     Args:
         path: The folder.
         name: Name of the run.
-        settings: Every setting as it was resolved.
-        epochs: The metrics of each epoch: losses, mAP, seconds.
+        settings: Resolved settings.
+        epochs: Metrics of each epoch: losses, mAP, seconds.
         environment: Versions and machine.
-        command: How it was started.
-        is_finished: Whether it has a model.
+        command: Command that started the run.
+        is_finished: Whether the run has a model.
 
     Examples:
         >>> run = Run(Path("runs/a"), "a", {"head": "linear"}, ({"val_mAP": 0.5, "seconds": 2.0},), {}, "", True)
@@ -62,18 +62,18 @@ class Run:
             path: The folder.
 
         Raises:
-            ConfigError: It is not the folder of a run, or damaged.
+            ConfigError: The folder is not a run, or damaged.
 
         Examples:
             >>> Run.read("nowhere")
             Traceback (most recent call last):
-            manylabel.errors.ConfigError: nowhere is not the folder of a run: it has no config.yaml; ...
+            manylabel.errors.ConfigError: nowhere is not a run folder: config.yaml is missing; ...
         """
         folder = RunFolder(Path(path))
         config = folder.path / "config.yaml"
         if not config.is_file():
             raise ConfigError(
-                f"{path} is not the folder of a run: it has no config.yaml; 'manylabel runs list' shows where runs are"
+                f"{path} is not a run folder: config.yaml is missing; find runs with: manylabel runs list"
             )
         settings = read_yaml(config)
         try:
@@ -106,30 +106,30 @@ class Run:
 
     @property
     def started(self) -> datetime:
-        """Time at which it started or was resumed."""
+        """Time at which the run was started or resumed."""
         return datetime.fromtimestamp((self.path / "config.yaml").stat().st_mtime, tz=UTC)
 
     @property
     def mean_average_precision(self) -> float | None:
-        """The mAP on the validation set of the epoch whose weights the run saved."""
+        """Validation mAP of the epoch whose weights were saved."""
         return reached(self.epochs, keep=self.settings.get("keep", "last"))
 
     @property
     def best_mean_average_precision(self) -> float | None:
-        """The mAP of the best epoch, chosen on the images it is measured on, and so flattering."""
+        """Validation mAP of the best epoch; optimistic, since the epoch was selected on the same images."""
         return reached(self.epochs, keep="best")
 
     @property
     def seconds(self) -> float:
-        """Time of all epochs."""
+        """Total time of all epochs."""
         return sum(row.get("seconds", 0.0) for row in self.epochs)
 
     @cached_property
     def sets(self) -> TrainAndVal:
-        """Its training and validation set, with the labels it trained on, opened again.
+        """Training and validation set of the run, reopened, with the labels it was trained on.
 
         Raises:
-            ManyLabelError: The data are not where they were, or have changed.
+            ManyLabelError: The data were moved or have changed.
         """
         kind = RECIPE_SETTINGS.get(self.recipe, RecipeSettings)
         names = {each.name for each in fields(kind)}
@@ -146,7 +146,7 @@ class Run:
 
 
 def find_runs(folder: str | Path) -> list[Run]:
-    """Find all runs in a folder and below it, the newest first; damaged ones are logged and left out.
+    """Find all runs below a folder, newest first; damaged ones are logged and skipped.
 
     Args:
         folder: The folder.
@@ -157,10 +157,10 @@ def find_runs(folder: str | Path) -> list[Run]:
         []
     """
     found = []
-    for place, below, files in os.walk(folder):
+    for parent, below, files in os.walk(folder):
         if "config.yaml" in files and "environment.json" in files:
             try:
-                found.append(Run.read(place))
+                found.append(Run.read(parent))
             except ConfigError as error:
                 logger.warning("%s", error)
             below[:] = [name for name in below if name not in _INSIDE]
@@ -168,15 +168,15 @@ def find_runs(folder: str | Path) -> list[Run]:
 
 
 def differences(runs: Sequence[Run], *, everything: bool = False) -> dict[str, list[Any]]:
-    """Return the settings of several runs next to each other.
+    """Return the settings in which runs differ.
 
     Args:
         runs: The runs.
-        everything: Whether to return the settings that are the same, too.
+        everything: Whether to include settings that are the same.
 
     Returns:
-        Its value in each run, for each setting; None where a run does not have it. The folder of the run, which always
-        differs, is left out.
+        Values of each setting, one per run; None where a run lacks it. The output folder, which always differs, is
+        omitted.
 
     Examples:
         >>> runs = [Run(Path(head), head, {"head": head, "seed": 0}, (), {}, "", True) for head in ("linear", "csra")]
@@ -195,5 +195,5 @@ def _read_environment(path: Path) -> dict[str, Any]:
 
 
 def _read_text(path: Path) -> str:
-    """Return the text of a file; nothing where a run ended before it was written."""
+    """Return the text of a file; empty if the run ended before writing it."""
     return path.read_text(encoding="utf-8") if path.is_file() else ""

@@ -1,4 +1,4 @@
-"""How runs were trained: facts and settings as tables, metrics of the epochs as curves."""
+"""Training section of the report: tables of facts and settings, training curves."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["draw_curves", "facts_table", "settings_parts"]
 
-# Okabe and Ito's colours with a stroke and a mark each: lines are told apart without colours, too.
+# Okabe and Ito's colours, each with its own line style and marker: distinguishable without colour.
 STROKES = (
     (ACCENT, "-", "o"),
     ("#d55e00", "--", "s"),
@@ -28,7 +28,7 @@ STROKES = (
 
 
 def facts_table(runs: Sequence[EvaluatedRun]) -> Table:
-    """Return the facts of runs, a column for each."""
+    """Return a table of facts with one column per run."""
     facts: dict[str, list[Cell]] = {
         "recipe": [each.run.recipe for each in runs],
         "data": [each.val.name for each in runs],
@@ -41,9 +41,9 @@ def facts_table(runs: Sequence[EvaluatedRun]) -> Table:
         "loss": [_with_settings(each.run.settings, "loss") for each in runs],
         "optimizer": [_optimizer(each.run.settings) for each in runs],
         "epochs": [_epochs(each.run) for each in runs],
-        "time of the epochs": [duration(each.run.seconds) for each in runs],
+        "training time": [duration(each.run.seconds) for each in runs],
         "parameters": [f"{each.cost.parameters / 1e6:.2f} M" for each in runs],
-        "of these in the head": [f"{_head_parameters(each) / 1e6:.2f} M" for each in runs],
+        "parameters of the head": [f"{_head_parameters(each) / 1e6:.2f} M" for each in runs],
         "MACs per image": [f"{each.cost.macs / 1e9:.3f} G" for each in runs],
         "started": [f"{each.run.started:%Y-%m-%d %H:%M} UTC" for each in runs],
     }
@@ -51,13 +51,13 @@ def facts_table(runs: Sequence[EvaluatedRun]) -> Table:
 
 
 def _epochs(run: Run) -> str:
-    """Return the number of epochs, and of how many, where the settings have it."""
+    """Return the number of completed epochs, and the total if the settings have it."""
     asked = run.settings.get("epochs")
     return f"{len(run.epochs)} of {asked}" if asked else f"{len(run.epochs)}"
 
 
 def settings_parts(runs: Sequence[Run]) -> Iterator[Part]:
-    """Yield all settings, those that differ first, and the environments.
+    """Yield tables of settings, the differing ones first, and environments.
 
     Args:
         runs: The runs, evaluated or not.
@@ -66,7 +66,7 @@ def settings_parts(runs: Sequence[Run]) -> Iterator[Part]:
     if len(runs) > 1:
         changed = differences(runs)
         if changed:
-            yield Table(columns, _rows(changed), caption="Settings in which the runs differ.")
+            yield Table(columns, _rows(changed), caption="Settings that differ between the runs.")
         else:
             yield Note("All settings are the same.")
     yield Section("All settings", [Table(columns, _rows(differences(runs, everything=True)))])
@@ -82,7 +82,7 @@ def _environment(run: Run) -> Table:
     plain = {name: value for name, value in run.environment.items() if name not in ("packages", "executable")}
     packages = {name: value for name, value in run.environment.get("packages", {}).items() if value}
     rows: list[list[Cell]] = [[name, str(value)] for name, value in {**plain, **packages}.items()]
-    return Table(["what", "which"], rows)
+    return Table(["name", "value"], rows)
 
 
 def _backbone(each: EvaluatedRun) -> str:
@@ -96,7 +96,7 @@ def _with_settings(settings: Mapping[str, Any], part: str) -> str:
 
 
 def _head(each: EvaluatedRun) -> str:
-    """Return the head of the model, which is not that of the settings where the run started from another model."""
+    """Return the head of the model; it differs from the settings if the run started from another model."""
     name: str = describe_head(each.model.head).name
     return _with_settings(each.run.settings, "head") if each.run.settings.get("head") == name else name
 
@@ -104,7 +104,7 @@ def _head(each: EvaluatedRun) -> str:
 def _optimizer(settings: Mapping[str, Any]) -> str:
     batch = settings.get("batch_size", "?")
     rate = settings.get("learning_rate", "?")
-    return f"{settings.get('optimizer', '?')}, learning rate {rate}, batches of {batch}"
+    return f"{settings.get('optimizer', '?')}, learning rate {rate}, batch size {batch}"
 
 
 def _head_parameters(each: EvaluatedRun) -> int:
@@ -112,13 +112,13 @@ def _head_parameters(each: EvaluatedRun) -> int:
 
 
 def draw_curves(runs: Sequence[Run]) -> list[Figure]:
-    """Draw loss and mAP over the epochs, one line for each run.
+    """Plot loss and mAP over epochs, one line per run.
 
     Args:
         runs: The runs.
 
     Returns:
-        Two drawings; none where no run has finished an epoch.
+        Two figures; none if no run has completed an epoch.
 
     Examples:
         >>> from pathlib import Path
@@ -140,16 +140,16 @@ def draw_curves(runs: Sequence[Run]) -> list[Figure]:
     has_val_loss = any("val_loss" in run.epochs[0] for run in trained)
     loss_axes.set(xlabel="epoch", ylabel="loss", yscale="log" if _spans_tenfold(trained) else "linear")
     if loss_axes.get_yscale() == "log":
-        loss_axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")  # pages know no TeX
-    precision_axes.set(xlabel="epoch", ylabel="validation mAP, in per cent")
+        loss_axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")  # pages have no TeX
+    precision_axes.set(xlabel="epoch", ylabel="validation mAP in per cent")
     for axes in (loss_axes, precision_axes):
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         if len(trained) > 1:
             axes.legend(frameon=False, fontsize=8.5, labelcolor="linecolor")
-    also = "; faint, that of the validation set" if has_val_loss else ""
+    also = " (faint: validation loss)" if has_val_loss else ""
     return [
-        Figure(precision, "mAP on the validation set after each epoch."),
-        Figure(loss, f"Loss on the training set, the mean over each epoch{also}."),
+        Figure(precision, "Validation mAP after each epoch."),
+        Figure(loss, f"Training loss, mean over each epoch{also}."),
     ]
 
 
@@ -166,6 +166,6 @@ def _line(
 
 
 def _spans_tenfold(runs: Sequence[Run]) -> bool:
-    """Return whether losses differ so much that only a logarithm shows the small ones."""
+    """Return whether the losses need a logarithmic axis."""
     losses = [row["train_loss"] for run in runs for row in run.epochs if row.get("train_loss", 0) > 0]
     return bool(losses) and max(losses) > 10 * min(losses)

@@ -1,4 +1,4 @@
-"""Calibration and thresholds for a trained model, from held-out data."""
+"""Calibration and thresholds of a trained model, fitted to held-out data."""
 
 from manylabel.tuning.calibration import PlattFit, fit_platt, fit_temperature
 from manylabel.tuning.thresholds import Objective, Thresholds, choose_thresholds

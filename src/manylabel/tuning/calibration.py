@@ -1,8 +1,8 @@
-"""Calibration fitted to data: one temperature for all labels, or Platt's scale and shift for each.
+"""Fit a calibration: one temperature for all labels, or Platt scaling per label.
 
 Guo et al., "On Calibration of Modern Neural Networks" (ICML 2017); Platt, "Probabilistic Outputs for Support Vector
-Machines" (1999), with his softened targets, so that a perfectly separated label gets no score of 0 or 1. Both problems
-are convex: one variable goes to L-BFGS, the pairs of all labels to Newton's method with step halving.
+Machines" (1999), with his softened targets, which avoid scores of 0 or 1 for perfectly separated labels. Both problems
+are convex: the temperature is fitted by L-BFGS, Platt's pairs by Newton's method with step halving.
 
 Letters in shape comments: N images, L labels.
 """
@@ -19,7 +19,7 @@ from torch.nn import functional as F
 __all__ = ["PlattFit", "fit_platt", "fit_temperature"]
 
 STEPS = 40
-LARGEST = math.log(1000)  # of the logarithm of a temperature: separable data have no best one
+LARGEST = math.log(1000)  # bound of the log temperature: separable data have no optimum
 BLOCK = 20_000_000  # entries [N, labels] processed at once
 
 
@@ -29,7 +29,7 @@ class PlattFit(NamedTuple):
     Attributes:
         scale: ``[L]``, factor of the logits.
         shift: ``[L]``, bias added afterwards.
-        fitted: ``[L]``, true where the data sufficed; elsewhere scale is 1 and shift 0.
+        fitted: ``[L]``, true where the data sufficed; otherwise scale is 1 and shift 0.
     """
 
     scale: Tensor
@@ -58,8 +58,8 @@ def fit_temperature(logits: Tensor, targets: Tensor, known: Tensor, *, single_la
     values, truth, weights = logits.double(), (targets & known).double(), known.double()
     if single_label:
         rows = truth.any(dim=1)
-        values, truth = values[rows], F.normalize(truth[rows], p=1, dim=1)  # several labels share the weight of one
-    # The loss is convex in the scale, so that it has one minimum in the logarithm, too.
+        values, truth = values[rows], F.normalize(truth[rows], p=1, dim=1)  # several labels split the weight of one
+    # The loss is convex in the scale, so it has a single minimum in the logarithm.
     log_scale = torch.zeros((), dtype=torch.float64, requires_grad=True)
     optimizer = torch.optim.LBFGS([log_scale], max_iter=STEPS, tolerance_change=1e-12, line_search_fn="strong_wolfe")
 
@@ -85,8 +85,8 @@ def fit_platt(logits: Tensor, targets: Tensor, known: Tensor, *, min_positives: 
         logits: ``[N, L]``.
         targets: ``[N, L]``, true where a label is present.
         known: ``[N, L]``, true where that is known.
-        min_positives: Fewest images with a label, and without it, to fit it; nor is a label fitted whose logits fall
-            with its presence.
+        min_positives: Minimum number of images with, and without, a label to fit it. Labels whose logits decrease with
+            presence are not fitted either.
 
     Returns:
         Scale and shift of each label.
@@ -104,7 +104,7 @@ def fit_platt(logits: Tensor, targets: Tensor, known: Tensor, *, min_positives: 
 
 
 def _fit_block(logits: Tensor, targets: Tensor, known: Tensor, *, min_positives: int) -> PlattFit:
-    """Fit some labels, all at once."""
+    """Fit a block of labels at once."""
     weights = known.double()
     positives, negatives = ((known & chosen).sum(dim=0).double() for chosen in (targets, ~targets))  # [L]
     soft = torch.where(targets, (positives + 1) / (positives + 2), 1 / (negatives + 2))

@@ -1,4 +1,4 @@
-"""Per-label thresholds chosen from data: for the best F1, or for a target precision or recall.
+"""Per-label thresholds for the best F1, or for a target precision or recall.
 
 Letters in shape comments: N images, L labels.
 """
@@ -16,7 +16,7 @@ from manylabel.errors import ConfigError
 __all__ = ["Objective", "Thresholds", "choose_thresholds"]
 
 BLOCK = 20_000_000  # entries [N, labels] sorted at once
-MOST_POOLED = 5_000_000  # entries that the common threshold is chosen from
+MOST_POOLED = 5_000_000  # entries for choosing the common threshold
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Thresholds(NamedTuple):
         values: ``[L]``, score from which a label counts as present.
         too_rare: ``[L]``, true for labels with too few images, which got the common threshold.
         out_of_reach: ``[L]``, true for labels that never reach the target; likewise.
-        common: Best threshold for all labels together.
+        common: Best single threshold for all labels.
     """
 
     values: Tensor
@@ -86,7 +86,7 @@ def choose_thresholds(
         targets: ``[N, L]``, true where a label is present.
         known: ``[N, L]``, true where that is known; the rest is ignored.
         objective: Objective (default: F1).
-        min_positives: Labels with fewer images get the threshold that is best for all labels together.
+        min_positives: Labels with fewer images get the common threshold.
 
     Returns:
         The thresholds, each half-way between two scores.
@@ -113,7 +113,7 @@ def choose_thresholds(
 
 def _best_cuts(scores: Tensor, targets: Tensor, known: Tensor, *, objective: Objective) -> tuple[Tensor, Tensor]:
     """Return the best threshold of each label and whether it meets the objective, both ``[L]``."""
-    ranked, order = torch.where(known, scores.float(), -1.0).sort(dim=0, descending=True)  # unknown ones last
+    ranked, order = torch.where(known, scores.float(), -1.0).sort(dim=0, descending=True)  # unknown entries last
     counted = known.gather(0, order)
     present = targets.gather(0, order) & counted
     right = present.cumsum(dim=0).double()

@@ -1,6 +1,6 @@
 """Tuning of a trained model: calibration and thresholds from held-out data, evaluated by cross-validation.
 
-Every image is scored once, by values fitted to the other folds; the values that are kept are fitted to all images.
+Every image is evaluated once, with values fitted to the other folds; the final values are fitted to all images.
 
 Letters in shape comments: N images, L labels.
 """
@@ -27,10 +27,10 @@ from manylabel.page import (
     INK,
     Cell,
     Figure,
+    Fraction,
     Heading,
     Note,
     Page,
-    Share,
     Table,
     Text,
     Tile,
@@ -44,7 +44,7 @@ from manylabel.tuning.thresholds import Objective, Thresholds, choose_thresholds
 
 __all__ = ["MEASURE_TITLES", "Performance", "TunedLabel", "Tuning", "tune", "tuning_page"]
 
-SMALLEST = 1e-7  # scores in float32 do not come nearer to 0 or 1
+SMALLEST = 1e-7  # float32 scores come no closer to 0 or 1
 
 _SHARED = ("CP", "CR", "CF1", "OP", "OR", "OF1", "calibration_error")
 MEASURE_TITLES = {**{name: MEASURES[name].title for name in _SHARED}, "log_loss": "log loss"}
@@ -52,7 +52,7 @@ MEASURE_TITLES = {**{name: MEASURES[name].title for name in _SHARED}, "log_loss"
 
 @dataclass(frozen=True, eq=False)
 class Performance:
-    """Quality of decisions and scores, on images not used for tuning.
+    """Quality of predictions and scores, on images not used for tuning.
 
     Args:
         measures: Values by the names in `MEASURE_TITLES`.
@@ -79,16 +79,16 @@ class TunedLabel:
 
 @dataclass(frozen=True, eq=False)
 class Tuning:
-    """Tuned values, and the quality that they give.
+    """Tuned values, and the quality before and after.
 
     Args:
         calibration: Calibration of the scores.
-        thresholds: Calibrated score from which each label counts as present; None for single-label models, which
+        thresholds: Lowest calibrated score that counts as present, per label; None for single-label models, which
             predict the most confident label.
         labels: Tuning of each label.
-        before: Quality of the model as it was.
+        before: Quality of the model before tuning.
         after: Quality of the tuned model, on images not used for tuning.
-        objective: Objective of the thresholds, where there are any.
+        objective: Objective of the thresholds, if any.
         num_images: Number of images.
         num_folds: Number of cross-validation folds.
         notes: Remarks for the reader.
@@ -106,7 +106,7 @@ class Tuning:
 
     @property
     def aim(self) -> str:
-        """What was tuned, in words."""
+        """Description of what was tuned."""
         return "calibration only" if self.objective is None else f"thresholds for {self.objective}"
 
 
@@ -115,7 +115,7 @@ class _Fit(NamedTuple):
 
     calibration: ScoreCalibration | None
     thresholds: Thresholds | None
-    not_fitted: Tensor  # [L], labels that Platt scaling fell back to the temperature for
+    not_fitted: Tensor  # [L], labels for which Platt scaling fell back to the temperature
 
 
 def tune(
@@ -128,7 +128,7 @@ def tune(
     num_folds: int = 5,
     seed: int = 0,
 ) -> Tuning:
-    """Fit calibration and thresholds; for a single-label model calibration alone.
+    """Fit calibration and thresholds; calibration only for single-label models.
 
     Args:
         scored: Scores of the model *without* calibration and the targets, on data it was not trained on; its
@@ -136,7 +136,7 @@ def tune(
         method: Calibration method; Platt scaling falls back to a temperature for rare labels and single-label models.
         objective: Objective of the thresholds (default: F1).
         current: The model's current calibration.
-        min_positives: Labels with fewer images are not fitted on their own.
+        min_positives: Labels with fewer images are not fitted individually.
         num_folds: Number of cross-validation folds.
         seed: Seed of the folds.
 
@@ -208,14 +208,14 @@ def tuning_page(tuning: Tuning, *, model: str, dataset: str) -> Page:
     ]
     page = Page(f"Tuning of {model}", f"{plural(tuning.num_images, 'image')} of {dataset}, {tuning.aim}")
     rows: list[list[Cell]] = [
-        [title, *((value if name == "log_loss" else Share(value)) for value in (before[name], after[name]))]
+        [title, *((value if name == "log_loss" else Fraction(value)) for value in (before[name], after[name]))]
         for name, title in MEASURE_TITLES.items()
     ]
     return page.add(
         Tiles(tiles),
         Text(
-            f"Cross-validated: every image is evaluated by values fitted to the other {tuning.num_folds - 1} of "
-            f"{tuning.num_folds} folds. The model keeps values fitted to all images."
+            f"Cross-validated: every image is evaluated with values fitted to the other {tuning.num_folds - 1} of "
+            f"{tuning.num_folds} folds. The saved values are fitted to all images."
         ),
         *(Note(note) for note in tuning.notes),
         Heading("Before and after"),
@@ -239,7 +239,7 @@ def _scores(logits: Tensor, calibration: ScoreCalibration | None, *, single_labe
 
 
 def _decide(scores: Tensor, limits: Tensor | None) -> Tensor:
-    """Return the labels that reach their limit, or without limits the most confident of each image, ``[N, L]``."""
+    """Predict labels that reach their limit, or without limits the most confident one per image, ``[N, L]``."""
     return top_labels(scores, 1) if limits is None else scores >= limits
 
 
@@ -252,7 +252,7 @@ def _calibrate(
     *,
     single_label: bool,
 ) -> tuple[ScoreCalibration | None, Tensor]:
-    """Return a calibration, and the labels that were not fitted on their own, ``[L]``."""
+    """Return a calibration, and a mask of labels that were not fitted individually, ``[L]``."""
     not_fitted = torch.zeros(logits.shape[1], dtype=torch.bool)
     if method == "none":
         return None, not_fitted
@@ -305,10 +305,10 @@ def _tuned_labels(
 
 
 def _notes(scored: ScoredImages, final: _Fit, objective: Objective, min_positives: int) -> list[str]:
-    """Name the labels that were not fitted on their own, or say why no thresholds were chosen."""
+    """List labels that were not fitted individually, or why there are no thresholds."""
     if final.thresholds is None:
-        return ["The model predicts the most confident label of each image, so that no thresholds were chosen."]
-    common = f"the threshold that is best for all labels together, {final.thresholds.common:.3g}"
+        return ["The model predicts the most confident label of each image, so there are no thresholds to tune."]
+    common = f"the common threshold, {final.thresholds.common:.3g}"
     cases = (
         (final.thresholds.too_rare, f"fewer than {min_positives} images, and got {common}"),
         (final.thresholds.out_of_reach, f"no threshold with {objective}, and got {common}"),
@@ -327,7 +327,11 @@ def _notes(scored: ScoredImages, final: _Fit, objective: Objective, min_positive
 def _label_table(tuning: Tuning) -> Table:
     columns = ["label", "images", "F1 before", "F1 after"]
     rows: list[list[Cell]] = [
-        [label.name, label.positives, *(None if f1 is None else Share(f1) for f1 in (label.f1_before, label.f1_after))]
+        [
+            label.name,
+            label.positives,
+            *(None if f1 is None else Fraction(f1) for f1 in (label.f1_before, label.f1_after)),
+        ]
         for label in tuning.labels
     ]
     if tuning.thresholds is not None:
@@ -337,15 +341,13 @@ def _label_table(tuning: Tuning) -> Table:
 
 
 def _draw(before: Calibration, after: Calibration) -> Figure:
-    """Draw both calibration curves; on the dotted line 70 % means 70 %."""
+    """Plot the reliability diagrams before and after."""
     drawing, axes = new_figure(width=5.0, height=3.6)
     axes.plot([0, 100], [0, 100], color=INK, linewidth=0.8, linestyle=":")
     for bins, name, colour, stroke in ((before, "before", INK, "--"), (after, "after", ACCENT, "-")):
         filled = bins.counts > 0
         scores, present = (100 * values[filled].numpy() for values in (bins.scores, bins.fractions))
         axes.plot(scores, present, stroke, color=colour, marker="o", markersize=4, label=name)
-    axes.set(xlim=(-3, 103), ylim=(-3, 103), xlabel="score, in per cent", ylabel="present, in per cent")
+    axes.set(xlim=(-3, 103), ylim=(-3, 103), xlabel="score in per cent", ylabel="present in per cent")
     axes.legend(frameon=False, loc="upper left")
-    return Figure(
-        drawing, "Calibration before and after. On the dotted line a score of 70 % is right 70 % of the time."
-    )
+    return Figure(drawing, "Reliability diagram before and after tuning; the dotted line is perfect calibration.")

@@ -23,12 +23,12 @@ from manylabel.page import (
     Cell,
     Columns,
     Figure,
+    Fraction,
     Heading,
     Note,
     Page,
     Part,
     Section,
-    Share,
     Table,
     Text,
     Thumbnail,
@@ -144,7 +144,7 @@ def _splits(report: CheckReport) -> Iterator[Part]:
         return
     yield Heading("Splits")
     rows: list[list[Cell]] = [
-        [name, size, Share(size / max(report.num_images, 1)), len(report.unseen.get(name, ()))]
+        [name, size, Fraction(size / max(report.num_images, 1)), len(report.unseen.get(name, ()))]
         for name, size in report.splits.items()
     ]
     yield Table(["split", "images", "share", "labels without a positive"], rows)
@@ -152,7 +152,10 @@ def _splits(report: CheckReport) -> Iterator[Part]:
         kinds = {"exact": "same image", "near": "looks the same", "name": "same file name, other image"}
         yield Table(
             ["split", "also in", "how", "images", "of the split"],
-            [[leak.split, leak.other, kinds[leak.kind], len(leak.indices), Share(leak.share)] for leak in report.leaks],
+            [
+                [leak.split, leak.other, kinds[leak.kind], len(leak.indices), Fraction(leak.share)]
+                for leak in report.leaks
+            ],
             caption="Leaks",
         )
 
@@ -168,7 +171,7 @@ def _labels(report: CheckReport) -> Iterator[Part]:
         [
             label.display_name,
             label.positives,
-            Share(label.positives / max(report.num_images, 1)),
+            Fraction(label.positives / max(report.num_images, 1)),
             label.negatives,
             label.unknown,
         ]
