@@ -90,7 +90,7 @@ def test_a_single_label_model_is_calibrated_as_its_softmax_is_and_gets_no_thresh
     folder = model.save(tmp_path / "model")
     result = run(folder, "--data", SPEC, "--folds", "2")
     assert "2-fold cross-validation; calibration only" in result.output
-    assert "no thresholds were chosen" in result.output
+    assert "no thresholds to tune" in result.output
     assert "Changed calibration in" in result.output
     tuned = Classifier.load(folder)
     assert (tuned.thresholds, tuned.calibration.method, len(set(tuned.calibration.scale))) == (None, "temperature", 1)
