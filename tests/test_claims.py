@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from benchmarks.claims.__main__ import Place, judge
+from benchmarks.claims.__main__ import ClaimData, evaluate_claim
 from benchmarks.claims.arms import arm_named
-from benchmarks.claims.judging import STATISTICS, Difference, compare, from_pairs, verdict
 from benchmarks.claims.page import page
 from benchmarks.claims.statements import CLAIMS, Claim
+from benchmarks.claims.verdict import STATISTICS, Difference, compare, from_pairs, verdict
 from scipy.special import expit
 
 from manylabel import data
@@ -21,16 +21,16 @@ CLAIM = Claim(1, "First beats second", "+1.0 (Table 1)", "decoder", "linear", da
 
 
 @pytest.fixture
-def place(tmp_path):
+def source(tmp_path):
     images = data.load("scenes:80,seed=1")
-    return Place({}, TrainAndVal(images, images), tmp_path, seeds=[0, 1], more_seeds=[2, 3])
+    return ClaimData({}, TrainAndVal(images, images), tmp_path, seeds=[0, 1], more_seeds=[2, 3])
 
 
-def keep_scores(place, arm, noise, seeds=range(4)):
-    """Leave what a model of an arm would have said: the truth with noise."""
-    truth = place.sets.val.targets.dense()[0]
+def save_scores(source, arm, noise, seeds=range(4)):
+    """Save the scores of an arm: the targets with noise."""
+    truth = source.sets.val.targets.dense()[0]
     for seed in seeds:
-        model = place.folder / f"{arm}-{seed}" / "model"
+        model = source.folder / f"{arm}-{seed}" / "model"
         model.mkdir(parents=True)
         (model / "config.json").write_text("{}")
         drawn = np.random.default_rng([seed, len(arm)]).normal(size=truth.shape)
@@ -38,18 +38,18 @@ def keep_scores(place, arm, noise, seeds=range(4)):
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "kind", "said"),
+    ("low", "high", "kind", "expected"),
     [
         (0.1, 0.9, "better", "holds"),
-        (-0.1, 0.9, "better", "cannot be told here"),
+        (-0.1, 0.9, "better", "inconclusive"),
         (-0.9, -0.1, "better", "does not hold"),
         (-0.4, 0.9, "no worse", "holds"),
-        (-0.6, 0.9, "no worse", "cannot be told here"),
+        (-0.6, 0.9, "no worse", "inconclusive"),
         (-0.9, -0.6, "no worse", "does not hold"),
     ],
 )
-def test_a_verdict_says_what_the_whole_interval_says(low, high, kind, said):
-    assert verdict(Difference((low + high) / 2, low, high), kind, margin=0.5) == said
+def test_a_verdict_depends_on_the_whole_interval(low, high, kind, expected):
+    assert verdict(Difference((low + high) / 2, low, high), kind, margin=0.5) == expected
 
 
 def test_differences_are_between_the_same_seeds_and_images():
@@ -59,37 +59,37 @@ def test_differences_are_between_the_same_seeds_and_images():
     assert str(from_pairs([3.0, 5.0], [1.0, 2.0])) == "+2.50 (-3.85 to +8.85)"
 
 
-def test_a_single_pair_tells_nothing():
+def test_a_single_pair_is_inconclusive():
     difference = from_pairs([3.0], [1.0])
     assert str(difference) == "+2.00 (-inf to +inf)"
-    assert verdict(difference, "better", margin=0) == "cannot be told here"
+    assert verdict(difference, "better", margin=0) == "inconclusive"
 
 
-def test_a_clear_claim_is_told_by_the_first_seeds(place):
-    keep_scores(place, "decoder", noise=0.2)
-    keep_scores(place, "linear", noise=2.0)
-    (row,), missing = judge(CLAIM, {"VOC": place}, Namespace(collect=True))
+def test_a_clear_claim_is_settled_by_the_first_seeds(source):
+    save_scores(source, "decoder", noise=0.2)
+    save_scores(source, "linear", noise=2.0)
+    (row,), missing = evaluate_claim(CLAIM, {"VOC": source}, Namespace(collect=True))
     assert row["verdict"] == "holds"
     assert row["ours"].endswith("mAP, 2 seeds")
     assert not missing
 
 
-def test_an_open_claim_takes_the_further_seeds_that_both_arms_have(place):
-    keep_scores(place, "decoder", noise=1.0)
-    keep_scores(place, "linear", noise=1.0, seeds=(1, 3, 0))
-    (row,), _ = judge(CLAIM, {"VOC": place}, Namespace(collect=True))
-    assert row["verdict"] == "cannot be told here"
+def test_an_open_claim_takes_the_further_seeds_that_both_arms_have(source):
+    save_scores(source, "decoder", noise=1.0)
+    save_scores(source, "linear", noise=1.0, seeds=(1, 3, 0))
+    (row,), _ = evaluate_claim(CLAIM, {"VOC": source}, Namespace(collect=True))
+    assert row["verdict"] == "inconclusive"
     assert row["ours"].endswith("mAP, 3 seeds")
 
 
-def test_what_was_not_tested_is_listed_with_the_reason(place):
-    keep_scores(place, "decoder", noise=1.0)
-    assert judge(CLAIM, {"VOC": place}, Namespace(collect=True)) == (
+def test_what_was_not_tested_is_listed_with_the_reason(source):
+    save_scores(source, "decoder", noise=1.0)
+    assert evaluate_claim(CLAIM, {"VOC": source}, Namespace(collect=True)) == (
         [],
         ["Claim 1 on VOC: First beats second. Not trained yet."],
     )
-    assert judge(CLAIM, {}, Namespace(collect=True))[1] == [
-        "Claim 1 on VOC: First beats second. These data were not given."
+    assert evaluate_claim(CLAIM, {}, Namespace(collect=True))[1] == [
+        "Claim 1 on VOC: First beats second. No data given."
     ]
 
 

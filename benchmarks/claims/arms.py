@@ -1,6 +1,6 @@
-"""What is trained for the claims: each arm is a recipe with settings, for several seeds, on the same frozen features.
+"""Arms of the claims: recipes with settings, trained with several seeds on the same frozen features.
 
-A run that is finished is not trained again, one that was killed goes on.
+Finished runs are reused, interrupted ones resumed.
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,12 +39,12 @@ RUNS = {Probe: probe, WordQueries: replace(probe, prepare=_prepare_words), Repre
 
 @dataclass(frozen=True)
 class Arm:
-    """Something to train.
+    """A recipe and its settings.
 
     Args:
-        name: Names its folders.
-        settings: What differs from the recipe's defaults.
-        recipe: The recipe.
+        name: Name of the arm and prefix of its run folders.
+        settings: Settings that differ from the recipe's defaults.
+        recipe: Settings class of the recipe.
     """
 
     name: str
@@ -57,7 +57,7 @@ def decoder(name: str, **head: object) -> Arm:
     return Arm(name, {"head": "ml_decoder", "head_settings": head})
 
 
-# As Representation Mixup's recipe trains, without the mixup.
+# Training settings of the Representation Mixup recipe, without the mixup.
 AS_MIXUP = {
     "head": "linear",
     "loss": "soft_margin",
@@ -70,7 +70,7 @@ AS_MIXUP = {
     "views": 1,
     "feature_dropout": 0.0,
 }
-# Hybrid sharing breaks at the usual learning rate; what it is compared with trains alike.
+# Hybrid sharing diverges at the default learning rate; its baselines use the same settings.
 AS_SHARING = {"epochs": 12, "weight_decay": 0.01, "feature_dropout": 0.0, "learning_rate": 5e-4}
 NARROW = {"width": 128, "feedforward": 256}
 WATCHED = 200
@@ -104,7 +104,7 @@ ARMS = {
         sharing("sharing"),
         sharing("sharing-linear", layers="linear"),
         sharing("sharing-none", num_shared_experts=0),
-        # The early layers of augmented views would be as many passes more.
+        # RM caches early layers, so each augmented view would cost another pass.
         Arm("decoder-one-view", {"head": "ml_decoder", "head_settings": NARROW, "views": 1}),
         Arm("sharing-one-view", {**AS_SHARING, "head": "hsq", "head_settings": NARROW, "views": 1}),
         Arm("mixed-decoder", {**under_mixup("ml_decoder"), "views": 1}),
@@ -114,14 +114,14 @@ ARMS = {
 
 
 def arm_named(name: str, num_labels: int) -> Arm:
-    """Return an arm; that of groups depends on how many labels there are."""
+    """Return an arm; the size of groups depends on the number of labels."""
     return decoder(name, num_groups=-(-num_labels // 4)) if name == "decoder-groups" else ARMS[name]
 
 
 def train(arm: Arm, data: Mapping[str, Any], sets: TrainAndVal, folder: Path, seeds: Sequence[int]) -> list[Path]:
-    """Train an arm for each seed, where that is still to do, and return the folders of the models.
+    """Train an arm for each seed that is not finished, and return the model folders.
 
-    Only some images are looked at after each epoch, which changes no weight; `scores` judges by all.
+    Validation after each epoch uses only some images, which affects no weight; `scores` uses all.
     """
     watched = TrainAndVal(sets.train, sets.val.subset(range(min(WATCHED, len(sets.val)))))
     found = []
@@ -134,15 +134,15 @@ def train(arm: Arm, data: Mapping[str, Any], sets: TrainAndVal, folder: Path, se
 
 
 def scores(model: Path, sets: TrainAndVal) -> NDArray[np.float32]:
-    """Return what a model says of the images to judge by, ``[N, L]``; kept beside it."""
-    kept = model.parent / "scores.npy"
-    if not kept.is_file():
+    """Return a model's scores of the validation images, ``[N, L]``; cached next to the model."""
+    cache_file = model.parent / "scores.npy"
+    if not cache_file.is_file():
         classifier = Classifier.load(model).eval()
         cached = cache_sets(classifier, sets, Probe(data="", views=1)).val
         with torch.inference_mode():
             parts = [
                 classifier.head(batch.features).sigmoid() for batch in FeatureLoader(cached, batch_size=256, view=0)
             ]
-        np.save(kept, torch.cat(parts).numpy())
-    found: NDArray[np.float32] = np.load(kept)
+        np.save(cache_file, torch.cat(parts).numpy())
+    found: NDArray[np.float32] = np.load(cache_file)
     return found

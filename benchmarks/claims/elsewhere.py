@@ -1,4 +1,4 @@
-"""Claims that other parts of the project measure: costs, zero-shot labels, self-distillation, experts."""
+"""Claims measured by other benchmarks: costs, zero-shot labels, self-distillation, experts."""
 
 import json
 import shlex
@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from benchmarks.claims.judging import Difference, from_pairs, verdict
+from benchmarks.claims.verdict import Difference, from_pairs, verdict
 from benchmarks.paper_costs import hybrid_sharing_rows, ml_decoder_rows, representation_mixup_rows
 
 from manylabel.classifier import Classifier
@@ -16,7 +16,7 @@ from manylabel.explain import expert_load
 
 RESULTS = Path(__file__).parents[1] / "results"
 COCO = "coco:coco/annotations/instances_train2014.json,images=coco/train2014,val_fraction=0.5"
-USUAL = {
+DEFAULTS = {
     "variants": ["base", "SD", "CGPD", "DGPD", "CPSD", "random"],
     "head": "linear",
     "head_settings": "{}",
@@ -27,16 +27,16 @@ USUAL = {
     "k": 5,
     "batch_size": 256,
 }
-"""Options of self_distillation_results.py that a command need not name."""
+"""Defaults of self_distillation_results.py, omitted from commands."""
 
 
-def row(number: int, text: str, paper: str, ours: str, said: str, command: str) -> dict[str, Any]:
+def row(number: int, text: str, paper: str, ours: str, conclusion: str, command: str) -> dict[str, Any]:
     """Return a row of the table."""
-    return {"number": number, "text": text, "paper": paper, "ours": ours, "verdict": said, "command": command}
+    return {"number": number, "text": text, "paper": paper, "ours": ours, "verdict": conclusion, "command": command}
 
 
 def costs() -> list[dict[str, Any]]:
-    """Count the papers' costs again."""
+    """Recompute the papers' costs."""
     printed: dict[tuple[str, ...], list[bool]] = {}  # HSQ's numbers are counted in two ways
     for each in (*ml_decoder_rows(), *hybrid_sharing_rows(), *representation_mixup_rows()):
         name = each.row.partition(",")[0] if each.table == "Table A.2" else each.row
@@ -49,7 +49,7 @@ def costs() -> list[dict[str, Any]]:
     return [
         row(
             5,
-            "With groups the cost hardly grows with the labels: 9,600 labels, 100 groups, against pooling",
+            "With groups the cost hardly grows with the number of labels: 9,600 labels, 100 groups, against pooling",
             f"{grouped.paper / pooled.paper - 1:+.0%} MACs (Table 2)",
             f"{extra:+.0%} MACs",
             "holds" if extra < 0.2 else "does not hold",
@@ -59,7 +59,7 @@ def costs() -> list[dict[str, Any]]:
             16,
             "The published MACs and parameters",
             f"{len(printed)} numbers",
-            f"{agreeing} of {len(printed)} come out, each of the others with a note why",
+            f"{agreeing} of {len(printed)} reproduced; the others have a note explaining why",
             "holds" if agreeing == len(printed) else "holds in part",
             "python -m benchmarks.paper_costs",
         ),
@@ -67,7 +67,7 @@ def costs() -> list[dict[str, Any]]:
 
 
 def experts(models: Sequence[Path], dataset: ImageDataset) -> list[dict[str, Any]]:
-    """Look whether any expert of the sharing arm is dead."""
+    """Count the dead experts of the sharing arm."""
     loads = [expert_load(Classifier.load(model).eval(), dataset) for model in models]
     dead = [len(load.dead) for load in loads]
     least = min(float(load.average.min()) * len(load.average) for load in loads)
@@ -76,7 +76,8 @@ def experts(models: Sequence[Path], dataset: ImageDataset) -> list[dict[str, Any
             12,
             "All experts are used",
             "none is dead (Figure 5)",
-            f"dead: {', '.join(map(str, dead))} of {len(loads[0].average)}; the least has {least:.2f} of an even share",
+            f"dead: {', '.join(map(str, dead))} of {len(loads[0].average)}; "
+            f"the least used has {least:.2f} of a uniform load",
             "does not hold" if any(dead) else "holds",
             "python -m benchmarks.claims $VOC --only 12",
         )
@@ -84,7 +85,7 @@ def experts(models: Sequence[Path], dataset: ImageDataset) -> list[dict[str, Any
 
 
 def zero_shot() -> list[dict[str, Any]]:
-    """Read what results_zero_shot.py found: the pairs are splits of the labels."""
+    """Read the results of results_zero_shot.py, paired by label split."""
     pairs = (
         (7, "Query augmentation helps unseen labels", "+1.2 (Table 3)", "full", "none"),
         (8, "Full decoding beats groups for unseen labels", "+2.4 (Table 4)", "full", "group"),
@@ -103,14 +104,14 @@ def zero_shot() -> list[dict[str, Any]]:
                 values = ([100 * each["value"] for each in found[arm]] for arm in (first, second))
                 difference, over = from_pairs(*values), f"{len(found[first])} {varied}"
             else:
-                difference, over = apart(found[first][0], found[second][0]), "one split, over images"
+                difference, over = bounded_difference(found[first][0], found[second][0]), "one split, over images"
             ours = f"{file.stem.removeprefix('zero_shot_')}: {difference} ZSL mAP, {over}"
             rows.append(row(number, text, paper, ours, verdict(difference, "better", 0), command))
     return rows
 
 
-def apart(first: Mapping[str, float], second: Mapping[str, float]) -> Difference:
-    """Return how far two values with intervals are apart, at least and at most: wider than a paired interval."""
+def bounded_difference(first: Mapping[str, float], second: Mapping[str, float]) -> Difference:
+    """Return the difference of two values with intervals, bounded by their limits: wider than a paired interval."""
     value, low, high = (
         100 * (first[one] - second[other]) for one, other in (("value", "value"), ("low", "high"), ("high", "low"))
     )
@@ -118,7 +119,7 @@ def apart(first: Mapping[str, float], second: Mapping[str, float]) -> Difference
 
 
 def self_distillation() -> list[dict[str, Any]]:
-    """Read what self_distillation_results.py found: the pairs are seeds."""
+    """Read the results of self_distillation_results.py, paired by seed."""
     pairs = (
         (15, "Self-distillation beats training once", "+0.3 (Table 3, R101)", "SD", "base"),
         (15, "Co-occurrence partitions beat plain self-distillation", "+0.5", "CGPD", "SD"),
@@ -143,7 +144,7 @@ def self_distillation() -> list[dict[str, Any]]:
 
 
 def by_subsets() -> list[dict[str, Any]]:
-    """Read what self_distillation_results.py found with several k, on the same data, seeds and student epochs."""
+    """Read the results of self_distillation_results.py for several k, with the same data, seeds and student epochs."""
     files = sorted(RESULTS.glob("subsets_*.json"))
     found = [json.loads(file.read_text(encoding="utf-8")) for file in files]
     found.sort(key=lambda results: results["options"]["k"])
@@ -156,14 +157,14 @@ def by_subsets() -> list[dict[str, Any]]:
     few, many = min(reached), max(reached)
     grown = from_pairs(reached[many], reached[few])
     means = ", ".join(f"{mean(scores):.1f} (k = {k})" for k, scores in reached.items())
-    ours = f"VOC, linear: {means}; last to first {grown}, {len(reached[few])} seeds"
+    ours = f"VOC, linear: {means}; last minus first {grown}, {len(reached[few])} seeds"
     one = distilled({"options": {**found[0]["options"], "k": "$k"}}, "subsets_VOC_k$k")
     command = f"for k in {' '.join(map(str, reached))}; do {one}; done"
-    return [row(15, "CPSD gains with k", "up to k = 5 (Figure 3)", ours, verdict(grown, "better", 0), command)]
+    return [row(15, "CPSD improves with k", "up to k = 5 (Figure 3)", ours, verdict(grown, "better", 0), command)]
 
 
 def distilled(results: Mapping[str, Any], out: str) -> str:
-    """Return the command of a result of self-distillation, with a folder of its own."""
+    """Return the command of a self-distillation result, with its own output folder."""
     options = results["options"]
     wanted = (
         "data",
@@ -183,11 +184,11 @@ def distilled(results: Mapping[str, Any], out: str) -> str:
 
 
 def command_of(script: str, options: Mapping[str, Any], *names: str) -> str:
-    """Return the command that a result came from, from the options that it recorded."""
+    """Return the command that produced a result, from its recorded options."""
     parts = [f"python benchmarks/{script}"]
     for name in names:
         value = options.get(name)
-        if value not in (None, USUAL.get(name)):
-            told = (" ".join(map(str, value)) if isinstance(value, list) else str(value)).replace(COCO, "$C")
-            parts.append(f"--{name.replace('_', '-')} {shlex.quote(told) if '{' in told else told}")
+        if value not in (None, DEFAULTS.get(name)):
+            text = (" ".join(map(str, value)) if isinstance(value, list) else str(value)).replace(COCO, "$C")
+            parts.append(f"--{name.replace('_', '-')} {shlex.quote(text) if '{' in text else text}")
     return " ".join(parts)

@@ -1,8 +1,8 @@
-"""The papers' claims that two arms can decide: which is said to be better, or no worse, by which measure."""
+"""Claims of the papers that compare two arms by a metric."""
 
 from dataclasses import dataclass
 
-from benchmarks.claims.judging import Kind
+from benchmarks.claims.verdict import Kind
 
 SMALL = ("VOC", "small COCO")  # query heads on all 10,000 images of COCO would take hours
 LARGE = ("VOC", "COCO")
@@ -13,15 +13,15 @@ class Claim:
     """A claim about two arms.
 
     Args:
-        number: Which claim.
-        text: What is claimed.
-        paper: The paper's number, and where it stands.
-        first: The arm that is said to be better or no worse.
+        number: Number of the claim.
+        text: The claim.
+        paper: The paper's result and its source.
+        first: Arm claimed to be better or no worse.
         second: The other arm.
-        kind: Whether the first is better, or no worse by more than a margin.
-        margin: In points.
-        measure: What is measured, as in `STATISTICS`.
-        data: On which data.
+        kind: ``"better"``, or ``"no worse"`` by more than a margin.
+        margin: Margin in points.
+        measure: Metric; a key of `STATISTICS`.
+        data: Datasets to test on.
     """
 
     number: int
@@ -39,8 +39,8 @@ def no_worse(
     number: int, text: str, paper: str, arms: tuple[str, str], *, margin: float = 0.1, data: tuple[str, ...] = SMALL
 ) -> Claim:
     """Return the claim that the first arm loses at most a margin."""
-    told = f"{text} (at most {margin:g} worse)"
-    return Claim(number, told, paper, *arms, kind="no worse", margin=margin, data=data)
+    full_text = f"{text} (at most {margin:g} worse)"
+    return Claim(number, full_text, paper, *arms, kind="no worse", margin=margin, data=data)
 
 
 CLAIMS = (
@@ -83,16 +83,16 @@ CLAIMS = (
     Claim(10, "Without shared experts it is worse than Query2Label", "-3.3 (Table 1)", "query2label", "sharing-none"),
     Claim(
         11,
-        "HSQ narrows the gap between like labels",
+        "HSQ narrows the gap between similar labels",
         "bicycle and motorbike (Figure 4)",
         "sharing",
         "query2label",
-        measure="gap between like labels",
+        measure="gap between similar labels",
         data=("VOC",),
     ),
     Claim(
         13,
-        "RM beats a linear probe trained alike",
+        "RM beats a linear probe trained the same way",
         "+1.9 to +7.6 on COCO, -0.3 and +2.3 on VOC (Table 2)",
         "mixup-1",
         "linear-as-mixup",
@@ -100,7 +100,7 @@ CLAIMS = (
     ),
     Claim(
         13,
-        "RM gains in recall",
+        "RM improves recall",
         "+3.1 to +19.9 CR (Table 1)",
         "mixup-1",
         "linear-as-mixup",
@@ -109,8 +109,8 @@ CLAIMS = (
     ),
     Claim(
         13,
-        "RM gains on hard instances",
-        "in words (Section 3)",
+        "RM improves hard instances",
+        "stated without numbers (Section 3)",
         "mixup-1",
         "linear-as-mixup",
         measure="mAP of small objects",
@@ -118,7 +118,7 @@ CLAIMS = (
     ),
     no_worse(
         14,
-        "Which block RM mixes in matters little: the third is as good as the first",
+        "The block that RM mixes in matters little: the third is as good as the first",
         "-1.0 to 0.0 (Table 2)",
         ("mixup-3", "mixup-1"),
         margin=1.0,

@@ -1,8 +1,8 @@
-"""From scores to a verdict: differences of two arms with intervals, and what they say of a claim.
+"""Verdicts on claims: differences between two arms with confidence intervals.
 
-An interval of 95 % covers other images and other trainings at once: each draw takes images with replacement, the
-same ones for both arms, and then seeds with replacement, the same ones again. With one seed it covers other images
-only; with numbers instead of scores (`from_pairs`) it is Student's t over the pairs, and one pair tells nothing.
+A 95 % interval covers the variation of images and seeds together: each bootstrap draw resamples images, the same ones
+for both arms, then seeds, again the same ones for both. With one seed it covers images only; for metrics without scores
+(`from_pairs`) it is Student's t over the pairs, and a single pair is inconclusive.
 """
 
 import math
@@ -21,17 +21,24 @@ from manylabel.evaluation.groups import SIZE_LIMITS
 from manylabel.metrics import average_precision
 
 DRAWS = 1000
-UNTOLD = "cannot be told here"
-LIKE = (("bicycle", "motorbike"), ("cow", "horse"), ("cow", "sheep"), ("cat", "dog"), ("bus", "car"), ("chair", "sofa"))
+INCONCLUSIVE = "inconclusive"
+SIMILAR = (
+    ("bicycle", "motorbike"),
+    ("cow", "horse"),
+    ("cow", "sheep"),
+    ("cat", "dog"),
+    ("bus", "car"),
+    ("chair", "sofa"),
+)
 
 Kind = Literal["better", "no worse"]
 Statistic = Callable[[ScoredImages], NDArray[np.float64]]
-"""Scores to a value in percent, and its value in each draw of images, ``[1 + DRAWS]``."""
+"""Maps scores to a metric in percent and its value in each bootstrap draw of images, ``[1 + DRAWS]``."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """How far one arm is ahead of another, in points, with the limits of its interval."""
+    """Difference of two arms in points, with the limits of its interval."""
 
     value: float
     low: float
@@ -42,22 +49,22 @@ class Difference:
 
 
 def verdict(difference: Difference, kind: Kind, margin: float) -> str:
-    """Say what a difference tells of the claim that the first arm is better, or at most `margin` points worse."""
+    """Return the verdict on the claim that the first arm is better, or at most `margin` points worse."""
     limit = 0.0 if kind == "better" else -margin
     if difference.low > limit:
         return "holds"
-    return "does not hold" if difference.high <= limit else UNTOLD
+    return "does not hold" if difference.high <= limit else INCONCLUSIVE
 
 
 def scored_images(scores: NDArray[np.float32], dataset: ImageDataset) -> ScoredImages:
-    """Put scores beside the truth."""
+    """Combine scores with the targets of a dataset."""
     values, known = dataset.targets.dense()
     scored = ScoredImages.from_arrays(scores, values, known=known, labels=dataset.labels)
     return replace(scored, areas=dataset.areas)
 
 
 def named(name: str, *, sign: int = 1) -> Statistic:
-    """Return a measure of the evaluation as a statistic."""
+    """Return a metric of the evaluation as a statistic."""
 
     def compute(scored: ScoredImages) -> NDArray[np.float64]:
         drawn = bootstrap(scored, [name], draws=DRAWS).measures[name]
@@ -67,17 +74,17 @@ def named(name: str, *, sign: int = 1) -> Statistic:
 
 
 def small_objects(scored: ScoredImages) -> NDArray[np.float64]:
-    """Return the mAP where only small objects count as present, and larger ones as unknown."""
+    """Return the mAP with only small objects present, and larger ones unknown."""
     areas = scored.areas.toarray()
     larger = scored.targets.numpy() & ~((areas > 0) & (areas < SIZE_LIMITS[0]))
     return named("mAP")(replace(scored, known=scored.known & ~scored.known.new_tensor(larger)))
 
 
 def gaps(scored: ScoredImages) -> NDArray[np.float64]:
-    """Return the mean gap in average precision between labels that are alike; less is better, so negative."""
+    """Return the mean gap in average precision between similar labels, negated since less is better."""
     exact = average_precision(scored.scores, scored.targets, scored.known).double().numpy()
     all_of = np.concatenate([exact[:, None], bootstrap(scored, ["mAP"], draws=DRAWS).average_precision], axis=1)
-    pairs = [[scored.labels.index(name) for name in pair] for pair in LIKE if set(pair) <= set(scored.labels.names)]
+    pairs = [[scored.labels.index(name) for name in pair] for pair in SIMILAR if set(pair) <= set(scored.labels.names)]
     found: NDArray[np.float64] = -100 * np.mean([abs(all_of[one] - all_of[other]) for one, other in pairs], axis=0)
     return found
 
@@ -87,7 +94,7 @@ STATISTICS: dict[str, Statistic] = {
     "recall of the top 3": named("OR@3"),
     "top-1 accuracy": named("one_error", sign=-1),
     "mAP of small objects": small_objects,
-    "gap between like labels": gaps,
+    "gap between similar labels": gaps,
 }
 
 
@@ -102,7 +109,7 @@ def compare(first: Sequence[NDArray[np.float64]], second: Sequence[NDArray[np.fl
 
 
 def from_pairs(first: Sequence[float], second: Sequence[float]) -> Difference:
-    """Return the mean difference of numbers that belong together, such as those of the same seed."""
+    """Return the mean difference of paired metrics, such as those of the same seed."""
     differences = [one - other for one, other in zip(first, second, strict=True)]
     if len(differences) == 1:
         return Difference(differences[0], -math.inf, math.inf)
