@@ -1,4 +1,4 @@
-"""See why: heat maps of labels over an image, experts, weights of earlier layers."""
+"""Explanations: heat maps of labels over an image, loads of experts, weights of earlier layers."""
 
 from manylabel.explain.explanation import Explanation, draw_grid
 from manylabel.explain.faithfulness import Faithfulness, measure_faithfulness, points_at

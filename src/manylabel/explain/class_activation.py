@@ -3,9 +3,9 @@
 Zhou et al., "Learning Deep Features for Discriminative Localization", 2016 (CAM); Selvaraju et al., "Grad-CAM", 2017;
 Chattopadhay et al., "Grad-CAM++", 2018; Muhammad and Yeasin, "Eigen-CAM", 2020. All but CAM are the grad-cam library's.
 
-Blocks: a backbone hands out its maps in one layout, made of whatever its family computes with: channels last, tokens.
-Gradients do not flow through such a copy. So the module whose output the map was made of is looked for, by its values:
-one way for every family, with no list of layer names.
+Blocks: a backbone converts its maps to one layout, from channels-last or tokens, depending on its family. Gradients do
+not flow through such a copy. So the module whose output became the map is found by comparing values, which works for
+every family without a list of layer names.
 
 Letters in shape comments: B images, L labels, C channels, H and W positions of a map.
 """
@@ -42,7 +42,7 @@ __all__ = [
 
 
 class LibraryMethod(NamedTuple):
-    """A method of the grad-cam library: its class there, and if it reads gradients."""
+    """A method of the grad-cam library: its class and its need for gradients."""
 
     class_name: str
     reads_gradients: bool = True
@@ -59,7 +59,7 @@ _LABELS_AT_ONCE = 32  # copies of a map that go through the head together
 
 
 def class_activation(head: nn.Module, final: Tensor, labels: Sequence[int]) -> Tensor:
-    """Return CAM: what each position of the final map ``[1, C, H, W]`` adds to each label's logit, ``[L, H, W]``.
+    """Return CAM: the contribution of each position of the final map ``[1, C, H, W]`` to each logit, ``[L, H, W]``.
 
     Raises:
         ConfigError: The head is not linear in the map.
@@ -81,7 +81,7 @@ def class_activation(head: nn.Module, final: Tensor, labels: Sequence[int]) -> T
 def head_gradients(head: nn.Module, features: Sequence[Tensor], labels: Sequence[int]) -> Tensor:
     """Return the gradient of each label's logit at the final map of one image, ``[L, C, H, W]``.
 
-    The backbone takes no part: copies of its map go through the head together, one for each label.
+    The backbone is not run: one copy of its map per label goes through the head in a batch.
 
     Args:
         head: In eval mode.
@@ -113,12 +113,12 @@ def library_maps(method: str, head: nn.Module, activation: Tensor, gradients: Te
 
     Args:
         method: Name in `LIBRARY`.
-        head: The head, which tells the library a device.
+        head: The head, from which the library takes the device.
         activation: ``[1, C, H, W]``.
         gradients: ``[L, C, H, W]``, or None.
 
     Returns:
-        ``[L, H, W]``, nothing below 0; ``[1, H, W]`` without gradients: what stands out at all, whatever the label.
+        ``[L, H, W]``, not negative; ``[1, H, W]`` without gradients, which is the same for all labels.
 
     Raises:
         MissingExtraError: The library is not installed.
@@ -139,11 +139,11 @@ def library_maps(method: str, head: nn.Module, activation: Tensor, gradients: Te
 
 @dataclass(frozen=True, eq=False)
 class Tapped:
-    """The output of a block, as its backbone computes it, and how to see it as a map.
+    """Output of a block in the layout of its backbone, and its conversion to a map.
 
     Args:
-        output: What the block gives; the logits depend on it.
-        to_map: Turns it, or a gradient of its shape, into ``[B, C, H, W]``.
+        output: Output of the block; the logits depend on it.
+        to_map: Converts it, or a gradient of its shape, to ``[B, C, H, W]``.
     """
 
     output: Tensor
@@ -156,7 +156,7 @@ class Tapped:
 
 
 def absolute_blocks(backbone: Backbone, blocks: Sequence[int]) -> tuple[int, ...]:
-    """Number blocks from the front, each once, the first first.
+    """Return non-negative block numbers, sorted and without duplicates.
 
     Raises:
         ConfigError: There is no such block.
@@ -175,15 +175,15 @@ def absolute_blocks(backbone: Backbone, blocks: Sequence[int]) -> tuple[int, ...
 def tap_blocks(
     model: Classifier, images: Tensor, blocks: Sequence[int]
 ) -> tuple[list[Tensor], Tensor, dict[int, Tapped]]:
-    """Compute features and logits, and keep what some blocks gave on the way.
+    """Compute features and logits, and record the outputs of some blocks.
 
     Args:
         model: The classifier, in eval mode.
         images: ``[B, 3, H, W]``.
-        blocks: Numbers of blocks from the front, rising.
+        blocks: Block numbers from the front, in ascending order.
 
     Returns:
-        The maps that the head reads, logits ``[B, L]``, and by block its output.
+        The maps that the head reads, the logits ``[B, L]``, and the output of each block.
 
     Raises:
         ConfigError: A block's output cannot be found.
@@ -219,11 +219,11 @@ def tap_blocks(
 def block_gradients(logits: Tensor, tapped: Mapping[int, Tapped], labels: Sequence[int]) -> dict[int, Tensor]:
     """Return the gradient of each label's logit at each block, of one image, ``[L, C, H, W]`` by block.
 
-    The pass forward is shared by all labels; each has its own pass backward, and only as far as the first block.
+    Labels share the forward pass; each has its own backward pass, which stops at the first block.
 
     Args:
         logits: ``[1, L]``.
-        tapped: What `tap_blocks` kept.
+        tapped: Block outputs recorded by `tap_blocks`.
         labels: Columns of the logits.
     """
     outputs = [each.output for each in tapped.values()]
@@ -243,7 +243,7 @@ def _keeper(outputs: list[Tensor]) -> Callable[[nn.Module, object, object], None
 
 
 def _find(outputs: Sequence[Tensor], wanted: Tensor, block: int, name: str) -> Tapped:
-    """Find the output that a map was made of: the last one that is the map, in whatever layout."""
+    """Find the module output that became a map: the last one equal to it in any layout."""
     _, channels, height, width = wanted.shape
     layouts: dict[str, Callable[[Tensor], Tensor]] = {
         "NCHW": lambda tensor: tensor,

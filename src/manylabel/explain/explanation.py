@@ -1,4 +1,4 @@
-"""The one result of every way to explain, a heat map over an image for a label; alone, or many side by side.
+"""Explanations: a heat map over an image for a label, drawn alone or as a grid.
 
 Letters in shape comments: H and W positions of a map.
 """
@@ -25,7 +25,7 @@ from manylabel.types import InputSpec
 __all__ = ["COLOURS", "Explanation", "draw_grid", "scale_heat", "seen_part"]
 
 COLOURS = "inferno"
-"""Matplotlib's name of the colours of heat: equal steps look equal, to colour-blind people and in print, too."""
+"""Matplotlib colour map of the heat; perceptually uniform, also for colour-blind readers and in print."""
 
 _FAINTEST, _STRONGEST = 0.12, 0.75  # how much of the image the coldest and the hottest position hide
 _INK, _SOFT = "#22262b", "#5a6675"
@@ -35,17 +35,17 @@ _LONGEST = 480  # pixels of an image in the grid
 
 @dataclass(frozen=True, eq=False)
 class Explanation:
-    """Where a model looks for a label.
+    """Heat map of a label over an image.
 
     Args:
-        image: The image, as far as the model sees it.
-        label: The label's name.
-        score: How sure the model is that the label is there, a probability.
-        heat: ``[H, W]``, 0 to 1, at the size of the map that it was read from.
-        method: How it was found; one of `METHODS`.
-        block: The stage of the backbone that it was read from, counted from 0.
-        model: What to call the model where several are shown.
-        source: What to call the image where several are shown.
+        image: Part of the image that the model sees.
+        label: Name of the label.
+        score: Predicted probability of the label.
+        heat: ``[H, W]``, 0 to 1, at the resolution of its feature map.
+        method: Method of explanation; one of `METHODS`.
+        block: Stage of the backbone, counted from 0.
+        model: Name of the model in a grid.
+        source: Name of the image in a grid.
 
     Examples:
         >>> import torch
@@ -69,10 +69,10 @@ class Explanation:
         return np.asarray(enlarged[0, 0].clamp(0, 1).numpy(), dtype=np.float32)
 
     def overlay(self, *, longest: int | None = None) -> Image.Image:
-        """Return the image with the heat over it; the colder a place, the more of the image is seen.
+        """Return the image overlaid with the heat; colder positions are more transparent.
 
         Args:
-            longest: Makes the longer side this many pixels at most; as large as the image by default.
+            longest: Maximum length of the longer side in pixels (default: that of the image).
         """
         image = self.image.convert("RGB")
         if longest is not None:
@@ -86,14 +86,14 @@ class Explanation:
         return Image.fromarray(np.round(255 * mixed).astype(np.uint8))
 
     def hottest(self) -> tuple[float, float]:
-        """Return the middle of the hottest cell as shares of the image's width and height, (x, y)."""
+        """Return the centre (x, y) of the hottest cell, as fractions of the image's width and height."""
         height, width = self.heat.shape
         row, column = divmod(int(self.heat.argmax()), width)
         return (column + 0.5) / width, (row + 0.5) / height
 
 
 def scale_heat(maps: Tensor) -> Tensor:
-    """Scale maps ``[..., H, W]`` so that each runs from 0 to 1; one without any difference is all 0.
+    """Scale each map of ``[..., H, W]`` to the range 0 to 1; constant maps become 0.
 
     Examples:
         >>> import torch
@@ -128,8 +128,8 @@ def draw_grid(explanations: Sequence[Explanation], *, title: str = "") -> Figure
     """Draw explanations as a grid: the image, then a column for each model, method and block.
 
     Args:
-        explanations: What `explain` gave, of one image or more; a new row begins where source or label change.
-        title: What stands above the grid.
+        explanations: Results of `explain`, of one image or more; each source and label starts a new row.
+        title: Title of the grid.
 
     Returns:
         A matplotlib figure; `page.write_drawing` saves it.
@@ -174,7 +174,7 @@ def _column(explanation: Explanation) -> _Column:
 
 
 def _namer(explanations: Sequence[Explanation]) -> Callable[[_Column], str]:
-    """Return what names a column: by what the columns differ in."""
+    """Return the title of a column: the properties in which the columns differ."""
     has_blocks = len({each.block for each in explanations}) > 1
     has_methods = len({each.method for each in explanations}) > 1
     models = {each.model for each in explanations}

@@ -1,7 +1,7 @@
-"""How far a heat map can be trusted: deletion and insertion curves, and the pointing game.
+"""Faithfulness of heat maps: deletion and insertion curves, and the pointing game.
 
 Petsiuk et al., "RISE", 2018 (deletion and insertion); Zhang et al., "Top-down Neural Attention by Excitation Backprop",
-2016 (the pointing game). What is deleted is blurred here, not blackened: black patches are things of their own.
+2016 (the pointing game). Deleted pixels are blurred, not blackened: models may see black patches as objects.
 
 Letters in shape comments: S steps, H and W pixels.
 """
@@ -24,16 +24,16 @@ from manylabel.explain.explanation import Explanation
 __all__ = ["Faithfulness", "measure_faithfulness", "points_at"]
 
 Box = tuple[float, float, float, float]
-"""Left, top, right and bottom, as shares of the image's width and height."""
+"""Left, top, right and bottom, as fractions of the image's width and height."""
 
 
 @dataclass(frozen=True)
 class Faithfulness:
-    """What the score does as the hottest positions vanish, and as they alone appear.
+    """Scores of a label as the hottest positions are deleted and inserted.
 
     Args:
-        deletion: The score with 0 to 100 % of the image blurred, the hottest first; the sooner it falls the better.
-        insertion: The score with 0 to 100 % of the image clear, the hottest first; the sooner it rises the better.
+        deletion: Scores with 0 to 100 % of the image blurred, hottest first; a faster drop is better.
+        insertion: Scores with 0 to 100 % of the image sharp, hottest first; a faster rise is better.
 
     Examples:
         >>> Faithfulness((1.0, 0.0, 0.0), (0.0, 1.0, 1.0)).deletion_area
@@ -45,23 +45,23 @@ class Faithfulness:
 
     @property
     def deletion_area(self) -> float:
-        """The area under the deletion curve; less is better."""
+        """Area under the deletion curve; lower is better."""
         return _area(self.deletion)
 
     @property
     def insertion_area(self) -> float:
-        """The area under the insertion curve; more is better."""
+        """Area under the insertion curve; higher is better."""
         return _area(self.insertion)
 
 
 @torch.no_grad()
 def measure_faithfulness(model: Classifier, explanation: Explanation, *, steps: int = 10) -> Faithfulness:
-    """Blur an image bit by bit, and clear it bit by bit, in the order of a heat map, and watch the score.
+    """Measure the score while an image is blurred, and sharpened, step by step in the order of a heat map.
 
     Args:
         model: The classifier, in eval mode.
-        explanation: What it says of a label.
-        steps: In how many bits; each costs two passes.
+        explanation: Its explanation of a label.
+        steps: Number of steps; each costs two forward passes.
 
     Raises:
         ConfigError: There are fewer than two steps.
@@ -81,7 +81,7 @@ def measure_faithfulness(model: Classifier, explanation: Explanation, *, steps: 
         raise ConfigError(f"a curve needs at least 2 steps, got {steps}")
     column = model.labels.index(explanation.label)
     device = next(model.parameters()).device
-    whole = replace(model.input_spec, resize="squash", crop_fraction=1.0)  # the image is what the model sees of it
+    whole = replace(model.input_spec, resize="squash", crop_fraction=1.0)  # the image is cropped already
     clear = eval_transform(whole)(explanation.image).to(device)  # [3, H, W]
     height, width = clear.shape[1:]
     size = max(height, width) // 8 * 2 + 1
@@ -98,8 +98,8 @@ def points_at(explanation: Explanation, boxes: Sequence[Box]) -> bool:
     """Return true if the hottest position lies in a box of the label: one round of the pointing game.
 
     Args:
-        explanation: What a model says of a label.
-        boxes: Where the label's objects are.
+        explanation: Explanation of a label.
+        boxes: Boxes of the label's objects.
 
     Examples:
         >>> from PIL import Image

@@ -1,4 +1,4 @@
-"""The inside of heads on a dataset: loads of experts (HSQ), weights of earlier layers (RM).
+"""Internals of heads on a dataset: loads of experts (HSQ), weights of earlier layers (RM).
 
 Yin et al., "Hybrid Sharing for Multi-Label Image Classification", Figure 5. Eom et al., "Layover Intermediate Layer for
 Multi-Label Classification in Efficient Transfer Learning", Table 3: the paper's own alphas are about 1e-10; at
@@ -29,7 +29,7 @@ from manylabel.types import LabelSpace
 __all__ = ["PRACTICALLY_ZERO", "ExpertLoad", "MixupScale", "draw_experts", "expert_load", "mixup_scale"]
 
 PRACTICALLY_ZERO = 1e-4
-"""Below this, an earlier layer moves no score that anyone would print."""
+"""Below this weight, an earlier layer has no visible effect on scores."""
 
 _INK = "#22262b"
 _DEAD_SHARE = 0.01
@@ -37,13 +37,13 @@ _DEAD_SHARE = 0.01
 
 @dataclass(frozen=True, eq=False)
 class ExpertLoad:
-    """How much each label listens to each expert, on average over some images.
+    """Mean gate weight of each expert for each label, over some images.
 
     Args:
         labels: The labels.
-        loads: ``[L, E]``, each row sums to 1: the experts that all labels share first, then the label's own.
-        num_shared: How many of the experts are shared.
-        num_images: How many images this is the mean of.
+        loads: ``[L, E]``, each row sums to 1: shared experts first, then the label's own.
+        num_shared: Number of shared experts.
+        num_images: Number of images averaged over.
 
     Examples:
         >>> load = ExpertLoad(LabelSpace(["cat", "dog"]), torch.tensor([[0.9, 0.0, 0.1], [0.5, 0.0, 0.5]]), 2, 8)
@@ -58,17 +58,17 @@ class ExpertLoad:
 
     @property
     def average(self) -> Tensor:
-        """The mean load of each expert over the labels, ``[E]``."""
+        """Mean load of each expert over the labels, ``[E]``."""
         return self.loads.mean(dim=0)
 
     @property
     def dead(self) -> tuple[int, ...]:
-        """The experts to which no label gives even a hundredth of an even share; counted from 0."""
+        """Experts with less than a hundredth of a uniform load for every label; counted from 0."""
         limit = _DEAD_SHARE / self.loads.shape[1]
         return tuple((self.loads.amax(dim=0) < limit).nonzero().flatten().tolist())
 
     def in_words(self) -> str:
-        """State if experts are dead."""
+        """Summary of dead experts."""
         count = self.loads.shape[1]
         if not self.dead:
             return f"None of the {count} experts is dead: each has a label that listens to it."
@@ -79,13 +79,13 @@ class ExpertLoad:
 
 @torch.no_grad()
 def expert_load(model: Classifier, dataset: ImageDataset, *, layer: int = -1, limit: int = 256) -> ExpertLoad:
-    """Measure to which experts the labels listen.
+    """Measure the load of each expert for each label.
 
     Args:
         model: A classifier whose head mixes experts, such as `HybridSharingQuery`.
-        dataset: The images to look at.
-        layer: Which hybrid sharing layer.
-        limit: How many images at most.
+        dataset: Images to average over.
+        layer: Index of the hybrid sharing layer.
+        limit: Maximum number of images.
 
     Raises:
         ConfigError: The head has no experts, or no such layer.
@@ -115,8 +115,8 @@ def draw_experts(load: ExpertLoad, *, at_most: int = 80) -> Figure:
     """Draw the load as a heat map in log colours, labels by experts, with the average as the last row.
 
     Args:
-        load: What `expert_load` gave.
-        at_most: How many labels to draw.
+        load: Result of `expert_load`.
+        at_most: Maximum number of labels to draw.
 
     Returns:
         A matplotlib figure; `page.write_drawing` saves it.
@@ -150,12 +150,11 @@ def draw_experts(load: ExpertLoad, *, at_most: int = 80) -> Figure:
 
 @dataclass(frozen=True)
 class MixupScale:
-    """Alpha, the share that earlier layers have in what is classified.
+    """Alpha, the weight of earlier layers in the classified mixture.
 
     Args:
-        by_label: For each label the mean over the images that show it, largest first; labels of no image are left
-            out.
-        by_image: For each image its alpha, largest first.
+        by_label: Mean alpha over the images of each label, largest first; labels without images are omitted.
+        by_image: Alpha of each image, largest first.
 
     Examples:
         >>> MixupScale((("banana", 9.1e-10),), (("a.jpg", 9.1e-10),)).in_words()
@@ -167,11 +166,11 @@ class MixupScale:
 
     @property
     def largest(self) -> float:
-        """The largest alpha of any image."""
+        """Largest alpha of any image."""
         return self.by_image[0][1] if self.by_image else 0.0
 
     def in_words(self) -> str:
-        """Say what alpha means for the model."""
+        """Effect of alpha on the model."""
         if self.largest < PRACTICALLY_ZERO:
             return (
                 f"Alpha is practically zero (at most {self.largest:.2g}): the earlier layers add nothing to what this "
@@ -186,15 +185,15 @@ class MixupScale:
 
 @torch.no_grad()
 def mixup_scale(model: Classifier, dataset: ImageDataset, *, limit: int = 256) -> MixupScale:
-    """Measure alpha; of several earlier stages, their sum.
+    """Measure alpha, summed over earlier stages if there are several.
 
     Args:
         model: A classifier whose head mixes stages, such as `RepresentationMixup`.
-        dataset: The images to look at, with the model's labels.
-        limit: How many images at most.
+        dataset: Images to average over, with the model's labels.
+        limit: Maximum number of images.
 
     Raises:
-        ConfigError: The head mixes nothing.
+        ConfigError: The head does not mix stages.
 
     Examples:
         >>> from manylabel.data import scenes
@@ -228,7 +227,7 @@ def mixup_scale(model: Classifier, dataset: ImageDataset, *, limit: int = 256) -
 
 
 class _FeatureBatch(NamedTuple):
-    """A batch: its feature maps, its targets ``[B, L]``, and its images' names."""
+    """A batch: feature maps, targets ``[B, L]`` and image names."""
 
     features: list[Tensor]
     targets: Tensor
@@ -239,13 +238,13 @@ class _FeatureBatch(NamedTuple):
 def _feature_batches(
     model: Classifier, dataset: ImageDataset, *, limit: int = 256, batch_size: int = 32
 ) -> Iterator[_FeatureBatch]:
-    """Give the feature maps of some images of a dataset, evenly from all over it.
+    """Yield the feature maps of images sampled evenly from a dataset.
 
     Args:
         model: The classifier; it is left in eval mode.
         dataset: The images.
-        limit: How many at most.
-        batch_size: How many go through the backbone at once.
+        limit: Maximum number of images.
+        batch_size: Images per forward pass of the backbone.
 
     Examples:
         >>> from manylabel import heads

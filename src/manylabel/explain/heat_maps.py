@@ -1,4 +1,4 @@
-"""Heat maps of an image: where one or several models look for each label.
+"""Heat maps of labels over an image, from one model or several.
 
 Letters in shape comments: L labels, H and W positions of a map.
 """
@@ -33,7 +33,7 @@ from manylabel.types import LabelSpace
 __all__ = ["METHODS", "best_method", "explain", "explain_models"]
 
 METHODS: tuple[str, ...] = ("auto", "attention", "cam", *LIBRARY)
-"""The ways to explain; auto chooses what was measured to be most faithful for the model's head."""
+"""Methods of explanation; auto is the one measured to be most faithful for the model's head."""
 
 _FINAL_ONLY = ("attention", "cam")
 _MOST_LABELS = 5
@@ -48,25 +48,25 @@ def explain(
     blocks: Sequence[int] | Literal["all"] = (-1,),
     name: str = "",
 ) -> list[Explanation]:
-    """Show where a model looks for labels in an image.
+    """Compute heat maps of labels over an image.
 
-    Attention comes out of the same pass as the scores, for all labels at once. Class activation maps share one pass of
-    the backbone over all labels and methods; only blocks before the final one need a pass backward for each label.
+    Attention comes from the same forward pass as the scores, for all labels at once. Class activation maps share one
+    pass of the backbone; only blocks before the final one need a backward pass for each label.
 
     Args:
         model: The classifier; it is left in eval mode.
         image: A path, encoded bytes, a PIL image or an array ``[H, W, 3]`` of bytes.
-        labels: One label or several; those that are predicted, at most five, or else the likeliest, by default.
+        labels: One label or several (default: the predicted ones, at most five, or else the most confident one).
         method: One of `METHODS`, or several. EigenCAM shows what stands out at all, the same for every label.
-        blocks: Which stages of the backbone to read maps from, as `Backbone` numbers them, or all. Attention and CAM
-            know the final one only; where auto stands for them, it is Grad-CAM for those before.
-        name: What to call the model where several are shown.
+        blocks: Stages of the backbone, numbered as in `Backbone`, or all. Attention and CAM support the final one
+            only; ``"auto"`` uses Grad-CAM for earlier ones.
+        name: Name of the model in a grid.
 
     Returns:
-        One explanation for each label, method and block, in this order, where the method knows the block.
+        One explanation for each label, method and supported block, in this order.
 
     Raises:
-        ConfigError: There is no such method or block, the model does not offer it, or an array is of another kind.
+        ConfigError: There is no such method or block, the model does not support it, or the array has a wrong type.
         LabelError: There is no such label.
         ImageError: The image cannot be decoded.
 
@@ -107,18 +107,18 @@ def explain_models(
 ) -> list[Explanation]:
     """Explain an image with several models, label by label.
 
-    A teacher of CPSD knows only the labels of its subset; a model is left out of the rows of labels it lacks.
+    Models are skipped for labels they lack: a CPSD teacher has only the labels of its subset.
 
     Args:
-        models: Classifiers by name, in the order of the columns. Where a name has several, as one side of CPSD has
-            teachers, each label is explained by those that know it.
-        image: What `explain` takes.
-        labels: As for `explain`; those that the last model predicts by default.
+        models: Classifiers by name, in the order of the columns. A name may have several, such as the teachers of a
+            CPSD partition; each label is explained by those that have it.
+        image: As for `explain`.
+        labels: As for `explain` (default: those that the last model predicts).
         method: As for `explain`.
-        blocks: As for `explain`; all are those of each model.
+        blocks: As for `explain`.
 
     Returns:
-        Explanations, all models of a label beside each other; `draw_grid` shows them.
+        Explanations, grouped by label; `draw_grid` draws them.
 
     Raises:
         ConfigError: There is no model.
@@ -159,7 +159,7 @@ def explain_models(
 
 
 def best_method(model: Classifier) -> str:
-    """Return what ``"auto"`` stands for in the final block; docs/how-to/explain.md has the measurements.
+    """Return the method that ``"auto"`` selects for the final block; docs/how-to/explain.md has the measurements.
 
     Examples:
         >>> from manylabel import heads
@@ -172,7 +172,7 @@ def best_method(model: Classifier) -> str:
 
 
 def _plan(model: Classifier, methods: Sequence[str], blocks: Sequence[int]) -> list[tuple[str, int]]:
-    """Return each method with each block that it knows, once; auto stands for what is best there."""
+    """Return each method with each block that it supports, without duplicates; resolves ``"auto"``."""
     _check(model, methods)
     final = model.backbone.num_stages - 1
     columns: dict[tuple[str, int], None] = {}
@@ -197,7 +197,7 @@ def _check(model: Classifier, methods: Sequence[str]) -> None:
 
 
 class _Look:
-    """One pass of an image through a model, and the maps that can be read from it."""
+    """Forward pass of an image through a model, and the heat maps computed from it."""
 
     def __init__(
         self, model: Classifier, prepared: Tensor, labels: str | Sequence[str] | None, *, blocks: Sequence[int]

@@ -24,13 +24,13 @@ __all__ = ["LabelGraph", "Neighbour"]
 
 
 class Neighbour(NamedTuple):
-    """A label that comes together with another one.
+    """A label that co-occurs with another one.
 
     Attributes:
         name: The neighbour.
         images: Number of images that show both.
         rate: Of the images that show the label, the fraction that shows the neighbour too; S in the paper.
-        affinity: How strongly the two are linked, 0 to 1, the same in both directions; P+ in the paper.
+        affinity: Strength of the link, 0 to 1, symmetric; P+ in the paper.
     """
 
     name: str
@@ -41,10 +41,10 @@ class Neighbour(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class LabelGraph:
-    """Labels as nodes, linked as strongly as they come together in images; sparse, so 10,000 labels fit.
+    """Graph of labels, linked by their co-occurrence in images; sparse, so 10,000 labels fit.
 
-    Matrices hold no diagonal: that a label comes together with itself says nothing. Images count for a pair only
-    where both labels are known. A pair that is never known together has no link, like a pair that never comes together.
+    The diagonal of all matrices is empty. Images count for a pair only if both labels are known. A pair that is never
+    known together has no link, like a pair that never co-occurs.
 
     Args:
         labels: The labels' names.
@@ -52,7 +52,7 @@ class LabelGraph:
         pairs: ``[L, L]``, number of images that show both labels; e in the paper.
         rates: ``[L, L]``, of the images of the row's label, the fraction with the column's label; S in the paper.
         affinity: ``[L, L]``, symmetric; P+ in Eq. 1. P- is 1 - P+.
-        tau: The root that was taken of the rates.
+        tau: Temperature applied to the rates.
 
     Examples:
         >>> targets = Targets.from_lists([[0, 1], [0, 1], [0], [2]], num_labels=3)
@@ -72,13 +72,13 @@ class LabelGraph:
 
     @classmethod
     def from_targets(cls, targets: Targets, labels: LabelSpace, *, tau: float = 2.0) -> LabelGraph:
-        """Count how often labels come together and link them by Eq. 1.
+        """Count co-occurrences of labels and link them by Eq. 1.
 
         Args:
-            targets: What is present, absent and unknown.
+            targets: Present, absent and unknown labels.
             labels: The labels' names.
-            tau: Temperature, the root to take of the rates: 1 leaves them as they are, more lifts rare pairs. The
-                paper says 3; the partition it released for COCO comes out with 2.
+            tau: Temperature (a root) applied to the rates: 1 leaves them unchanged, larger values favour rare pairs.
+                The paper states 3; 2 reproduces the partition it released for COCO.
 
         Raises:
             ConfigError: There is no label, the labels are not those of the targets, or `tau` is too small.
@@ -113,7 +113,7 @@ class LabelGraph:
             ['cup', 'cat']
         """
         row = self.labels.index(name)
-        start, end = self.pairs.indptr[row : row + 2]  # the three matrices store the same places
+        start, end = self.pairs.indptr[row : row + 2]  # the three matrices store the same positions
         places = start + np.argsort(-self.affinity.data[start:end], kind="stable")[:at_most]
         columns = (self.pairs.indices, self.pairs.data, self.rates.data, self.affinity.data)
         found = zip(*(column[places].tolist() for column in columns), strict=True)
@@ -135,7 +135,7 @@ class LabelGraph:
 
 
 def _count_pairs(targets: Targets) -> csr_array:
-    """Return in number of images that two labels are both present, without the diagonal."""
+    """Return the number of images in which two labels are both present, without the diagonal."""
     present = targets.present.astype(np.int64)
     pairs = csr_array(present.T @ present)
     pairs = csr_array(pairs - diags_array(pairs.diagonal(), dtype=np.int64))
@@ -145,7 +145,7 @@ def _count_pairs(targets: Targets) -> csr_array:
 
 
 def _count_known(targets: Targets, pairs: csr_array) -> NDArray[np.int64]:
-    """Return, for each stored pair, in number of images that of the row's label the column's label is known."""
+    """Return, for each stored pair, the number of images of the row's label with a known column's label."""
     occurs = pairs.astype(bool).astype(np.int64)
     present = targets.present.astype(np.int64)
     if targets.absent is not None:

@@ -1,7 +1,7 @@
-"""Dividing labels into subsets by a normalised cut of their graph, or at random as a control.
+"""Partitions of labels by a normalised cut of their graph, or at random as a control.
 
 Xu et al., *Boosting Multi-Label Image Classification with Complementary Parallel Self-Distillation*, 2022, section 3.2:
-``"co"`` puts labels together that come together in images, ``"dis"`` labels that do not. The cut is relaxed to
+``"co"`` groups labels that co-occur in images, ``"dis"`` labels that do not. The cut is relaxed to
 eigenvectors (Eq. 2).
 
 Letters in shape comments: L labels, K dimensions.
@@ -43,17 +43,17 @@ _DENSE_SHARE = 0.25
 
 @dataclass(frozen=True)
 class Partition:
-    """Labels divided into subsets: every label is in just one, and none is empty.
+    """Partition of labels into non-empty subsets.
 
     Args:
         subsets: The labels of each subset, in the order of the label space; the largest subset first.
-        kind: What the labels were divided by.
-        seed: What k-means or the random division was seeded with.
-        stability: How alike the partitions of other seeds are: the mean adjusted Rand index of all pairs of them.
-            1 says that the seed does not matter, 0 that they are as alike as random ones.
+        kind: Criterion of the partition.
+        seed: Seed of k-means or of the random division.
+        stability: Mean adjusted Rand index between the partitions of several seeds: 1 if they are identical, 0 for
+            chance level.
 
     Raises:
-        LabelError: A label stands twice, or a subset is empty.
+        LabelError: A label is in two subsets, or a subset is empty.
 
     Examples:
         >>> partition = Partition((("cup", "table"), ("boat",)), kind="co", seed=0, stability=1.0)
@@ -80,16 +80,16 @@ class Partition:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """The number of labels of each subset."""
+        """Number of labels in each subset."""
         return tuple(map(len, self.subsets))
 
     @property
     def singletons(self) -> tuple[str, ...]:
-        """The labels that are alone in their subset."""
+        """Labels that are alone in their subset."""
         return tuple(subset[0] for subset in self.subsets if len(subset) == 1)
 
     def positions(self, labels: LabelSpace) -> tuple[NDArray[np.int64], ...]:
-        """Return where the labels of each subset stand in a label space, as its columns of logits or targets."""
+        """Return the positions of each subset's labels in a label space: columns of its logits or targets."""
         return tuple(np.array([labels.index(name) for name in subset], dtype=np.int64) for subset in self.subsets)
 
     def to_dict(self) -> dict[str, Any]:
@@ -105,7 +105,7 @@ class Partition:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Partition:
-        """Make the partition again that `to_dict` described.
+        """Restore a partition from `to_dict`.
 
         Raises:
             LabelError: A value is missing or has the wrong type, or a label is in several subsets.
@@ -125,24 +125,24 @@ def partition_labels(
     num_restarts: int | None = None,
     num_seeds: int = 10,
 ) -> Partition:
-    """Divide labels into subsets.
+    """Partition labels into subsets.
 
-    The labels are placed by `spectral_embedding` and clustered by k-means. What the paper leaves open:
+    The labels are embedded by `spectral_embedding` and clustered by k-means. Details that the paper leaves open:
 
-    - A label without any link (one without images, say) has no place in a cut. Such labels are dealt out at the end,
-      one by one, to the subset that is smallest then.
-    - A graph that falls into as many connected parts as subsets, or more, is not cut at all: whole parts are dealt out,
-      the largest first, likewise to the smallest subset.
-    - With fewer distinct places than subsets, k-means leaves subsets empty; labels of the largest ones fill them.
+    - Labels without links, such as those without images, are not part of a cut. They are assigned at the end, one by
+      one, to the smallest subset.
+    - A graph with at least as many connected components as subsets is not cut: whole components are assigned, the
+      largest first, to the smallest subset.
+    - With fewer distinct points than subsets, k-means leaves subsets empty; labels of the largest ones fill them.
 
     Args:
         graph: The labels and their links.
         num_subsets: Number of subsets, 1 to L; k in the paper.
         kind: ``"co"`` cuts the graph P+, ``"dis"`` the graph P-, ``"random"`` divides evenly at random.
         seed: Seed of k-means or of the random division.
-        num_restarts: Number of restarts of k-means, of which the tightest is kept (default: 50; 5 for more than 1,000
+        num_restarts: Number of restarts of k-means; the tightest result wins (default: 50; 5 for more than 1,000
             labels).
-        num_seeds: Number of seeds for the stability; the first of them gives the result.
+        num_seeds: Number of seeds for the stability; the first one determines the result.
 
     Raises:
         ConfigError: There is no such kind, there are more subsets than labels, or a number is too small.
@@ -194,9 +194,9 @@ def _cut(affinity: Affinity, num_subsets: int, seeds: list[int], num_restarts: i
 
 
 def _cluster(places: NDArray[np.float64], num_subsets: int, seed: int, num_restarts: int) -> NDArray[np.int64]:
-    """Return the cluster of each row, by k-means, none of them empty."""
+    """Return the cluster of each row by k-means; no cluster is empty."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # it says that places coincide, which is mended below
+        warnings.simplefilter("ignore", ConvergenceWarning)  # coinciding points, handled below
         means = KMeans(num_subsets, n_init=num_restarts, random_state=seed).fit(places)
     subset_of = np.array(means.labels_, dtype=np.int64)
     distances = np.linalg.norm(places - means.cluster_centers_[subset_of], axis=1)
@@ -209,7 +209,7 @@ def _cluster(places: NDArray[np.float64], num_subsets: int, seed: int, num_resta
 def _with_loose(
     subset_of: NDArray[np.int64], linked: NDArray[np.int64], num_subsets: int, size: int
 ) -> NDArray[np.int64]:
-    """Return the subset of every label, those without links dealt out to the smallest subsets."""
+    """Return the subset of every label; labels without links go to the smallest subsets."""
     everyone = np.empty(size, dtype=np.int64)
     everyone[linked] = subset_of
     loose = np.setdiff1d(np.arange(size), linked)
@@ -246,11 +246,11 @@ def _mean_agreement(results: list[NDArray[np.int64]]) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Affinity:
-    """P+ or P-, never dense unless asked: P- times a vector follows from P+ times the vector.
+    """P+ or P- as an operator, without a dense matrix: products with P- follow from those with P+.
 
     Args:
         together: P+, ``[L, L]``, symmetric, with an empty diagonal.
-        complement: Whether P- = 1 - P+ is meant; its diagonal is empty too.
+        complement: Represent P- = 1 - P+, also with an empty diagonal.
 
     Examples:
         >>> Affinity(csr_array([[0, 0.75], [0.75, 0]]), complement=True).dense().tolist()
@@ -269,7 +269,7 @@ class Affinity:
         return vectors.sum(axis=0) - vectors - product if self.complement else product
 
     def dense(self) -> NDArray[np.float64]:
-        """Return the whole matrix."""
+        """Return the dense matrix."""
         return self.times(np.eye(len(self)))
 
     def among(self, positions: NDArray[np.int64]) -> Affinity:
@@ -286,7 +286,7 @@ class Affinity:
 
     @cached_property
     def components(self) -> NDArray[np.int64]:
-        """The connected part of the graph that each label is in, ``[L]``."""
+        """Connected component of each label, ``[L]``."""
         if not self.complement:
             return np.asarray(connected_components(self.together, directed=False)[1], dtype=np.int64)
         always_together = csr_array(self.together >= 1)
@@ -296,15 +296,15 @@ class Affinity:
 
 
 def spectral_embedding(affinity: Affinity, dimensions: int, *, seed: int = 0) -> NDArray[np.float64]:
-    """Place labels so that k-means finds a normalised cut of their graph.
+    """Embed labels for k-means to find a normalised cut of their graph.
 
     The columns are the eigenvectors F of Eq. 2 with the smallest eigenvalues, each row divided by the root of the
-    label's degree, as scikit-learn does and as the partition that the paper released for COCO needs.
+    label's degree, as in scikit-learn; only this reproduces the partition that the authors released for COCO.
 
     Args:
         affinity: The graph; every label must have a link.
-        dimensions: How many eigenvectors; at least as many as the graph has connected parts, at most L.
-        seed: Seeds the vector that the iterations for large graphs start from.
+        dimensions: Number of eigenvectors; at least the number of connected components, at most L.
+        seed: Seed of the start vector of the iterations for large graphs.
 
     Returns:
         ``[L, K]``.
@@ -330,10 +330,10 @@ def _all_at_once(affinity: Affinity, scale: NDArray[np.float64], dimensions: int
 
 
 def _by_iteration(affinity: Affinity, scale: NDArray[np.float64], dimensions: int, seed: int) -> NDArray[np.float64]:
-    """Return the eigenvectors, one per connected part from its definition, the others by Lanczos iterations.
+    """Return the eigenvectors: one per connected component in closed form, the others by Lanczos iterations.
 
-    Eigenvalue 0 of the Laplacian is as often there as the graph has parts, and iterations miss such copies; so they are
-    written down, and in the matrix moved to the far end: from 1 to -2, where all others are at least -1.
+    The Laplacian has eigenvalue 0 once per component, and Lanczos iterations miss such multiples; so these eigenvectors
+    are set directly, and their eigenvalues in the matrix shifted from 1 to -2, where all others are at least -1.
     """
     size, parts = len(affinity), affinity.components
     first = csr_array((1 / scale[:, 0], (np.arange(size), parts)))
