@@ -1,4 +1,4 @@
-"""Which explanation to trust, and what it costs: python benchmarks/explain.py VOC2012 RUN/model [RUN/model ...].
+"""Faithfulness and cost of explanations: python benchmarks/explain.py VOC2012 RUN/model [RUN/model ...].
 
 On images of VOC that training held out, for each model, method and label that is there: how often the hottest place
 lies in a box of the label (the pointing game), and the areas under the deletion and insertion curves. Only labels that

@@ -1,4 +1,4 @@
-"""What caching features gains on a CPU: python benchmarks/feature_cache.py [--images 128] [--rounds 5].
+"""Speedup of cached features on a CPU: python benchmarks/feature_cache.py [--images 128] [--rounds 5].
 
 First, EfficientNet-Lite0 at 224 px in onnxruntime beside torch (eager, channels_last), with one and two threads. Then
 an epoch of a linear head on cached features beside the same epoch with every image decoded and passed through the

@@ -1,8 +1,8 @@
-"""How long to train on few images: python -m benchmarks.few_images --data SPEC --val SPEC.
+"""Training length on few images: python -m benchmarks.few_images --data SPEC --val SPEC.
 
 Each cell is a linear probe with the defaults of its head, on as many images, for about as many steps; a seed draws
-the images and starts the head. A run that is finished is not trained again, one that was killed goes on. mAP is that
-of the last epoch's averaged weights on all images to judge by, the mean over seeds; the same images are behind all
+the images and initialises the head. Finished runs are reused, interrupted ones resumed. mAP is that
+of the last epoch's averaged weights on all validation images, the mean over seeds; the same images are behind all
 cells of a row.
 """
 
@@ -71,7 +71,7 @@ def parse() -> argparse.Namespace:
     """Read the flags."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", required=True, help="data spec of the images to draw from")
-    parser.add_argument("--val", help="data spec of the images to judge by; held out when left out")
+    parser.add_argument("--val", help="data spec of the validation images (default: held-out images)")
     parser.add_argument("--images", type=int, nargs="+", default=[250, 500, 1000, 2000])
     default: list[Any] = [("ml_decoder", 50), ("ml_decoder", 100), ("ml_decoder", 200), ("linear", 200)]
     parser.add_argument("--setups", type=setup, nargs="+", default=default, help="HEAD:STEPS")

@@ -1,4 +1,4 @@
-"""How often the 95 % interval of mAP holds what it should: python benchmarks/intervals.py [--repeats 150].
+"""Coverage of the 95 % interval of mAP: python benchmarks/intervals.py [--repeats 150].
 
 Images are made up: scores are normal, higher by `strength` where a label is present. The interval should hold the
 mean of mAP over sets of as many images, and that of the difference of two equally good models should hold 0.
@@ -33,7 +33,7 @@ def mean_average_precision(scored: ScoredImages) -> float:
 
 
 def holds(found: Estimate, truth: float) -> bool:
-    """Say whether an interval holds the truth."""
+    """Return true if an interval contains the true value."""
     return found.low is not None and found.high is not None and found.low <= truth <= found.high
 
 

@@ -1,6 +1,6 @@
 """python benchmarks/label_scaling.py: heads against the number of labels, drawn to docs/images/label-scaling.png.
 
-One image, a map of 7 x 7 places with 2048 channels, width 256, inference, one thread, processor time. A curve ends
+One image, a map of 7 x 7 positions with 2048 channels, width 256, inference, one thread, processor time. A curve ends
 where one call took longer than the limit.
 """
 

@@ -58,7 +58,7 @@ def main() -> None:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", required=True, help="data spec of the training images")
-    parser.add_argument("--val", help="data spec of the images to judge by; a part of the others when left out")
+    parser.add_argument("--val", help="data spec of the validation images (default: part of the data)")
     parser.add_argument("--unseen", default="random:5", help="as the setting 'unseen' of the recipe zero_shot")
     parser.add_argument("--splits", type=int, nargs="+", default=[0], help="seeds of splits of the labels")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])

@@ -88,7 +88,7 @@ def settings_for(options: argparse.Namespace, sets: TrainAndVal, variant: str, s
 
 
 def scores_of(run: RunFolder, cached: CachedFeatures) -> NDArray[np.float32]:
-    """Return what the model of a run says of the images to judge by, ``[N, L]``."""
+    """Return the scores of a run's model on the validation images, ``[N, L]``."""
     kept = run.path.with_suffix(".npy")
     if not kept.is_file():
         head = Classifier.load(run.model).head

@@ -1,6 +1,6 @@
 """Tables 1 and 2 of the ML-Decoder paper: MACs of TResNet-M with each head; and the parameters of the released head.
 
-Table 1 is at 448 pixels with 80 labels (a map of 14 x 14 places), Table 2 at 224 pixels with 9600 labels (7 x 7).
+Table 1 is at 448 pixels with 80 labels (a map of 14 x 14 positions), Table 2 at 224 pixels with 9600 labels (7 x 7).
 """
 
 from functools import cache
@@ -91,7 +91,7 @@ def _backbone(pixels: int) -> int:
 
 
 def _head(num_labels: int, num_groups: int | None, side: int, *, self_attention: bool = False) -> int:
-    """Return the MACs of a head on TResNet-M's map of `side` x `side` places, 2048 channels."""
+    """Return the MACs of a head on TResNet-M's map of `side` x `side` positions, 2048 channels."""
     with torch.device("meta"):
         head = MLDecoder(2048, num_labels, num_groups=num_groups, self_attention=self_attention).eval()
     return count_macs(head, [torch.empty(1, 2048, side, side, device="meta")])

@@ -1,11 +1,11 @@
-"""One number of a paper beside ours."""
+"""A number of a paper next to ours."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class TableRow:
-    """One number of a paper beside the one that our code gives.
+    """A number of a paper next to the one that our code gives.
 
     Args:
         table: Where the paper prints it, such as ``"Table 1"``.
@@ -14,8 +14,8 @@ class TableRow:
         paper: The number printed.
         ours: The number counted.
         note: What a reader must know to compare the two; always given where they do not agree.
-        rounding: By which share the two may differ: papers print two or three digits.
-        is_bound: Whether the paper only prints that the number is below `paper`.
+        rounding: Relative difference allowed: papers print two or three digits.
+        is_bound: True if the paper only states that the number is below `paper`.
 
     Examples:
         >>> row = TableRow("Table 1", "GAP", "GMACs", paper=23.0, ours=22.94)
@@ -34,10 +34,10 @@ class TableRow:
 
     @property
     def difference(self) -> float:
-        """How far ours is from the paper's, as a share of the paper's."""
+        """Relative difference between our number and the paper's."""
         return self.ours / self.paper - 1
 
     @property
     def agrees(self) -> bool:
-        """Whether both are the same but for rounding, or ours keeps the bound that the paper prints."""
+        """True if both agree up to rounding, or ours is within the paper's bound."""
         return self.ours < self.paper if self.is_bound else abs(self.difference) < self.rounding

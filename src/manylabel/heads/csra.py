@@ -29,7 +29,7 @@ class CSRA(nn.Module):
         temperatures: One per head; each head has its own classifier. None stands for an infinite temperature, that
             is for the maximum. The paper uses (1,), (1, None), (1, 2, 4, None), (1, 2, 3, 4, 5, None) and
             (1, 2, 3, 4, 5, 6, 7, None).
-        attention_weight: Weight of the attended score beside the average one, lambda in the paper.
+        attention_weight: Weight of the attended score relative to the average, lambda in the paper.
 
     Raises:
         ConfigError: A setting is wrong.
