@@ -84,7 +84,7 @@ def test_torch_takes_over_where_onnxruntime_is_not_installed(backbone, tmp_path,
 
 
 def test_features_of_both_engines_agree(backbone, images, exports, tmp_path, caplog, monkeypatch):
-    caplog.set_level(logging.INFO)
+    caplog.set_level(logging.INFO, "manylabel")
     monkeypatch.setenv("MANYLABEL_CACHE", str(tmp_path))
     (tmp_path / "models").symlink_to(exports)
     fast = cache(backbone, images, tmp_path / "features", engine="onnx")
