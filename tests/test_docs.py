@@ -33,7 +33,7 @@ SHORTER = {
     "zero_shot": "--epochs 1",
 }
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")

@@ -15,6 +15,9 @@ from tiny_data import write_coco, write_nus_wide, write_open_images, write_voc
 FOLDER = Path(__file__).parents[1] / "examples" / "paper"
 FILES = sorted(FOLDER.glob("*/*.yaml"))
 NUM = 4  # images a split
+
+pytestmark = pytest.mark.slow
+
 # So that it fits into CI: no pretrained weights, small images, and small backbones of the same kind for the steps.
 STAND_INS = {"convnext": "test_convnext", "swin": "swin_tiny_patch4_window7_224", "vit": "test_vit"}
 SMALL = (
