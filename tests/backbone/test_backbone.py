@@ -42,23 +42,27 @@ def test_rejects_stages_that_do_not_rise(small: Backbone, stages: tuple[int, ...
         small.select(stages)
 
 
+@pytest.mark.slow
 def test_says_which_size_a_bound_model_wants() -> None:
     backbone = Backbone("mixer_s32_224", pretrained=False, image_size=64)
     with pytest.raises(ConfigError, match=r"built for 64 x 64 pixels, got 96 x 96; .*image_size=96"):
         backbone(torch.zeros(1, 3, 96, 96))
 
 
+@pytest.mark.slow
 def test_says_which_multiples_a_patch_model_wants() -> None:
     backbone = Backbone("vit_tiny_patch16_224", pretrained=False)
     with pytest.raises(ConfigError, match="multiples of 16 pixels each way, got 64 x 70"):
         backbone(torch.zeros(1, 3, 64, 70))
 
 
+@pytest.mark.slow
 def test_takes_every_multiple_that_the_model_takes() -> None:
     backbone = Backbone("tresnet_m", pretrained=False, stages=(0,)).eval()
     assert backbone(torch.zeros(1, 3, 68, 72))[0].shape[2:] == (17, 18)
 
 
+@pytest.mark.slow
 def test_has_only_the_final_stage_where_the_others_are_no_maps() -> None:
     assert Backbone("hrnet_w18_small", pretrained=False).num_stages == 1
 
@@ -68,6 +72,7 @@ def test_rejects_an_image_size_below_one() -> None:
         Backbone("resnet10t", pretrained=False, image_size=0)
 
 
+@pytest.mark.slow
 def test_input_spec_is_that_of_the_weights() -> None:
     spec = Backbone("efficientnet_b0", pretrained=False).input_spec
     assert (spec.size, spec.mean[0], spec.resize, spec.crop_fraction) == ((224, 224), 0.485, "crop", 0.875)

@@ -35,6 +35,7 @@ def as_classification_models_want_it(array: np.ndarray, spec: InputSpec) -> Tens
 
 
 @pytest.mark.parametrize("name", list(OFFLINE_MODELS))
+@pytest.mark.slow
 def test_offline_weights_see_a_cat_and_an_astronauts_helmet(name: str) -> None:
     backbone, tensors = Backbone(name, frozen=True, stages=(-1,)), weights._offline_tensors(name)
     tops = []
@@ -69,6 +70,7 @@ def test_says_what_to_do_when_the_hub_cannot_be_reached(monkeypatch: pytest.Monk
         Backbone("resnet10t.c3_in1k")
 
 
+@pytest.mark.slow
 def test_says_when_there_are_no_pretrained_weights() -> None:
     with pytest.raises(ConfigError, match="no pretrained weights for coatnet_0_224; use pretrained=False"):
         Backbone("coatnet_0_224")
@@ -126,6 +128,7 @@ def test_rejects_a_file_that_is_not_there(tmp_path: Path) -> None:
         Backbone("resnet10t", weights=tmp_path / "nothing.pth")
 
 
+@pytest.mark.slow
 def test_resamples_the_positions_of_a_transformer_for_another_image_size(tmp_path: Path) -> None:
     torch.manual_seed(0)
     small, path = Backbone("test_vit", pretrained=False, image_size=160), tmp_path / "vit.safetensors"

@@ -30,11 +30,13 @@ RECOMPUTED = {  # by the formula of the head's MACs, to two or three digits afte
 }
 
 
+@pytest.mark.slow
 def test_ml_decoder_tables_come_out_as_recomputed_by_hand() -> None:
     counted = {(row.table, row.row): row.ours for row in ml_decoder_rows() if row.quantity == "GMACs"}
     assert counted == pytest.approx(RECOMPUTED, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_every_number_that_differs_from_its_paper_has_a_note() -> None:
     assert all(row.agrees or row.note for rows in PAPERS.values() for row in rows())
 
@@ -59,16 +61,19 @@ TABLE_A2 = {  # by hand, both ways of counting
 }
 
 
+@pytest.mark.slow
 def test_table_a2_comes_out_both_ways() -> None:
     counted = {(row.row, row.quantity): row.ours for row in hybrid_sharing_rows()}
     assert {key: counted[key] for key in TABLE_A2} == pytest.approx(TABLE_A2, rel=5e-4)
 
 
+@pytest.mark.slow
 def test_the_papers_way_of_counting_agrees_but_for_one_cell() -> None:
     rows = [row for row in hybrid_sharing_rows() if "layers only" in row.row]
     assert [(row.row[:8], row.quantity) for row in rows if not row.agrees] == [("Q2L-R10T", "M parameters")]
 
 
+@pytest.mark.slow
 def test_our_head_saves_the_shared_outputs() -> None:
     with torch.device("meta"):
         head = HybridSharingQuery(512, 80, num_shared_experts=16).eval()
@@ -89,6 +94,7 @@ def test_a_bound_is_kept_or_not() -> None:
     assert not TableRow("Table 1", "Swin-L", "M parameters", paper=0.5, ours=0.6, is_bound=True).agrees
 
 
+@pytest.mark.slow
 def test_prints_paper_and_ours_next_to_each_other(monkeypatch, capsys) -> None:
     monkeypatch.setattr(sys, "argv", ["paper_costs", "ml-decoder"])
     monkeypatch.setenv("COLUMNS", "200")

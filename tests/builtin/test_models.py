@@ -60,6 +60,7 @@ def test_the_default_model_names_what_is_in_the_sample_photos():
         assert scores[image, model.labels.index(label)] > 0.9
 
 
+@pytest.mark.slow
 def test_the_tool_that_made_a_builtin_model_makes_it_again(tmp_path):
     tool = run_path(Path(__file__).parents[2] / "tools" / "make_builtin.py")
     told = {"held_out": "mAP 68", "trained_on": "COCO", "command": None, "folder": tmp_path, "overwrite": False}

@@ -171,6 +171,7 @@ def test_fusing_keeps_the_logits_and_the_original(image):
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
+@pytest.mark.slow
 def test_a_small_folder_names_its_backbone_and_checks_its_weights(tmp_path, image, monkeypatch):
     model = Classifier.create("offline:efficientnet_lite0", head=heads.LinearClassifier, labels=LABELS, frozen=True)
     folder = model.save(tmp_path / "model", include_backbone=False)

@@ -51,6 +51,7 @@ def test_list_shows_names_in_brackets(tmp_path, monkeypatch):
     assert "my[/b]net" in shown
 
 
+@pytest.mark.slow
 def test_list_of_nothing_says_where_it_looked(tmp_path, monkeypatch):
     monkeypatch.setenv("MANYLABEL_CACHE", str(tmp_path))
     assert run("list").stdout == f"0 sets of features, 0.00 GB, in {tmp_path / 'features'}\n"

@@ -38,6 +38,7 @@ def run(*arguments):
     return CliRunner().invoke(app, list(map(str, arguments)), env={"COLUMNS": "160"}, catch_exceptions=False)
 
 
+@pytest.mark.slow
 def test_a_model_is_judged_and_its_scores_give_the_same_again(folder, tmp_path):
     outputs = {kind: tmp_path / f"out.{kind}" for kind in ("json", "html", "csv")}
     result = run(

@@ -43,6 +43,7 @@ def test_models_methods_and_blocks_multiply(folder, tmp_path):
     assert sum("grad_cam, block 0" in line for line in lines) == 2
 
 
+@pytest.mark.slow
 def test_all_blocks_are_those_of_each_model(folder, tmp_path):
     make_model("linear", labels=["cat"], backbone="test_vit", image_size=160).save(tmp_path / "other")
     models = ("--model", folder / "second", "--model", tmp_path / "other")
@@ -79,6 +80,7 @@ def test_blocks_that_are_no_numbers_are_refused(folder, tmp_path):
         run(folder / "photo.jpg", "--model", folder / "second", "--blocks", "some", "--out", tmp_path / "a.png")
 
 
+@pytest.mark.slow
 def test_teachers_stand_beside_their_student(folder, tmp_path):
     run_folder = tmp_path / "distilled"
     for name, labels in (("co-01", ["cat"]), ("co-02", ["dog"]), ("dis-01", ["dog"])):

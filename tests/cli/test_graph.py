@@ -23,6 +23,7 @@ def run(*arguments):
     return CliRunner().invoke(app, ["graph", *map(str, arguments)])
 
 
+@pytest.mark.slow
 def test_prints_both_partitions():
     result = run("scenes:600", "--k", 20)  # so many that some subsets have one label
     assert result.exit_code == 0, result.output
@@ -30,6 +31,7 @@ def test_prints_both_partitions():
         assert words in result.stdout
 
 
+@pytest.mark.slow
 def test_json_holds_the_graph_and_the_subsets():
     result = run("scenes:600", "--kind", "co", "--json", "-")
     values = json.loads(result.stdout)
@@ -48,6 +50,7 @@ def test_the_kind_and_the_number_of_subsets_are_ones_own(kind, sizes):
     assert len(partition["subsets"]) == 3
 
 
+@pytest.mark.slow
 def test_writes_files_and_overwrites_only_when_asked(tmp_path):
     files = ("--kind", "co", "--png", tmp_path / "graph.png", "--json", tmp_path / "graph.json")
     result = run("scenes:100", *files)

@@ -32,17 +32,20 @@ def test_version():
 
 
 @pytest.mark.parametrize("kind", ["heads", "backbones", "recipes", "formats"])
+@pytest.mark.slow
 def test_list_answers_for_every_kind(kind):
     result = run("list", kind)
     assert result.returncode == 0, result.stderr
     assert result.stdout.strip()
 
 
+@pytest.mark.slow
 def test_list_prints_json_for_programs():
     formats = json.loads(run("list", "formats", "--json").stdout)
     assert {"voc", "coco", "csv", "folder"} <= {entry["name"] for entry in formats}
 
 
+@pytest.mark.slow
 def test_a_library_error_is_one_red_sentence_and_exit_code_2():
     result = run("data", "check", "vco:nowhere")
     assert result.returncode == 2
@@ -51,6 +54,7 @@ def test_a_library_error_is_one_red_sentence_and_exit_code_2():
     assert "Traceback" not in result.stderr
 
 
+@pytest.mark.slow
 def test_debug_shows_the_traceback():
     result = run("--debug", "data", "check", "vco:nowhere")
     assert result.returncode != 0

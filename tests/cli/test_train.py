@@ -30,6 +30,7 @@ def call(*arguments):
     return CliRunner().invoke(app, ["train", *map(str, arguments)])
 
 
+@pytest.mark.slow
 def test_one_command_trains_and_config_yaml_repeats_it(tmp_path):
     first = call("probe", *QUICK, "--out", tmp_path / "run", "--head.pooling", "max")
     assert first.exit_code == 0, first.output
@@ -52,6 +53,7 @@ def test_what_a_signal_ended_is_named_with_its_brackets(monkeypatch):
     assert "runs/[a] was saved" in result.stderr
 
 
+@pytest.mark.slow
 def test_dry_run_prints_the_plan_and_leaves_nothing(tmp_path):
     result = call("finetune", *QUICK, "--out", tmp_path / "run", "--preset", "q2l", "--image-size", "64", "--dry-run")
     assert result.exit_code == 0, result.output
@@ -126,6 +128,7 @@ def test_a_run_that_fails_at_the_start_leaves_nothing_in_the_way_of_the_next(tmp
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_a_run_that_fails_before_its_first_epoch_leaves_nothing_either(tmp_path, monkeypatch):
     from manylabel.training.task import ClassificationTask
 

@@ -34,6 +34,7 @@ def config(folder):
     return json.loads((folder / "config.json").read_text(encoding="utf-8"))
 
 
+@pytest.mark.slow
 def test_a_tuned_copy_keeps_all_but_thresholds_and_calibration(folder, tmp_path):
     (folder / "README.md").write_text("my model")
     result = run(folder, "--data", SPEC, "--out", tmp_path / "tuned", "--html", tmp_path / "page.html", "--folds", "2")
@@ -59,6 +60,7 @@ def test_a_tuned_copy_keeps_all_but_thresholds_and_calibration(folder, tmp_path)
     )
 
 
+@pytest.mark.slow
 def test_the_model_itself_is_changed_unless_it_is_a_trial(folder):
     run(folder, "--data", SPEC, "--dry-run", "--folds", "2")
     assert config(folder)["thresholds"] is None
@@ -67,6 +69,7 @@ def test_the_model_itself_is_changed_unless_it_is_a_trial(folder):
     assert config(folder)["calibration"] is None
 
 
+@pytest.mark.slow
 def test_a_copy_leaves_what_else_is_in_its_folder(folder, tmp_path):
     runs = tmp_path / "runs"
     other = make().save(runs / "first" / "model")
@@ -77,6 +80,7 @@ def test_a_copy_leaves_what_else_is_in_its_folder(folder, tmp_path):
     assert Classifier.load(runs).thresholds is not None
 
 
+@pytest.mark.slow
 def test_a_copy_may_lie_inside_the_model(folder):
     for _ in range(2):
         run(folder, "--data", SPEC, "--out", folder / "tuned", "--overwrite", "--folds", "2")
@@ -97,6 +101,7 @@ def test_a_single_label_model_is_calibrated_as_its_softmax_is_and_gets_no_thresh
     assert set(tuned.calibration.shift) == {0.0}
 
 
+@pytest.mark.slow
 def test_labels_in_another_order_are_put_into_the_models(tmp_path):
     model = make(labels=LABELS.names[::-1])
     run(model.save(tmp_path / "model"), "--data", SPEC, "--calibrate", "none", "--folds", "2")

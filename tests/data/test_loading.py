@@ -121,6 +121,7 @@ def test_raise_stops_at_the_first_bad_image(folder, num_workers):
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.slow
 def test_stops_once_too_many_are_bad_and_lists_them(num_workers):
     dataset = make_dataset(
         LazyBytes([f"{i}.jpg" for i in range(100)], load=lambda i: b"?" if i < 40 else one_colour(1))
@@ -188,6 +189,7 @@ def test_order_and_augmentation_do_not_depend_on_workers():
     assert not same(other_seed[0][:1], epochs[0][:1])
 
 
+@pytest.mark.slow
 def test_an_interrupted_pass_does_not_change_the_next_one():
     dataset = make_dataset(LazyBytes([str(index) for index in range(12)], load=one_colour))
     whole, _ = augmented(dataset, epochs=2, shuffle=True, num_workers=2)
@@ -270,6 +272,7 @@ def test_batches_views():
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="there is no SIGKILL here")
+@pytest.mark.slow
 def test_a_killed_worker_is_a_clear_error():
     main = os.getpid()
 

@@ -26,6 +26,7 @@ def classifier(labels, **settings):
     )
 
 
+@pytest.mark.slow
 def test_scores_are_what_the_model_predicts(dataset):
     model = classifier(dataset.labels).train()
     seen = []

@@ -14,6 +14,7 @@ def titles(figure):
     return [axes.get_title() for axes in figure.axes if axes.get_title()]
 
 
+@pytest.mark.slow
 def test_columns_are_named_by_what_they_differ_in():
     assert titles(draw_grid([some(), some("dog")])) == ["CAM"]
     assert titles(draw_grid([some(), some(method="grad_cam")])) == ["CAM", "Grad-CAM"]

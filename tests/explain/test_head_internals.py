@@ -20,6 +20,7 @@ def maps(model, dataset):
     return [model.backbone(batch.images) for batch in loader]
 
 
+@pytest.mark.slow
 def test_the_load_is_the_mean_of_the_gates_with_shared_experts_first(dataset):
     model = make_model("hsq", labels=dataset.labels, settings={"width": 16, "num_shared_experts": 3})
     load = expert_load(model, dataset)
@@ -50,6 +51,7 @@ def test_experts_of_another_head_are_refused(dataset):
         expert_load(make_model("linear", labels=dataset.labels), dataset)
 
 
+@pytest.mark.slow
 def test_alpha_is_the_mean_over_the_images_of_a_label(dataset):
     model = make_model("rm", labels=dataset.labels)
     alphas = torch.cat([model.head.alpha(features)[:, 0].detach() for features in maps(model, dataset)]).double()

@@ -64,6 +64,7 @@ def test_scores_have_the_bias_of_new_labels_as_predictions_have(blocks, image):
 
 
 @pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.slow
 def test_every_block_of_every_backbone_family_is_found(name, image):
     model = tiny("linear", backbone=name)
     images = torch.rand(1, 3, 64, 64)

@@ -206,6 +206,7 @@ def sound(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", ["stage-0.f16", "stage-3.f16", "images.u64", "journal.jsonl"])
+@pytest.mark.slow
 def test_no_flipped_bit_is_missed_and_each_costs_its_own_batch(sound, tmp_path, name):
     folder, chance = shutil.copytree(sound, tmp_path / "a"), random.Random(name)
     path, content = folder / name, (sound / name).read_bytes()

@@ -333,6 +333,7 @@ def loads_or_is_refused(folder):
 
 @settings(max_examples=120)
 @given(data=st.data())
+@pytest.mark.slow
 def test_any_change_of_the_json_loads_or_is_refused(whole, tmp_path_factory, data):
     folder = Path(shutil.copytree(whole, tmp_path_factory.mktemp("mutated") / "model"))
     file = folder / data.draw(st.sampled_from(["config.json", "config.json", "labels.json"]))

@@ -45,6 +45,7 @@ def test_a_damaged_run_is_one_sentence(run, case):
     assert len(str(caught.value)) < 1000
 
 
+@pytest.mark.slow
 def test_a_damaged_run_does_not_hide_the_others(run, caplog):
     make_run(run.path.parent / "good", finished=False)
     write(run, *HOSTILE["metrics are text"])

@@ -164,6 +164,7 @@ def test_a_folded_head_is_frozen_and_stays_in_eval_mode() -> None:
 
 
 @pytest.mark.parametrize("run", ["eager", "eager with gradients", "compile", "export"])
+@pytest.mark.slow
 def test_after_folding_the_original_follows_its_weights_and_the_snapshot_does_not(run: str) -> None:
     feature = torch.randn(2, 24, 3, 3)
     head = MLDecoder(24, 7, **SMALL).eval()

@@ -24,6 +24,7 @@ def texts(axes):
     return [text.get_text() for text in axes.texts]
 
 
+@pytest.mark.slow
 def test_draws_a_heat_map_and_a_circle_for_each_partition():
     graph = make_graph([f"label {index}" for index in range(9)])
     partitions = [partition_labels(graph, 3, kind=kind, num_seeds=2) for kind in ("co", "dis")]

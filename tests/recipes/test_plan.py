@@ -16,6 +16,7 @@ def test_a_plan_counts_and_estimates_without_leaving_anything(quick, sets, tmp_p
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_what_is_cached_takes_no_time(quick, sets, tmp_path):
     settings = Probe(**quick, out=tmp_path / "run", head="linear")
     probe(settings, sets=sets)
@@ -23,6 +24,7 @@ def test_what_is_cached_takes_no_time(quick, sets, tmp_path):
 
 
 @pytest.mark.parametrize(("kind", "says_features"), [(Probe, True), (Finetune, False)])
+@pytest.mark.slow
 def test_a_plan_is_told_in_words(quick, sets, kind, says_features):
     recipe = probe if kind is Probe else finetune
     text = plan(recipe.setup(kind(**quick, head="linear"), sets=sets)).to_text()

@@ -121,6 +121,7 @@ HALVES = {
 
 
 @pytest.mark.parametrize("half", HALVES)
+@pytest.mark.slow
 def test_a_connection_has_limited_time_for_its_headers(half):
     _, app = slow_app()
     with listening(app, head_seconds=0.5) as (address, server), connect(address, HALVES[half]) as line:
@@ -250,6 +251,7 @@ def test_when_it_is_full_callers_are_told_when_to_come_again():
         assert (many.status_code, many.json()["code"]) == (413, "too_many")
 
 
+@pytest.mark.slow
 def test_an_answer_that_takes_too_long_is_given_up():
     _, app = slow_app(0.6, limit_seconds=0.2)
     with listening(app) as (address, _):

@@ -38,6 +38,7 @@ def without_seconds(rows):
     ],
     ids=str,
 )
+@pytest.mark.slow
 def test_a_run_that_died_goes_on_as_if_nothing_had_happened(tmp_path, settings, place):
     expected, expected_rows = tiny_run(tmp_path / "whole", **settings)
     with pytest.raises(KeyError, match="killed"):
@@ -75,6 +76,7 @@ def test_a_state_is_saved_at_the_end_of_every_epoch(tmp_path):
     assert first.epoch == 1
 
 
+@pytest.mark.slow
 def test_epochs_are_not_saved_where_saving_takes_longer_than_they_do(tmp_path, monkeypatch):
     saves = []
 

@@ -197,6 +197,7 @@ def test_a_test_split_without_labels_is_only_a_warning(tmp_path):
     assert any("no image of split 'test' has a label" in warning for warning in report.warnings)
 
 
+@pytest.mark.slow
 def test_clean_scenes_are_sound():
     report = check(scenes(60, seed=2))
     assert report.is_sound
@@ -262,6 +263,7 @@ def test_the_page_shows_what_was_found(tmp_path):
         assert words in html
 
 
+@pytest.mark.slow
 def test_the_page_of_very_many_labels_stays_small(tmp_path):
     num_labels = 9_600
     rng = np.random.default_rng(0)

@@ -111,7 +111,7 @@ def test_reads_images_that_the_table_only_points_to(tmp_path, monkeypatch):
         ({}, "several columns could be the labels.*there is: label, tags"),
         ({"label": "tag"}, "no column of labels 'tag'.*did you mean 'tags'"),
         ({"label": "width"}, "no column of labels 'width'.*there is: label, tags"),
-        ({"image": "image", "label": "tags"}, "no column of images 'image'.*there is: image"),
+        ({"image": "photo", "label": "tags"}, "no column of images 'photo'.*there is: image"),
     ],
 )
 def test_lists_the_columns_there_are(tmp_path, options, reason):

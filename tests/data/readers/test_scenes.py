@@ -165,6 +165,7 @@ def test_every_theme_has_a_background_that_is_not_flat(theme):
 
 
 @pytest.mark.parametrize("labels", ["things", "compositions"])
+@pytest.mark.slow
 def test_makes_the_asked_fraction_unknown(labels):
     plain, dataset = (scenes(300, seed=2, unknown=unknown, labels=labels) for unknown in (0.0, 0.25))
     values, known = dataset.targets.dense()
@@ -195,6 +196,7 @@ def test_rejects_numbers_out_of_range(values, message):
         scenes(**({"n": 2} | values))
 
 
+@pytest.mark.slow
 def test_there_is_a_label_for_each_composition():
     dataset = load("scenes:300,labels=compositions")
     assert len(dataset.labels) == len(COMPOSED) * len(TEXTURES) * len(SHAPES) == len(set(COMPOSITIONS)) == 256

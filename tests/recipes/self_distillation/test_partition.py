@@ -28,6 +28,7 @@ def images():
     ("partition", "names"),
     [("both", ["co", "dis"]), ("co", ["co"]), ("dis", ["dis"]), ("random", ["random"]), ("whole", ["whole"])],
 )
+@pytest.mark.slow
 def test_the_teachers_of_each_side_know_every_label_once(images, partition, names):
     sides = partition_sides(images, partition=partition, **HOW)
     assert [side.name for side in sides] == names
@@ -38,6 +39,7 @@ def test_the_teachers_of_each_side_know_every_label_once(images, partition, name
     assert [task.number for task in teacher_tasks(sides)] == list(range(len(teacher_tasks(sides))))
 
 
+@pytest.mark.slow
 def test_what_was_divided_once_stays(images, tmp_path):
     first = read_or_partition(tmp_path, images, partition="both", **HOW)
     assert (tmp_path / "label-graph.png").stat().st_size > 10_000
@@ -61,6 +63,7 @@ def test_a_teacher_trains_on_the_images_with_one_of_its_labels():
 
 
 @pytest.mark.parametrize("which", ["all", "own"])
+@pytest.mark.slow
 def test_a_plan_counts_every_image_that_teachers_student_and_baseline_see(images, which, tmp_path):
     settings = SelfDistillation(
         data="x", partition="both", k=4, epochs=6, teacher_epochs=3, teacher_images=which, backbone="resnet10t",

@@ -91,6 +91,7 @@ def test_cached_answers_are_those_of_the_teachers_asked_online(tmp_path):
         assert torch.allclose(online[:, LABELS.index(name)], alone, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_one_teacher_at_a_time_is_held_while_answers_are_written(tmp_path):
     import gc
     import weakref
