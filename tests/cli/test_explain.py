@@ -94,7 +94,7 @@ def test_teachers_stand_beside_their_student(folder, tmp_path):
         "dis teachers",
         "distilled",
     ]
-    with pytest.raises(ConfigError, match="--teachers needs the run of a self-distillation"):
+    with pytest.raises(ConfigError, match="--teachers needs the folder of a self_distillation run"):
         run(folder / "photo.jpg", "--model", folder / "second", "--teachers", "--out", tmp_path / "b.png")
 
 

@@ -80,8 +80,8 @@ def write_photos(folder, *, bad=()):
 @pytest.mark.parametrize(
     ("table", "reason"),
     [
-        (None, "no other image of the data has a label"),
-        ("cow", "the data have 1 labels that the model lacks, such as cow"),
+        (None, "none of the other images has a label"),
+        ("cow", "the dataset has 1 labels that the model lacks, such as cow"),
     ],
 )
 def test_what_cannot_be_compared_is_told(tmp_path, quantised, table, reason):

@@ -27,7 +27,13 @@ def run(*arguments):
 def test_prints_both_partitions():
     result = run("scenes:600", "--k", 20)  # so many that some subsets have one label
     assert result.exit_code == 0, result.output
-    for words in ("600 images, 24 labels", "come together", "stay apart", "Stability", "Alone in their subset"):
+    for words in (
+        "600 images, 24 labels",
+        "Co-occurring labels",
+        "Dissimilar labels",
+        "Stability",
+        "Alone in their subset",
+    ):
         assert words in result.stdout
 
 

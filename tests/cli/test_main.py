@@ -17,7 +17,7 @@ def run(*arguments, **settings):
 def test_help_tells_a_newcomer_where_to_start():
     result = run("--help")
     assert result.returncode == 0
-    assert "Name everything in an image" in result.stdout
+    assert "Multi-label image classification" in result.stdout
     assert "manylabel data check" in result.stdout
 
 

@@ -88,7 +88,7 @@ def test_copies_and_sidecars_are_made(model, photos, tmp_path):
     copies = sorted(str(path.relative_to(tmp_path / "sorted")) for path in (tmp_path / "sorted").glob("*/*"))
     assert copies == ["blue/c.png", "no tags/b.png", "red/a.png"]
     assert (photos / "inner" / "c.txt").read_text() == "blue\n"
-    assert "3 sidecar files were there" in run(photos, "--model", model, "--sidecar", "txt").stderr
+    assert "3 existing sidecar files left unchanged" in run(photos, "--model", model, "--sidecar", "txt").stderr
 
 
 def test_a_folder_that_cannot_be_written_to_does_not_end_the_run(model, photos, tmp_path):
@@ -127,7 +127,7 @@ def test_mistakes_are_told_before_anything_is_written(model, photos, tmp_path):
         run("http://127.0.0.1/a.jpg", "--model", model, "--out", out)
     with pytest.raises(ModelFormatError, match="no model 'builtin:nothing' ships"):
         run(photos, "--model", "builtin:nothing", "--out", out)
-    with pytest.raises(ConfigError, match="name it with --out"):
+    with pytest.raises(ConfigError, match="set it with --out"):
         run(photos, "--model", model, "--resume")
     with pytest.raises(ConfigError, match="with its own labels"):
         run(photos, "--model", model, "--labels", "cat,dog")

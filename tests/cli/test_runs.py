@@ -56,5 +56,5 @@ def test_diff_shows_only_what_differs(root):
 
 
 def test_diff_of_one_run_is_refused(root):
-    with pytest.raises(ConfigError, match="two runs or more, got 1"):
+    with pytest.raises(ConfigError, match="at least two runs, got 1"):
         run("diff", root / "a")

@@ -41,10 +41,10 @@ def test_listens_on_this_machine_only_unless_told(started, tmp_path):
     model = write_colour_model(tmp_path / "colours.onnx")
     result = run("--model", model)
     assert "colours: 3 labels at http://127.0.0.1:8000" in result.stderr
-    assert "Anybody" not in result.stderr
+    assert "Anyone" not in result.stderr
     assert started[0]["host"] == "127.0.0.1"
-    assert "Anybody who reaches 0.0.0.0 may use this server" in run("--model", model, "--host", "0.0.0.0").stderr
-    assert "Anybody" not in run("--model", model, "--host", "0.0.0.0", "--api-key", "secret").stderr
+    assert "Anyone who can reach 0.0.0.0 may use this server" in run("--model", model, "--host", "0.0.0.0").stderr
+    assert "Anyone" not in run("--model", model, "--host", "0.0.0.0", "--api-key", "secret").stderr
 
 
 def test_answers_to_the_name_it_is_bound_to_and_those_that_are_allowed(started, tmp_path):

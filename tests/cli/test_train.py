@@ -87,7 +87,7 @@ def test_mistakes_are_listed_at_once():
     message = str(result.exception)
     assert "no setting 'epoch'; did you mean 'epochs'" in message
     assert "optimizer cannot be 'adamm'" in message
-    assert "data is missing: Training images" in message
+    assert "data is missing: Training set" in message
     head = call("probe", "--data", "scenes:10", "--head", "lineal")
     assert "head cannot be 'lineal'; did you mean 'linear'" in str(head.exception)
 

@@ -37,7 +37,7 @@ def listed(model):
 def test_adds_lists_and_removes(model, tmp_path):
     assert "now has 4 labels (+2)" in run(model, "add", "tram", "fire truck", "cat").stdout
     assert listed(model) == {"cat": True, "dog": True, "tram": False, "fire truck": False}
-    assert "by text" in run(model, "list").stdout
+    assert "from text" in run(model, "list").stdout
     assert "now has 2 labels (-2)" in run(model, "remove", "tram", "cat").stdout
     assert listed(model) == {"dog": True, "fire truck": False}
     run(model, "add", "cat")
@@ -73,15 +73,15 @@ def test_takes_the_folder_of_a_run_and_replaces_only_when_asked(model, tmp_path)
 
 
 def test_refuses_what_makes_no_sense(model, tmp_path):
-    with pytest.raises(ConfigError, match="name at least one label"):
+    with pytest.raises(ConfigError, match="no labels given; name at least one"):
         run(model, "add")
     with pytest.raises(LabelError, match="the model has no label 'tarm'"):
         run(model, "remove", "tarm")
-    with pytest.raises(ConfigError, match="keep one"):
+    with pytest.raises(ConfigError, match="needs at least one"):
         run(model, "remove", "cat", "dog")
     with pytest.raises(LabelError, match="no vector for 'boat'"):
         run(model, "add", "boat")
-    with pytest.raises(ConfigError, match="there is no file of labels"):
+    with pytest.raises(ConfigError, match=r"label file .* does not exist"):
         run(model, "add", "--from", tmp_path / "none.txt")
     assert list(listed(model)) == ["cat", "dog"]
 

@@ -126,7 +126,7 @@ def test_mistakes_show_before_anything_starts(colour_file, tmp_path, monkeypatch
     assert not out.exists()
     with pytest.raises(ConfigError, match="batch_size and replicas must be at least 1, got 0"):
         tag_with_ray(["a.png"], model=colour_file, batch_size=0)
-    with pytest.raises(ConfigError, match="give --executor ray"):
+    with pytest.raises(ConfigError, match="need --executor ray"):
         CliRunner().invoke(app, ["predict", "a.png", "--replicas", "2"], catch_exceptions=False)
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(MissingExtraError, match=r'pip install "manylabel\[ray\]"'):

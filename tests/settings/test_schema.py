@@ -109,7 +109,7 @@ def test_all_mistakes_are_listed_at_once():
     with pytest.raises(ConfigError) as error:
         build(Settings, {"cuont": 1, "count": 0, "rate": "fast", "kind": "fats", "switch": 2, "pair": [0.1, 2]})
     assert str(error.value).splitlines() == [
-        "7 settings are wrong:",
+        "7 invalid settings:",
         "  no setting 'cuont'; did you mean 'count'? There is: count, data, extra, kind, limit, out, pair, rate, "
         "switch",
         "  count must be a whole number above 0, got 0",

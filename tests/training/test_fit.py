@@ -105,7 +105,7 @@ def test_settings_list_all_mistakes_at_once():
     with pytest.raises(ConfigError) as error:
         LoopSettings(epochs=0, optimizer="adamm", learning_rate="fast", betas=(0.9, 2.0))
     assert str(error.value).splitlines() == [
-        "4 settings are wrong:",
+        "4 invalid settings:",
         "  epochs must be a whole number of at least 1 or none, got 0",
         "  learning_rate must be a number above 0 or none, got 'fast'",
         "  optimizer cannot be 'adamm'; did you mean 'adam' or 'adamw'? There is: adam, adamw, sgd",

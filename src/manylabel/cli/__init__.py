@@ -1,1 +1,1 @@
-"""The command line: one file per command, thin."""
+"""Command line: one thin file per command."""

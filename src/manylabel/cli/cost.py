@@ -13,14 +13,14 @@ __all__ = ["cost"]
 
 
 def cost(
-    model: Annotated[str, typer.Argument(help="A model's folder, builtin:NAME, or a name on the hub.")],
-    batch_size: Annotated[int, typer.Option(min=1, help="Number of images per batch, for time and memory.")] = 1,
+    model: Annotated[str, typer.Argument(help="Model or run folder, hub name or builtin:NAME.")],
+    batch_size: Annotated[int, typer.Option(min=1, help="Images per batch.")] = 1,
     rounds: Annotated[int, typer.Option(min=1, help="Number of timed batches.")] = 10,
-    device: Annotated[str | None, typer.Option(help="Device of torch, such as cuda (default: the CPU).")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+    device: Annotated[str | None, typer.Option(help="Torch device, such as cuda (default: cpu).")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Count the multiply-accumulates and parameters of a model; measure time and memory of a prediction in torch."""
-    import torch  # here because `--help` must not wait for torch
+    """Count the MACs and parameters of a model, and measure its latency and memory in torch."""
+    import torch  # keeps `--help` fast
 
     from manylabel.classifier import Classifier
     from manylabel.cost import count_macs, count_parameters, median_seconds, peak_memory
@@ -55,7 +55,7 @@ def cost(
         "image size": f"{size[0]} x {size[1]}",
         "MACs per image": f"{found['macs'] / 1e9:.3f} G",
         "parameters": f"{found['parameters'] / 1e6:.2f} M",
-        "of these in the head": f"{found['head_parameters'] / 1e6:.2f} M",
+        "  in the head": f"{found['head_parameters'] / 1e6:.2f} M",
         f"time per image, batches of {batch_size}, {place}": f"{found['milliseconds']:.1f} ms",
         "peak memory of a batch, without weights": f"{memory / 1e6:.1f} MB",
     }

@@ -1,4 +1,4 @@
-"""`manylabel evaluate` and `manylabel compare`: how good a model is, and whether another one is better."""
+"""`manylabel evaluate` and `manylabel compare`: metrics of a model, and paired tests of two."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from manylabel.cli.model_names import model_name, model_names
 from manylabel.progress import progress_bar
 from manylabel.storage import refuse_existing, write_text
 
-if TYPE_CHECKING:  # these need torch, for which --help must not wait
+if TYPE_CHECKING:  # keeps --help fast: these import torch
     from manylabel.data import ImageDataset
     from manylabel.evaluation import Comparison, Evaluation, ScoredImages
 
@@ -25,31 +25,39 @@ __all__ = ["BatchSize", "Data", "Device", "Draws", "Overwrite", "Seed", "Workers
 
 _MOST_LABELS = 10
 
-Data = Annotated[str, typer.Option("--data", metavar="SPEC", help="The dataset, such as voc:VOC2012,split=val.")]
-Json = Annotated[str | None, typer.Option("--json", metavar="FILE", help="Write everything as JSON; - prints it.")]
-Html = Annotated[str | None, typer.Option("--html", metavar="FILE", help="Write an HTML page with plots and images.")]
+Data = Annotated[str, typer.Option("--data", metavar="SPEC", help="Dataset, such as voc:VOCdevkit/VOC2012,split=val.")]
+Json = Annotated[str | None, typer.Option("--json", metavar="FILE", help="Write the results as JSON; - prints them.")]
+Html = Annotated[str | None, typer.Option("--html", metavar="FILE", help="Write an HTML report.")]
 Measures = Annotated[
     str,
-    typer.Option(metavar="NAMES", help="Measures with commas between them, or all (default: the most common dozen)."),
+    typer.Option(metavar="NAMES", help="Comma-separated metrics, or all (default: the usual dozen)."),
 ]
-Draws = Annotated[int, typer.Option(min=0, help="Number of bootstrap draws; 0 for no intervals.")]
-Seed = Annotated[int, typer.Option(help="Seed of the draws.")]
-BatchSize = Annotated[int, typer.Option(min=1, help="Number of images per batch.")]
-Workers = Annotated[int | None, typer.Option(min=0, help="Processes that decode images (default: half of the cores).")]
-Device = Annotated[str | None, typer.Option(help="Device of torch, such as cuda (default: the CPU).")]
-CommonLabels = Annotated[bool, typer.Option("--common-labels", help="Evaluate only labels that model and data share.")]
+Draws = Annotated[int, typer.Option(min=0, help="Bootstrap samples; 0 computes no intervals.")]
+Seed = Annotated[int, typer.Option(help="Random seed.")]
+BatchSize = Annotated[int, typer.Option(min=1, help="Images per batch.")]
+Workers = Annotated[
+    int | None,
+    typer.Option(min=0, help="Image-decoding processes (default: half the cores, all with a GPU, at most 8)."),
+]
+Device = Annotated[str | None, typer.Option(help="Torch device, such as cuda (default: cpu).")]
+CommonLabels = Annotated[
+    bool, typer.Option("--common-labels", help="Evaluate only the labels that model and dataset have in common.")
+]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")]
 
 
 def evaluate(
     model: Annotated[
-        str, typer.Argument(help="A model's folder, exported .onnx file or hub name, or scores (.csv, .npz, .parquet).")
+        str,
+        typer.Argument(
+            help="Model or run folder, .onnx file, hub name, builtin:NAME, or scores (.csv, .npz, .parquet)."
+        ),
     ],
     data: Data,
     as_json: Json = None,
     html: Html = None,
     scores: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Write the scores (.csv, .npz, .parquet) to compare them later.")
+        str | None, typer.Option(metavar="FILE", help="Write the scores (.csv, .npz, .parquet), to compare later.")
     ] = None,
     measures: Measures = "",
     draws: Draws = 1000,
@@ -60,10 +68,9 @@ def evaluate(
     common_labels: CommonLabels = False,
     overwrite: Overwrite = False,
 ) -> None:
-    """Evaluate a model: measures with intervals, every label, and where it goes wrong.
+    """Evaluate a model: metrics with confidence intervals, overall and per label.
 
-    Takes a model, or scores that any other program wrote: a table with the columns image, label and score, or with
-    one column per label.
+    Scores of other programs work, too: a table with the columns image, label and score, or with one column per label.
     """
     files = _refuse_existing([as_json, html, scores], overwrite=overwrite)
     from manylabel import evaluation
@@ -86,8 +93,13 @@ def evaluate(
 
 
 def compare(
-    first: Annotated[str, typer.Argument(help="A model, or a file of scores, as for evaluate.")],
-    second: Annotated[str, typer.Argument(help="The model or scores to compare with it.")],
+    first: Annotated[
+        str,
+        typer.Argument(
+            help="Model or run folder, .onnx file, hub name, builtin:NAME, or scores (.csv, .npz, .parquet)."
+        ),
+    ],
+    second: Annotated[str, typer.Argument(help="Model or scores to compare with the first.")],
     data: Data,
     as_json: Json = None,
     html: Html = None,
@@ -100,9 +112,9 @@ def compare(
     common_labels: CommonLabels = False,
     overwrite: Overwrite = False,
 ) -> None:
-    """Compare two models: whether the second is better, and on which labels.
+    """Compare two models: is the second one better, and on which labels?
 
-    A paired bootstrap on the same images finds much smaller differences than two intervals side by side.
+    The paired bootstrap detects much smaller differences than two separate confidence intervals.
     """
     files = _refuse_existing([as_json, html], overwrite=overwrite)
     from manylabel import evaluation
@@ -124,7 +136,7 @@ def compare(
 
 
 class _Scoring(NamedTuple):
-    """Makes scores of models and files."""
+    """Scores of models and files on one dataset."""
 
     dataset: ImageDataset
     batch_size: int
@@ -134,7 +146,7 @@ class _Scoring(NamedTuple):
     progress: Callable[[int, int], None]
 
     def run(self, source: str, *, name: str) -> ScoredImages:
-        """Read scores from a file, or let a model make them."""
+        """Read scores from a file, or compute them with a model."""
         from manylabel import evaluation
 
         if Path(source).suffix.lower() in evaluation.SCORE_ENDINGS:
@@ -153,7 +165,7 @@ class _Scoring(NamedTuple):
 
 
 def _refuse_existing(paths: Sequence[str | None], *, overwrite: bool) -> list[str]:
-    """Return the files to write; refuse existing ones before the work and not after it."""
+    """Return the files to write; refuse existing ones before any work is done."""
     files = [path for path in paths if path is not None and path != "-"]
     for path in files:
         refuse_existing(path, overwrite=overwrite)
@@ -175,7 +187,7 @@ def _write_json(values: dict[str, Any], path: str, *, overwrite: bool) -> None:
 
 
 def _show_evaluation(result: Evaluation) -> None:
-    """Print all measures, the labels at both ends and the notes."""
+    """Print the metrics, the worst labels and the notes."""
     from manylabel.evaluation import MEASURES
     from manylabel.page import plural, some
 
@@ -192,7 +204,7 @@ def _show_evaluation(result: Evaluation) -> None:
     worst = [f"{label.display_name} {MEASURES['mAP'].number(label.value)}" for label in ranked[:_MOST_LABELS]]
     console.print(f"Worst labels by average precision: {', '.join(worst)}", markup=False)
     if result.left_out:
-        console.print(f"Left out, because no image has them: {some(result.left_out)}", markup=False)
+        console.print(f"Labels without positive images, not evaluated: {some(result.left_out)}", markup=False)
     if result.bad:
         names = some([image.name for image in result.bad], at_most=5)
         console.print(f"{plural(len(result.bad), 'image')} could not be evaluated: {names}", markup=False)
@@ -201,7 +213,7 @@ def _show_evaluation(result: Evaluation) -> None:
 
 
 def _show_comparison(result: Comparison) -> None:
-    """Print all measures of both models, and the labels that clearly changed."""
+    """Print the metrics of both models, and the labels that changed significantly."""
     from manylabel.evaluation import MEASURES
     from manylabel.page import plural, some
 
@@ -240,7 +252,7 @@ def _show_comparison(result: Comparison) -> None:
 
 
 def _table(*columns: str) -> Table:
-    """Return an empty table; all columns but the first hold numbers."""
+    """Return an empty table, all columns but the first right-aligned."""
     table = Table(box=None, header_style="bold", pad_edge=False)
     for position, column in enumerate(columns):
         table.add_column(escape(column), justify="right" if position else "left")

@@ -1,4 +1,4 @@
-"""`manylabel explain`: where a model looks for a label."""
+"""`manylabel explain`: heat maps of the evidence for a label."""
 
 from __future__ import annotations
 
@@ -10,44 +10,45 @@ import typer
 from manylabel.cli.model_names import model_names
 from manylabel.storage import refuse_existing
 
-if TYPE_CHECKING:  # models need torch, for which --help must not wait
+if TYPE_CHECKING:  # keeps --help fast: it imports torch
     from manylabel.classifier import Classifier
 
 __all__ = ["explain"]
 
 
 def explain(
-    image: Annotated[Path, typer.Argument(help="The image.")],
+    image: Annotated[Path, typer.Argument(help="Image to explain.")],
     model: Annotated[
         list[str] | None,
         typer.Option(
             "--model",
             metavar="MODEL",
-            help="Folder of a model or run, name on the hub, or builtin:NAME; repeat to compare. "
-            "Default: builtin:coco80.",
+            help="Model or run folder, hub name or builtin:NAME; repeat to compare (default: builtin:coco80).",
         ),
     ] = None,
     label: Annotated[
-        list[str] | None, typer.Option("--label", help="Label to explain; repeat for more. Default: those predicted.")
+        list[str] | None,
+        typer.Option("--label", help="Label to explain; repeat for more (default: the predicted ones)."),
     ] = None,
     method: Annotated[
         list[str] | None,
         typer.Option(help="auto, attention, cam, grad_cam, grad_cam_plus_plus or eigen_cam; repeat for more."),
     ] = None,
-    blocks: Annotated[
-        str, typer.Option(help="Blocks of the backbone, such as 0,1,-1, or all; -1 is the final one.")
-    ] = "-1",
+    blocks: Annotated[str, typer.Option(help="Backbone blocks, such as 0,1,-1 (-1: the last), or all.")] = "-1",
     teachers: Annotated[
         bool,
         typer.Option("--teachers", help="Also show the teachers of a self-distillation run."),
     ] = False,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="PNG to write. Default: IMAGE.explained.png in the current folder."),
+        typer.Option(metavar="FILE", help="PNG file to write (default: IMAGE.explained.png in the current folder)."),
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")] = False,
 ) -> None:
-    """Show where a model looks for labels in an image: a row for each label, a column for each method and block."""
+    """Draw heat maps of the evidence for labels in an image.
+
+    The drawing has a row per label and a column per method and block.
+    """
     target = out or _default_out(image)
     refuse_existing(target, overwrite=overwrite)
     from manylabel.explain import draw_grid, explain_models
@@ -67,7 +68,7 @@ def explain(
 
 
 def _default_out(image: Path) -> Path:
-    """Return a file in the current folder, unless it would then lie among the images that `predict` reads next."""
+    """Return a file in the current folder; refuse the image's own folder, where `predict` would read it next."""
     from manylabel.errors import ConfigError
 
     if image.resolve().parent == Path.cwd():
@@ -82,7 +83,7 @@ def _load(source: str) -> Classifier:
 
 
 def _teachers(sources: list[str]) -> dict[str, list[Classifier]]:
-    """Return the teachers of self-distillation runs by their side: co, dis, random or whole."""
+    """Return the teachers of self-distillation runs by partition: co, dis, random or whole."""
     from manylabel.errors import ConfigError
 
     sides: dict[str, list[Classifier]] = {}
@@ -92,7 +93,7 @@ def _teachers(sources: list[str]) -> dict[str, list[Classifier]]:
             sides.setdefault(f"{folder.parent.name.rpartition('-')[0]} teachers", []).append(_load(str(folder)))
     if not sides:
         given = ", ".join(sources) or "builtin:coco80"
-        raise ConfigError(f"--teachers needs the run of a self-distillation with its teachers, got {given}")
+        raise ConfigError(f"--teachers needs the folder of a self_distillation run, got {given}")
     return sides
 
 

@@ -1,4 +1,4 @@
-"""`manylabel export`: a model as a file for other programs, checked before it is written."""
+"""`manylabel export`: a model as ONNX or torch.export file, verified before it is written."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 from manylabel.errors import ConfigError
 from manylabel.storage import refuse_existing
 
-if TYPE_CHECKING:  # these need torch, for which --help must not wait
+if TYPE_CHECKING:  # keeps --help fast: these import torch
     from manylabel.data import ImageDataset
     from manylabel.predictions import Predictions
     from manylabel.types import LabelSpace
@@ -18,29 +18,29 @@ if TYPE_CHECKING:  # these need torch, for which --help must not wait
 __all__ = ["export"]
 
 CHECKED_IMAGES = 16
-MOST_COMPARED = 1000  # images on which int8 is compared
+MOST_COMPARED = 1000  # images to compare int8 on
 
 
 def export(
-    model: Annotated[str, typer.Argument(help="A model's folder, a name on the hub, or builtin:NAME.")],
+    model: Annotated[str, typer.Argument(help="Model or run folder, hub name or builtin:NAME.")],
     to: Annotated[Literal["onnx", "torch-export"], typer.Option("--to", help="Format to write.")] = "onnx",
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="File to write (default: model.onnx or model.pt2).")
     ] = None,
     data: Annotated[
-        str | None, typer.Option(metavar="SPEC", help="Images to check the file on, and to calibrate int8 with.")
+        str | None, typer.Option(metavar="SPEC", help="Dataset to verify the file on and to calibrate int8 with.")
     ] = None,
-    fixed_size: Annotated[bool, typer.Option("--fixed-size", help="Take images of one size only.")] = False,
-    int8: Annotated[bool, typer.Option("--int8", help="Also write an 8-bit quantised file; needs --data.")] = False,
-    calibration_images: Annotated[int, typer.Option(min=1, help="Images that int8 is calibrated with.")] = 200,
+    fixed_size: Annotated[bool, typer.Option("--fixed-size", help="Accept images of one size only.")] = False,
+    int8: Annotated[bool, typer.Option("--int8", help="Also write an 8-bit quantised file (needs --data).")] = False,
+    calibration_images: Annotated[int, typer.Option(min=1, help="Images to calibrate int8 with.")] = 200,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")] = False,
 ) -> None:
-    """Write a model as ONNX or torch.export: bytes of images in, calibrated scores out.
+    """Export a model as ONNX or torch.export: uint8 images in, calibrated scores out.
 
-    The file is compared with the model on real images; one that disagrees is not written.
+    The exported file is compared with the model on real images and only written if they agree.
     """
     if int8 and (data is None or to != "onnx"):
-        raise ConfigError("int8 needs --to onnx and --data SPEC: images like those it will see")
+        raise ConfigError("int8 needs --to onnx and --data SPEC with representative images")
     path = out or Path("model.onnx" if to == "onnx" else "model.pt2")
     for file in (path, _int8_path(path)) if int8 else (path,):
         refuse_existing(file, overwrite=overwrite)
@@ -63,7 +63,7 @@ def export(
 
 
 def _quantise(path: Path, dataset: ImageDataset, count: int, *, overwrite: bool) -> None:
-    """Write the smaller file and print its cost, on images that it was not calibrated with."""
+    """Write the int8 file and print its cost on images not used for calibration."""
     import numpy as np
 
     from manylabel.images import prepare
@@ -80,7 +80,7 @@ def _quantise(path: Path, dataset: ImageDataset, count: int, *, overwrite: bool)
     typer.echo(f"Speed: {result.speed_ratio:.2f} times that of {path.name}, on this machine")
     rest = dataset.subset(np.arange(used[-1] + 1, len(dataset))[:MOST_COMPARED])
     if not len(rest):
-        typer.echo("int8 was not compared: the data have no images beside those for calibration")
+        typer.echo("int8 was not compared: all images were used for calibration")
         return
     before, after = (_predict(file, rest) for file in (path, small))
     flipped, num_tags = flipped_tags(before, after)
@@ -122,11 +122,11 @@ def _mean_average_precision(predictions: Predictions, dataset: ImageDataset) -> 
 
 
 def _incomparable(rest: ImageDataset, labels: LabelSpace) -> str:
-    """Return the reason why mAP cannot be measured on images; empty if it can."""
+    """Return the reason why mAP cannot be computed; empty if it can."""
     if not rest.targets.positives.sum():
-        return "no other image of the data has a label"
+        return "none of the other images has a label"
     if missing := [name for name in rest.labels if name not in labels]:
-        return f"the data have {len(missing):,} labels that the model lacks, such as {missing[0]}"
+        return f"the dataset has {len(missing):,} labels that the model lacks, such as {missing[0]}"
     return ""
 
 
@@ -135,7 +135,7 @@ def _int8_path(path: Path) -> Path:
 
 
 def _readable(dataset: ImageDataset, count: int) -> list[int]:
-    """Return the positions of the first images that can be read to their end."""
+    """Return the indices of the first readable images."""
     from manylabel.errors import ImageError
     from manylabel.images import decode
 
@@ -149,5 +149,5 @@ def _readable(dataset: ImageDataset, count: int) -> list[int]:
         if len(found) == count:
             break
     if not found:
-        raise ConfigError(f"{dataset.name} has no image that can be read; run: manylabel data check SPEC")
+        raise ConfigError(f"{dataset.name} has no readable image; run: manylabel data check SPEC")
     return found

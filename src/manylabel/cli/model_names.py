@@ -1,4 +1,4 @@
-"""Names of models in tables, and a guard for models that must not be changed in place."""
+"""Model names for tables, and a guard against changing shared models in place."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +10,7 @@ __all__ = ["model_name", "model_names", "refuse_shared"]
 
 
 def model_name(source: str) -> str:
-    """Return the last part of a model's path, or of its run's.
+    """Return the last part of the path of a model or its run.
 
     Examples:
         >>> model_name("runs/first/model"), model_name("runs/first"), model_name("builtin:coco80")
@@ -21,7 +21,7 @@ def model_name(source: str) -> str:
 
 
 def model_names(sources: Sequence[str]) -> list[str]:
-    """Return a name for each model: the last part of its path, or the whole path where that is ambiguous.
+    """Return a name per model: the last part of its path, or the whole path if that is ambiguous.
 
     Examples:
         >>> model_names(["runs/first", "runs/second"]), model_names(["a/first", "b/first"])
@@ -32,10 +32,10 @@ def model_names(sources: Sequence[str]) -> list[str]:
 
 
 def refuse_shared(model: str) -> None:
-    """Refuse to change a model of the package or of the hub's cache.
+    """Refuse to change a built-in model or one from the hub cache.
 
     Raises:
-        ConfigError: It is one; the message tells how to write a copy.
+        ConfigError: The model is shared; the message explains how to write a copy.
 
     Examples:
         >>> refuse_shared("builtin:coco80")
@@ -45,4 +45,4 @@ def refuse_shared(model: str) -> None:
     if model.startswith(BUILTIN):
         raise ConfigError(f"{model} is part of the package; write a changed copy with --out DIR")
     if local_model(model) is None:
-        raise ConfigError(f"{model} is no folder here; write a changed copy of the hub's model with --out DIR")
+        raise ConfigError(f"{model} is not a local folder; write a changed copy of the hub model with --out DIR")

@@ -25,56 +25,66 @@ __all__ = ["predict"]
 
 def predict(
     paths: Annotated[
-        list[str], typer.Argument(help="Images, folders (with all below), patterns; - reads a list from stdin.")
+        list[str],
+        typer.Argument(help="Images, folders (recursive) or glob patterns; - reads a list from stdin."),
     ],
     model: Annotated[
-        str, typer.Option(help="A model's folder, an exported .onnx file, a name on the hub, or builtin:NAME.")
+        str, typer.Option(help="Model or run folder, .onnx file, hub name or builtin:NAME.")
     ] = "builtin:coco80",
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write tags to a .jsonl or .csv file, or a .parquet folder.")
+        Path | None, typer.Option(metavar="FILE", help="Write the tags to a .jsonl or .csv file or a .parquet folder.")
     ] = None,
-    top: Annotated[int | None, typer.Option(min=1, help="Give each image this number of tags.")] = None,
+    top: Annotated[
+        int | None, typer.Option(min=1, help="Number of tags per image (default: all above the threshold).")
+    ] = None,
     threshold: Annotated[
-        str | None, typer.Option(metavar="T|tuned", help="Give the tags that reach T, or their own tuned thresholds.")
+        str | None,
+        typer.Option(
+            metavar="T|tuned", help="Score threshold (default: tuned thresholds if the model has them, else 0.5)."
+        ),
     ] = None,
     copy_to: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Copy each image into a folder for each of its tags.")
+        Path | None, typer.Option(metavar="DIR", help="Copy each image into one folder per tag.")
     ] = None,
     sidecar: Annotated[
-        Literal["txt", "xmp"] | None, typer.Option(help="Write the tags to a file next to each image.")
+        Literal["txt", "xmp"] | None, typer.Option(help="Write the tags of each image to a file next to it.")
     ] = None,
     labels: Annotated[
-        str | None, typer.Option(help="Other labels, as cat,dog or a file with one on each line, if the model can.")
+        str | None,
+        typer.Option(help="Other labels, such as cat,dog, or a file with one per line (zero-shot models only)."),
     ] = None,
-    allow_urls: Annotated[bool, typer.Option("--allow-urls", help="Fetch images given as http(s) address.")] = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Resume: skip the images that FILE has.")] = False,
+    allow_urls: Annotated[bool, typer.Option("--allow-urls", help="Download images given as http(s) URLs.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Resume an interrupted run: skip images already in FILE.")
+    ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")] = False,
-    batch_size: Annotated[int, typer.Option(min=1, help="Number of images that go through the model at once.")] = 32,
+    batch_size: Annotated[int, typer.Option(min=1, help="Images per batch.")] = 32,
     workers: Annotated[
-        int | None, typer.Option(min=0, help="Processes that decode images (default: half of the cores).")
+        int | None,
+        typer.Option(min=0, help="Image-decoding processes (default: half the cores, all with a GPU, at most 8)."),
     ] = None,
-    device: Annotated[str | None, typer.Option(help="Device of torch, such as cuda (default: the CPU).")] = None,
-    engine: Annotated[Literal["auto", "onnx", "torch"], typer.Option(help="What runs the model.")] = "auto",
+    device: Annotated[str | None, typer.Option(help="Torch device, such as cuda (default: cpu).")] = None,
+    engine: Annotated[Literal["auto", "onnx", "torch"], typer.Option(help="Inference engine.")] = "auto",
     executor: Annotated[
-        Literal["local", "ray"], typer.Option(help="Run on this machine, or on Ray, on this or many machines.")
+        Literal["local", "ray"], typer.Option(help="Run on this machine, or on a Ray cluster.")
     ] = "local",
     ray_address: Annotated[
-        str | None, typer.Option(help="Address of a Ray cluster, such as auto (default: start Ray here).")
+        str | None, typer.Option(help="Address of a Ray cluster, such as auto (default: start one on this machine).")
     ] = None,
     replicas: Annotated[
         int | None,
-        typer.Option(min=1, help="Models that run at the same time on Ray (default: one per CPU or GPU)."),
+        typer.Option(min=1, help="Model replicas on Ray (default: one per CPU or GPU)."),
     ] = None,
 ) -> None:
     """Predict the tags of images.
 
     Unreadable images and unwritable folders never stop the run; they are listed at the end and in FILE.
-    After a kill FILE is whole, and --resume continues.
+    Interrupted runs leave a valid FILE; continue with --resume.
     """
     if resume and out is None:
-        raise ConfigError("--resume continues a file; name it with --out")
+        raise ConfigError("--resume needs the file to continue; set it with --out")
     if executor != "ray" and (ray_address is not None or replicas is not None):
-        raise ConfigError("--ray-address and --replicas are for Ray; give --executor ray, too")
+        raise ConfigError("--ray-address and --replicas need --executor ray")
     if out is not None:
         refuse_existing(out, overwrite=resume or overwrite)
     from manylabel.image_files import list_images
@@ -85,7 +95,7 @@ def predict(
 
     choice = TagChoice(top, _read_threshold(threshold))
     names = list_images(paths, listed=sys.stdin, allow_urls=allow_urls)
-    ahead = 1 if "-" in paths else FEW_IMAGES  # who sends a list wants answers before its end
+    ahead = 1 if "-" in paths else FEW_IMAGES  # a piped list must be answered before its end
     first = list(islice(names, ahead))  # an empty folder is an error before anything is written
     num_images = len(first) if len(first) < ahead else None
     new = _NewImages(chain(first, names))
@@ -118,7 +128,7 @@ def predict(
         scored = predictor.stream(new, batch_size=batch_size, num_workers=num_workers)
         batches = (batch.tagged(choice) for batch in scored)
     writer = None
-    if out is not None:  # not before the model is open, whose mistakes leave no file behind
+    if out is not None:  # after loading the model, whose errors must leave no file behind
         from manylabel.inference.outputs import open_output
 
         writer, new.done = open_output(out, resume=resume, overwrite=overwrite)
@@ -134,10 +144,10 @@ def predict(
 
 
 class _NewImages:
-    """Names of images that a file of tags does not have.
+    """Names of images not yet in the output file.
 
     Args:
-        names: All names.
+        names: Names of all images.
     """
 
     def __init__(self, names: Iterable[str]) -> None:
@@ -154,7 +164,7 @@ class _NewImages:
 
 
 class _Total:
-    """Number of images to tag; None until a thread has counted them."""
+    """Number of images to tag, counted in a thread; None until then."""
 
     def __init__(self, paths: Sequence[str], done: Container[str]) -> None:
         self.number: int | None = None
@@ -179,7 +189,7 @@ def _read_threshold(text: str | None) -> float | Literal["tuned"] | None:
 
 
 def _read_labels(given: str | None) -> list[str] | None:
-    """Return the labels of a list or a file."""
+    """Return the labels in a comma-separated list or a file."""
     if given is None:
         return None
     from manylabel.data.readers.layout import read_label_list

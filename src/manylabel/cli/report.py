@@ -1,4 +1,4 @@
-"""`manylabel report`: finished runs on one page."""
+"""`manylabel report`: one HTML page about finished runs."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from manylabel.errors import ManyLabelError
 from manylabel.progress import progress_bar
 from manylabel.storage import refuse_existing
 
-if TYPE_CHECKING:  # these need torch, for which --help must not wait
+if TYPE_CHECKING:  # keeps --help fast: these import torch
     from manylabel.runs import Run
 
 __all__ = ["report"]
 
 
 def report(
-    folders: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of runs, as 'train --out' made.")],
-    out: Annotated[Path, typer.Option(metavar="FILE", help="The page.")] = Path("report.html"),
+    folders: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders (--out of 'manylabel train').")],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="HTML file to write.")] = Path("report.html"),
     draws: Draws = 1000,
     seed: Seed = 0,
     batch_size: BatchSize = 32,
@@ -30,16 +30,16 @@ def report(
     heat_maps: Annotated[bool, typer.Option(help="Show heat maps of the worst and best images.")] = True,
     overwrite: Overwrite = False,
 ) -> None:
-    """Write a self-contained HTML page about finished runs: curves, measures, labels, images, settings.
+    """Write a self-contained HTML report about finished runs.
 
-    Each model is evaluated on the validation set of its run; several are compared with the best. Scores are saved in
-    the folder of the run, so that only the first report takes long.
+    Each model is evaluated on the validation set of its run and compared with the best one. Scores are cached in the
+    run folder: only the first report is slow.
     """
     refuse_existing(out, overwrite=overwrite)
     from manylabel.runs import evaluate_run, heat_thumbnails, report_page
     from manylabel.system import find_device
 
-    find_device(device or "cpu")  # or each run would fail by itself
+    find_device(device or "cpu")  # fails once here, not once per run
     evaluated, failed = [], {}
     for run in _read(folders):
         try:
@@ -64,7 +64,7 @@ def report(
 
 
 def _read(folders: list[Path]) -> list[Run]:
-    """Read the runs; two of the same name are called by their paths."""
+    """Read the runs; runs of the same name are identified by path."""
     from manylabel.runs import Run
 
     runs = [Run.read(folder) for folder in folders]

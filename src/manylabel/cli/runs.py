@@ -1,4 +1,4 @@
-"""`manylabel runs`: past runs, found and compared from their folders."""
+"""`manylabel runs`: list, show and compare past runs."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-if TYPE_CHECKING:  # runs need torch, for which --help must not wait
+if TYPE_CHECKING:  # keeps --help fast: it imports torch
     from manylabel.runs import Run
 
 __all__ = ["app"]
 
 app = typer.Typer(help="List, show and compare past runs.", no_args_is_help=True)
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.command("list")
 def list_runs(
-    folder: Annotated[Path, typer.Argument(help="Folder to search, with all folders below it.")] = Path("runs"),
+    folder: Annotated[Path, typer.Argument(help="Folder to search recursively.")] = Path("runs"),
     as_json: Json = False,
 ) -> None:
-    """List the runs in a folder, the newest first."""
-    from manylabel.runs import find_runs  # here because `--help` must not wait for torch
+    """List the runs in a folder, newest first."""
+    from manylabel.runs import find_runs  # keeps `--help` fast
 
     runs = find_runs(folder)
     if as_json:
         typer.echo(json.dumps([_to_dict(run) for run in runs], indent=2))
         return
     if not runs:
-        typer.echo(f"No runs in {folder}; 'manylabel train RECIPE --data SPEC --out {folder}/first' makes one.")
+        typer.echo(f"No runs in {folder}; start one with: manylabel train probe --data SPEC --out {folder}/first")
         return
     table = _table("run", "recipe", "head", "backbone", "data", right=("epochs", "mAP", "time", "state"))
     for run in runs:
@@ -45,10 +45,8 @@ def list_runs(
 
 
 @app.command("show")
-def show(
-    folder: Annotated[Path, typer.Argument(metavar="RUN", help="The run's folder.")], as_json: Json = False
-) -> None:
-    """Show one run: how it was started, its epochs and its settings."""
+def show(folder: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")], as_json: Json = False) -> None:
+    """Show a run: its command, epochs and settings."""
     from manylabel.runs import Run
 
     run = Run.read(folder)
@@ -75,15 +73,15 @@ def show(
 
 @app.command("diff")
 def diff(
-    folders: Annotated[list[Path], typer.Argument(metavar="RUN RUN...", help="Folders of two or more runs.")],
+    folders: Annotated[list[Path], typer.Argument(metavar="RUN RUN...", help="Two or more run folders.")],
     as_json: Json = False,
 ) -> None:
-    """Show the settings in which runs differ, and the mAP they reached; `report` compares their models."""
+    """Show the settings in which runs differ, and their mAP; 'manylabel report' compares their models."""
     from manylabel.errors import ConfigError
     from manylabel.runs import Run, differences
 
     if len(folders) < 2:
-        raise ConfigError(f"diff needs two runs or more, got {len(folders)}; name another folder")
+        raise ConfigError(f"diff needs at least two runs, got {len(folders)}; add another folder")
     runs = [Run.read(folder) for folder in folders]
     changed = differences(runs)
     if as_json:

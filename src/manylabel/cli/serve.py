@@ -1,4 +1,4 @@
-"""`manylabel serve`: a model over HTTP, and a page to try it on."""
+"""`manylabel serve`: an HTTP API and a demo page."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _MOST_WORKERS = 8
 
 def serve(
     model: Annotated[
-        str, typer.Option(help="A model's folder, an exported .onnx file, a name on the hub, or builtin:NAME.")
+        str, typer.Option(help="Model or run folder, .onnx file, hub name or builtin:NAME.")
     ] = "builtin:coco80",
     host: Annotated[
-        str, typer.Option(help="Address to listen on; the default is reached from this machine only.")
+        str, typer.Option(help="Address to listen on; the default accepts local connections only.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = 8000,
     api_key: Annotated[
@@ -32,19 +32,24 @@ def serve(
     ] = None,
     allow_host: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Host name of this server, if not localhost or an address; repeat for more."),
+        typer.Option(
+            metavar="NAME", help="Host name of this server, besides localhost and IP addresses; repeat for more."
+        ),
     ] = None,
     allow_origin: Annotated[
-        list[str] | None, typer.Option(metavar="URL", help="Web page elsewhere that may call; repeat for more.")
+        list[str] | None,
+        typer.Option(metavar="URL", help="Origin of other web pages that may call the API (CORS); repeat for more."),
     ] = None,
-    max_megabytes: Annotated[float, typer.Option(min=0.001, help="Size limit of a request.")] = 20,
-    max_megapixels: Annotated[float, typer.Option(min=0.001, help="Pixel limit of all images of a request.")] = 100,
-    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds that an answer may take.")] = 30,
-    device: Annotated[str | None, typer.Option(help="Device of torch, such as cuda (default: the CPU).")] = None,
+    max_megabytes: Annotated[float, typer.Option(min=0.001, help="Maximum megabytes of a request.")] = 20,
+    max_megapixels: Annotated[
+        float, typer.Option(min=0.001, help="Maximum megapixels of a request, all images together.")
+    ] = 100,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds before a request times out.")] = 30,
+    device: Annotated[str | None, typer.Option(help="Torch device, such as cuda (default: cpu).")] = None,
 ) -> None:
-    """Serve a model: an API for programs and a page for people.
+    """Serve a model over HTTP: an API and a demo page.
 
-    Stops at Ctrl-C or SIGTERM, after it has answered what it accepted.
+    Ctrl-C or SIGTERM stops the server after it has answered all accepted requests.
     """
     for module in ("fastapi", "prometheus_client", "python_multipart", "uvicorn"):
         require(module, extra="serve")
@@ -63,11 +68,11 @@ def serve(
         allow_origins=tuple(allow_origin or ()),
     )
     console = Console(stderr=True, highlight=False, soft_wrap=True)
-    with console.status("Opening the model ..."):
+    with console.status("Loading the model ..."):
         threads = max(1, cores // workers) if is_cpu else None
         served = ServedModel.open(model, device=device, num_threads=threads, notify=console.print)
     if not _is_loopback(host) and api_key is None:
-        warning = f"Anybody who reaches {host} may use this server; set MANYLABEL_API_KEY to require a key"
+        warning = f"Anyone who can reach {host} may use this server; set MANYLABEL_API_KEY to require a key"
         console.print(warning, style="yellow", markup=False)
     shown = f"[{host}]" if ":" in host else host
     console.print(f"{served.name}: {len(served.spec.labels):,} labels at http://{shown}:{port}", markup=False)

@@ -1,4 +1,4 @@
-"""Results of `manylabel predict`: to a file, copies, sidecars or the terminal, and a summary at the end."""
+"""Output of `manylabel predict`: a file, copies, sidecars or the terminal, and a final summary."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rich.markup import escape
 
 from manylabel.errors import DiskFullError, StorageError
 
-if TYPE_CHECKING:  # --help must not wait for these
+if TYPE_CHECKING:  # keeps --help fast
     from manylabel.inference.outputs import TagWriter
     from manylabel.predictions import Prediction
 
@@ -26,14 +26,14 @@ _BAR = 24
 
 @dataclass
 class TagResults:
-    """Takes predictions, batch by batch.
+    """Destination of predictions, batch by batch.
 
     Args:
-        out: File of tags, for messages.
-        writer: Writes that file.
+        out: Output file, for messages.
+        writer: Writer of that file.
         copy_to: Folder for copies by tag.
         sidecar: Kind of file to write next to each image.
-        overwrite: Whether sidecars may be replaced.
+        overwrite: Replace existing sidecars.
     """
 
     out: Path | None
@@ -42,7 +42,7 @@ class TagResults:
     sidecar: Literal["txt", "xmp"] | None
     overwrite: bool
     count: int = 0
-    kept: int = 0
+    unchanged: int = 0
     bad: int = 0
     failures: list[str] = field(default_factory=list)
 
@@ -51,25 +51,25 @@ class TagResults:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if self.writer is not None:
-            with suppress(StorageError) if kind else nullcontext():  # a full disk was met already
+            with suppress(StorageError) if kind else nullcontext():  # the first error, such as a full disk, matters
                 self.writer.close()
 
     def take(self, images: Sequence[Prediction]) -> None:
-        """Pass the tags of a batch on."""
+        """Output the tags of a batch."""
         for image in images:
             failure = self._leave(image) if image.error is None else f"cannot read {image.name!r}: {image.error}"
             if failure:
                 self.bad += 1
                 self.failures += [failure][: _MOST_NAMED - len(self.failures)]
         if self.writer is not None:
-            self.writer.write(images)  # last: an image in the file is done with, also for --resume
+            self.writer.write(images)  # last: --resume skips images in the file
         elif self.copy_to is None and self.sidecar is None:
             for image in images:
                 self._show(image)
         self.count += len(images)
 
     def _leave(self, image: Prediction) -> str:
-        """Copy an image and write its sidecar; return what went wrong, empty if nothing did."""
+        """Copy an image and write its sidecar; return the error, empty if none."""
         steps: dict[str, Callable[[Prediction], None]] = {
             "copy": self._copy,
             "write the sidecar of": self._write_sidecar,
@@ -80,7 +80,7 @@ class TagResults:
                 step(image)
             except OSError as error:
                 if isinstance(error, DiskFullError):
-                    raise  # all that follow would fail, too
+                    raise  # all further writes would fail, too
                 failures.append(f"cannot {what} {image.name!r}: {error}")
         return "; ".join(failures)
 
@@ -94,10 +94,10 @@ class TagResults:
         from manylabel.inference.sidecars import write_sidecar
 
         if self.sidecar is not None and not write_sidecar(image, self.sidecar, overwrite=self.overwrite):
-            self.kept += 1
+            self.unchanged += 1
 
     def _show(self, image: Prediction) -> None:
-        """Print tags: as bars on a terminal, else as a line."""
+        """Print the tags: bars on a terminal, else one line."""
         if image.error is not None:
             return
         if not self.console.is_terminal:
@@ -110,21 +110,21 @@ class TagResults:
             bar = f"[cyan]{'━' * filled}[/][dim]{'━' * (_BAR - filled)}[/]"
             self.console.print(f"  {escape(label):{width}}  {bar} {100 * score:3.0f} %")
         if not image.tags:
-            self.console.print("  [dim]no tag reaches its threshold; --top 3 shows the most confident ones[/]")
+            self.console.print("  [dim]no score reaches its threshold; --top 3 shows the most confident labels[/]")
 
     def report(self, *, skipped: int) -> None:
-        """Print what was done, and list the images that failed; nothing but those is an error."""
+        """Print a summary and the images that failed; exit with code 1 if all did."""
         errors = Console(stderr=True, highlight=False, soft_wrap=True)
         if self.out is not None or self.bad:
             where = "" if self.out is None else f" to {self.out}"
             failed = f", {self.bad:,} failed" if self.bad else ""
-            rest = f", {skipped:,} skipped, which it had" if skipped else ""
+            rest = f", {skipped:,} skipped (already done)" if skipped else ""
             errors.print(f"{self.count:,} images{where}{failed}{rest}", markup=False)
-        if self.kept:
-            errors.print(f"{self.kept:,} sidecar files were there and are left as they are; --overwrite replaces them")
+        if self.unchanged:
+            errors.print(f"{self.unchanged:,} existing sidecar files left unchanged; replace them with --overwrite")
         for failure in self.failures:
             errors.print(failure, style="yellow", markup=False)
         if self.bad > len(self.failures):
-            errors.print(f"and {self.bad - len(self.failures):,} more that failed", style="yellow")
+            errors.print(f"and {self.bad - len(self.failures):,} more failed", style="yellow")
         if self.bad and self.bad == self.count:
             raise typer.Exit(1)

@@ -1,4 +1,4 @@
-"""`manylabel train`: one command per recipe, its flags are the recipe's settings; torch is imported only to train."""
+"""`manylabel train`: one command per recipe, one flag per setting; torch is imported only to train."""
 
 from __future__ import annotations
 
@@ -22,35 +22,35 @@ __all__ = ["app"]
 
 SHOWN = frozenset({"data", "out", "val", "head", "backbone", "loss", "epochs", "batch_size"})
 SHOWN |= {"learning_rate", "device", "resume", "overwrite", "preset", "config", "dry_run", "help_all"}
-SHOWN |= {"start_from", "augment", "partition", "k", "unseen", "encoder"}  # of single recipes
+SHOWN |= {"start_from", "augment", "partition", "k", "unseen", "encoder"}  # specific to one recipe
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """What a command does with the settings."""
+    """Options of the command itself, which are no settings of a recipe."""
 
     GROUP: ClassVar[str] = "Run"
 
-    resume: Annotated[bool, info("Resume the run in the folder, if there is one.")] = False
-    overwrite: Annotated[bool, info("Delete a run that is in the folder.")] = False
+    resume: Annotated[bool, info("Resume the run in --out, if it exists.")] = False
+    overwrite: Annotated[bool, info("Replace an existing run in --out.")] = False
     preset: Annotated[str | None, info("Settings of a paper: {presets}.")] = None
     config: Annotated[
-        Path | None, info("Settings as YAML, such as the config.yaml of another run; flags override it.")
+        Path | None, info("YAML file of settings, such as config.yaml of another run; flags override it.")
     ] = None
-    dry_run: Annotated[bool, info("Only print settings, cost and estimated time.")] = False
-    help: Annotated[bool, info("Show the usual options.")] = False
+    dry_run: Annotated[bool, info("Print settings, cost and estimated time, and exit.")] = False
+    help: Annotated[bool, info("Show the most common options.")] = False
     help_all: Annotated[bool, info("Show all options.")] = False
 
 
 class RecipeCommands(TyperGroup):
-    """The recipes as commands."""
+    """One subcommand per recipe."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401, ARG002 (typer's: it has its own copy of click)
         """Return the names of the recipes."""
         return list(RECIPE_SETTINGS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401, ARG002 (typer's)
-        """Return the command of a recipe, which reads its flags itself, so that all mistakes are listed at once."""
+        """Return the command of a recipe; it parses its own flags, to list all errors at once."""
         if cmd_name not in RECIPE_SETTINGS:
             raise ConfigError(f"no recipe {cmd_name!r}; {list_choices(cmd_name, RECIPE_SETTINGS)}")
         single = typer.Typer(add_completion=False)
@@ -63,12 +63,12 @@ class RecipeCommands(TyperGroup):
         return typer.main.get_command(single)
 
 
-app = typer.Typer(cls=RecipeCommands, help="Train a model with one of the recipes.", no_args_is_help=True)
+app = typer.Typer(cls=RecipeCommands, help="Train a model with a recipe.", no_args_is_help=True)
 
 
 @app.callback()
 def train() -> None:
-    """Hold the recipes together."""
+    """Group the recipes."""
 
 
 def _run(name: str, arguments: list[str]) -> None:
@@ -97,7 +97,7 @@ def _run(name: str, arguments: list[str]) -> None:
 
 
 def _help(name: str, *, everything: bool) -> Iterable[Text | Panel]:
-    """Return the help of a recipe: what it does, then its options in groups, the required first."""
+    """Return the help of a recipe: its summary and its options in groups, required ones first."""
     yield Text(f"manylabel train {name} --data SPEC [--out FOLDER] [OPTIONS]\n", style="bold")
     yield Text(f"{_summary(name)}\n")
     groups: dict[str, list[Field]] = {}
@@ -112,7 +112,7 @@ def _help(name: str, *, everything: bool) -> Iterable[Text | Panel]:
             words.append(" ".join(["", *filter(None, ["|".join(field.choices), default])]), style="dim")
             table.add_row(Text(_flag(field), style="cyan"), words)
         yield Panel(table, title=group, title_align="left")
-    yield Text("Settings of the head and the loss: --head.NAME VALUE, --loss.NAME VALUE.", style="dim")
+    yield Text("Arguments of the head and the loss: --head.NAME VALUE, --loss.NAME VALUE.", style="dim")
 
 
 def _flag(field: Field) -> str:

@@ -1,4 +1,4 @@
-"""`manylabel tune`: thresholds and calibration for a trained model, from held-out data."""
+"""`manylabel tune`: thresholds and calibration of a trained model, fitted on held-out data."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from manylabel.errors import ConfigError
 from manylabel.progress import progress_bar
 from manylabel.storage import refuse_existing
 
-if TYPE_CHECKING:  # these need torch, for which --help must not wait
+if TYPE_CHECKING:  # keeps --help fast: these import torch
     from manylabel.classifier import SavedModel
     from manylabel.data import ImageDataset
     from manylabel.tuning import Tuning
@@ -41,26 +41,33 @@ class Calibrate(StrEnum):
 
 
 def tune(
-    model: Annotated[str, typer.Argument(help="Folder of a model, which is changed; any model with --out.")],
+    model: Annotated[
+        str, typer.Argument(help="Model or run folder, changed in place; with --out, also hub name or builtin:NAME.")
+    ],
     data: Data,
     thresholds: Annotated[
-        str, typer.Option(metavar="f1|precision=P|recall=R", help="Objective of the thresholds.")
+        str,
+        typer.Option(
+            metavar="f1|precision=P|recall=R", help="Threshold objective: best F1, or a minimum precision or recall."
+        ),
     ] = "f1",
     calibrate: Annotated[Calibrate, typer.Option(help="Calibration method.")] = Calibrate.PLATT,
     folds: Annotated[int, typer.Option(min=2, help="Number of cross-validation folds.")] = 5,
     out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Write a tuned copy and leave MODEL as it is.")
+        Path | None, typer.Option(metavar="DIR", help="Write a tuned copy (default: change MODEL in place).")
     ] = None,
-    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a report with before and after.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing, only print before and after.")] = False,
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write an HTML report.")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the metrics before and after, and change nothing.")
+    ] = False,
     workers: Workers = None,
     device: Device = None,
     overwrite: Overwrite = False,
 ) -> None:
-    """Choose a threshold for each label and calibrate scores, on data the model was not trained on.
+    """Tune a threshold per label and calibrate scores, on data the model was not trained on.
 
-    Before and after are cross-validated: no image is evaluated by values fitted to it. A single-label model, which
-    predicts the most confident label, is only calibrated.
+    The reported metrics are cross-validated. Single-label models, which predict the most confident label, are only
+    calibrated.
     """
     if out is None and not dry_run:
         refuse_shared(model)
@@ -92,7 +99,7 @@ def tune(
         tuning.tuning_page(result, model=name, dataset=dataset.name).write(html, overwrite=overwrite)
         typer.echo(f"Wrote {html}")
     if dry_run:
-        typer.echo("Nothing was changed (--dry-run).")
+        typer.echo("Nothing changed (--dry-run).")
     elif out is None:
         change_config(folder, changes)
         what = "calibration" if result.thresholds is None else "thresholds and calibration"
@@ -103,19 +110,19 @@ def tune(
 
 
 def _with_labels(dataset: ImageDataset, labels: LabelSpace, spec: str) -> ImageDataset:
-    """Return the dataset with the labels of a model, in its order; refuse one with fewer or others."""
+    """Return the dataset with its labels in the model's order; refuse a dataset with other labels."""
     if set(dataset.labels) != set(labels):
         odd = sorted(set(dataset.labels) ^ set(labels))
         raise ConfigError(
-            f"{spec} must have all labels of the model and no others; it has {len(dataset.labels)}, the model "
+            f"{spec} must have exactly the labels of the model; it has {len(dataset.labels)}, the model "
             f"{len(labels)}, and they differ in {', '.join(odd[:5])}; for a table or Open Images, list the "
-            "model's labels in a file, one in each line, and add labels=FILE to the spec"
+            "model's labels in a file, one per line, and add labels=FILE to the spec"
         )
     return dataset if dataset.labels.names == labels.names else dataset.select_labels(labels.names)
 
 
 def _write_copy(saved: SavedModel, folder: Path, out: Path, changes: Mapping[str, Any], *, overwrite: bool) -> None:
-    """Write a changed model with the other files of its folder, such as a README; other files in `out` stay."""
+    """Write the tuned model and copy the other files of its folder, such as a README."""
     from manylabel.classifier import write_model
 
     write_model(replace(saved, config=replace_fields(saved.config, **changes)), out, overwrite=overwrite)
@@ -125,7 +132,7 @@ def _write_copy(saved: SavedModel, folder: Path, out: Path, changes: Mapping[str
 
 
 def _show(result: Tuning) -> None:
-    """Print before and after, and the labels that gained and lost most."""
+    """Print the metrics before and after, and the labels that gained or lost most."""
     from manylabel.tuning import MEASURE_TITLES
 
     console = Console(highlight=False)

@@ -22,7 +22,7 @@ __all__ = ["vocabulary"]
 
 
 class Action(StrEnum):
-    """Action on the labels."""
+    """Action to take."""
 
     ADD = "add"
     LIST = "list"
@@ -30,20 +30,20 @@ class Action(StrEnum):
 
 
 def vocabulary(
-    model: Annotated[str, typer.Argument(help="Folder of a model, or of a run of the recipe zero_shot.")],
-    action: Annotated[Action, typer.Argument(help="Action on the labels.")],
-    labels: Annotated[list[str] | None, typer.Argument(help="Labels; those of several words in quotes.")] = None,
+    model: Annotated[str, typer.Argument(help="Model or run folder of the recipe zero_shot.")],
+    action: Annotated[Action, typer.Argument(help="Action to take.")],
+    labels: Annotated[list[str] | None, typer.Argument(help="Labels; quote those of several words.")] = None,
     file: Annotated[
         Path | None, typer.Option("--from", metavar="FILE", help="File with more labels, one per line.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Write the changed model here (default: change it in place).")
+        Path | None, typer.Option(metavar="DIR", help="Write a changed copy (default: change MODEL in place).")
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a model that exists at --out.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """List or change the labels that a zero-shot model scores, without training."""
-    from manylabel.classifier import Classifier, find_model, read_model  # here: `--help` must not wait for torch
+    """List, add or remove labels of a zero-shot model, without training."""
+    from manylabel.classifier import Classifier, find_model, read_model  # keeps `--help` fast
 
     source = find_model(model)
     found = Classifier.load(source)
@@ -65,10 +65,10 @@ def _names(labels: list[str], file: Path | None) -> list[str]:
     from manylabel.data.readers.layout import read_label_list
 
     if file is not None and not file.is_file():
-        raise ConfigError(f"there is no file of labels {file}")
+        raise ConfigError(f"label file {file} does not exist")
     names = [*labels, *([] if file is None else read_label_list(file))]
     if not names:
-        raise ConfigError("name at least one label, or give a file of labels (--from FILE)")
+        raise ConfigError("no labels given; name at least one, or pass a file with --from FILE")
     return names
 
 
@@ -83,7 +83,7 @@ def _remove(model: Classifier, names: list[str]) -> Classifier:
             raise LabelError(f"the model has no label {name!r}; {list_choices(name, model.labels)}")
     kept = [name for name in model.labels if name not in set(names)]
     if not kept:
-        raise ConfigError("a model needs at least one label; keep one")
+        raise ConfigError("cannot remove all labels; a model needs at least one")
     return model.with_labels(kept)
 
 
@@ -97,9 +97,9 @@ def _show(model: Classifier, *, as_json: bool) -> None:
     table.add_column("label")
     table.add_column("trained on")
     for row in rows:
-        table.add_row(escape(str(row["label"])), "yes" if row["trained"] else "no, by text")
+        table.add_row(escape(str(row["label"])), "yes" if row["trained"] else "no, from text")
     Console().print(table)
     if model.text is None:
         typer.echo("The labels cannot be changed: the model was not trained with the recipe zero_shot.")
     else:
-        typer.echo(f"New labels are encoded by {model.text.encoder}: manylabel vocabulary MODEL add 'fire truck'")
+        typer.echo(f"Text encoder: {model.text.encoder}. Add a label with: manylabel vocabulary MODEL add 'fire truck'")

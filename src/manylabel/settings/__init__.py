@@ -1,4 +1,4 @@
-"""Settings of every recipe, their defaults, limits and help; read without importing torch."""
+"""Settings of all recipes: defaults, limits and help texts; imports no torch."""
 
 from manylabel.settings.parts import DataSettings, LoopSettings, LossName, ModelSettings, RecipeSettings
 from manylabel.settings.recipes import (

@@ -1,4 +1,4 @@
-"""Settings of each recipe, and the papers' by name."""
+"""Settings of each recipe, and presets of the papers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,13 +15,13 @@ __all__ = ["PRESETS", "RECIPE_SETTINGS", "Finetune", "Probe", "RepresentationMix
 
 MOST_VIEWS, VIEWS_IN_ALL = 4, 25_000
 
-_Out = Annotated[Path, info("Folder of the run: settings, metrics, state and the model.", may_change=True)]
+_Out = Annotated[Path, info("Run folder: settings, metrics, checkpoints and the model.", may_change=True)]
 _Epochs = Annotated[Count | None, info("Number of epochs (default: 6, or enough for 200 optimizer steps).")]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Probe(RecipeSettings):
-    """Train any head on cached features of a frozen backbone: minutes on a CPU. Start here.
+    """Train a head on cached features of a frozen backbone, in minutes on a CPU. Start here.
 
     Examples:
         >>> probe = Probe(data="scenes:100")
@@ -36,23 +36,21 @@ class Probe(RecipeSettings):
     learning_rate: Annotated[
         Positive | None, info("Peak learning rate (default: 2e-3; 5e-4 for hsq, which diverges above that).")
     ] = None
-    weight_decay: Annotated[NotNegative, info("Weight decay; never on biases and norms.")] = 0.3
-    cache: Annotated[bool, info("Cache features on disk, instead of a pass each epoch.")] = True
+    weight_decay: Annotated[NotNegative, info("Weight decay, except for biases and norms.")] = 0.3
+    cache: Annotated[bool, info("Cache features on disk (default), or run the backbone in every epoch.")] = True
     views: Annotated[
-        Count | None, info("Cached views of each training image, random crops (default: up to 4, 25,000 in all).")
+        Count | None, info("Cached random crops per training image (default: up to 4, at most 25,000 in total).")
     ] = None
-    feature_dropout: Annotated[Fraction, info("Fraction of the backbone's channels that are dropped in training.")] = (
-        0.3
-    )
+    feature_dropout: Annotated[Fraction, info("Dropout rate of feature channels.")] = 0.3
 
     def num_views(self, num_images: int) -> int:
-        """Return the number of views of each training image that are cached."""
+        """Return the number of cached views per training image."""
         return self.views or max(1, min(MOST_VIEWS, VIEWS_IN_ALL // num_images))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Finetune(RecipeSettings):
-    """Train backbone and head together, the backbone at a lower rate.
+    """Train backbone and head together, the backbone at a lower learning rate.
 
     Examples:
         >>> Finetune(data="scenes:100", **PRESETS["finetune"]["ml_decoder"]).epochs
@@ -63,33 +61,35 @@ class Finetune(RecipeSettings):
 
     out: _Out = Path("runs/finetune")
     epochs: Annotated[Count, info("Number of epochs.")] = 10
-    batch_size: Annotated[Count, info("Images per step, on each device.")] = 32
+    batch_size: Annotated[Count, info("Images per batch on each device.")] = 32
     learning_rate: Annotated[Positive, info("Peak learning rate of the head.")] = 5e-4
-    backbone_scale: Annotated[Positive, info("Factor of the learning rate for the backbone.")] = 0.1
+    backbone_scale: Annotated[Positive, info("Learning rate of the backbone relative to the head.")] = 0.1
     start_from: Annotated[
-        str | None, info("Trained model to start from, such as RUN/model; its backbone, head and size are kept.")
+        str | None, info("Trained model to start from, such as RUN/model; sets backbone, head and image size.")
     ] = None
     start_fraction: Annotated[
         Fraction,
         info(
-            "Weight of the starting point (start_from) in the finished model; 0.5 often beats both "
+            "Weight of start_from when averaged with the fine-tuned weights; 0.5 often beats both "
             "(Wortsman et al., CVPR 2022)."
         ),
     ] = 0.0
-    freeze_epochs: Annotated[Whole, info("Epochs in which the backbone stays frozen.")] = 0
+    freeze_epochs: Annotated[Whole, info("Number of first epochs with a frozen backbone.")] = 0
     keep_statistics: Annotated[
-        bool | None, info("Keep batch-norm statistics of the backbone (default: if it starts from trained weights).")
+        bool | None, info("Freeze batch-norm statistics of the backbone (default: if it is pretrained).")
     ] = None
     augment: Annotated[bool, info("Augment training images: flip, Cutout, RandAugment.")] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.start_fraction and self.start_from is None:
-            raise ConfigError(f"start_fraction is {self.start_fraction}, but there is no trained model; set start_from")
+            raise ConfigError(
+                f"start_fraction is {self.start_fraction}, but start_from is not set; set it to a trained model"
+            )
 
     @property
     def keeps_statistics(self) -> bool:
-        """True where batch norms of the backbone keep the means and variances they have."""
+        """True if the batch-norm statistics of the backbone stay frozen."""
         if self.keep_statistics is not None:
             return self.keep_statistics
         return self.pretrained or self.start_from is not None
@@ -97,7 +97,7 @@ class Finetune(RecipeSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class RepresentationMixup(RecipeSettings):
-    """Train a linear head that takes a hint from an early layer of a frozen backbone (RM).
+    """Train a linear head on mixed features of an early and the last layer of a frozen backbone (RM).
 
     Examples:
         >>> RepresentationMixup(data="scenes:100").head_settings
@@ -109,22 +109,22 @@ class RepresentationMixup(RecipeSettings):
     out: _Out = Path("runs/representation_mixup")
     head: Annotated[Literal["rm"], info("Head.", is_flag=False)] = "rm"
     head_settings: Annotated[
-        Mapping[str, Any], info("Arguments of the head; as a flag: --head.stages [1,-1] for RM@2.")
+        Mapping[str, Any], info("Arguments of the head; as flags: --head.stages [1,-1] for RM@2.")
     ] = field(default_factory=lambda: {"stages": [0, -1]})
     loss: Annotated[LossName, info("Loss.")] = "soft_margin"
     epochs: Annotated[Count, info("Number of epochs.")] = 30
     optimizer: Annotated[Literal["adam", "adamw", "sgd"], info("Optimizer.")] = "sgd"
     learning_rate: Annotated[Positive, info("Peak learning rate.")] = 0.1
-    weight_decay: Annotated[NotNegative, info("Weight decay; never on biases and norms.")] = 0.0
-    warmup: Annotated[Fraction, info("Fraction of all steps in which the learning rate rises.")] = 0.3
+    weight_decay: Annotated[NotNegative, info("Weight decay, except for biases and norms.")] = 0.0
+    warmup: Annotated[Fraction, info("Fraction of all steps spent on learning rate warmup.")] = 0.3
     ema_decay: Annotated[
-        Fraction, info("Decay of the moving average of the weights; 0, as in the paper, does not average.")
+        Fraction, info("Decay of the exponential moving average of the weights; 0 disables it, as in the paper.")
     ] = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class SelfDistillation(RecipeSettings):
-    """Train teachers of parts of the labels in parallel, and a student that distils them (CPSD).
+    """Train teachers on subsets of the labels in parallel, then distil them into a student (CPSD).
 
     Examples:
         >>> SelfDistillation(data="scenes:100", **PRESETS["self_distillation"]["cpsd"]).epochs
@@ -136,62 +136,72 @@ class SelfDistillation(RecipeSettings):
     out: _Out = Path("runs/self_distillation")
     training: Annotated[
         Literal["probe", "finetune"],
-        info("Train teachers and student on cached features of a frozen backbone, or on images."),
+        info("Train on cached features of a frozen backbone (probe), or on images (finetune)."),
     ] = "probe"
     partition: Annotated[
         Literal["both", "co", "dis", "random", "whole"],
-        info("Partition of the labels: co-occurring, dissimilar, both (CPSD), random, or none (SD)."),
+        info("Label partition: co-occurring, dissimilar, both (CPSD), random, or one teacher for all (whole, SD)."),
     ] = "both"
-    k: Annotated[Count, info("Number of subsets of a partition; each has a teacher.")] = 5
-    tau: Annotated[Positive, info("Root that is taken of co-occurrences; more lifts rare pairs.")] = 2.0
+    k: Annotated[Count, info("Number of subsets per partition; each has one teacher.")] = 5
+    tau: Annotated[
+        Positive, info("Temperature of the co-occurrence rates (tau in CPSD); larger values favour rare pairs.")
+    ] = 2.0
     teacher_images: Annotated[
         Literal["all", "own"],
         info(
-            "Images a teacher is trained on and asked about: all, as in the released code, or those with "
-            "one of its labels (X_C of the paper's text), which costs teachers up to 10 mAP."
+            "Images for each teacher: all, as in the released code, or those with one of its labels "
+            "(X_C in the paper's text), which costs teachers up to 10 mAP."
         ),
     ] = "all"
     epochs: Annotated[Count, info("Number of epochs of the student.")] = 20
-    teacher_epochs: Annotated[Count | None, info("Number of epochs of a teacher (default: epochs).")] = None
+    teacher_epochs: Annotated[Count | None, info("Number of epochs of each teacher (default: epochs).")] = None
     distillation_weight: Annotated[
         Annotated[float, Meta(ge=0, le=1)],
-        info("Weight of the distance to the teachers in the loss; the labels' own loss has the rest."),
+        info("Weight of the distillation term in the loss; the label loss has weight 1 minus this."),
     ] = 0.5
-    baseline: Annotated[bool, info("Train a plain model for as many epochs, and report the gain over it.")] = True
+    baseline: Annotated[bool, info("Also train a baseline without distillation, and report the gain over it.")] = True
     executor: Annotated[
         Literal["processes", "sequential", "ray"],
-        info("Train teachers in several processes, one after the other, or on Ray.", may_change=True),
+        info("Train teachers in parallel processes, sequentially, or on Ray.", may_change=True),
     ] = "processes"
     processes: Annotated[
-        Count | None, info("Teachers that train at once (default: one per GPU, or per core up to 8).", may_change=True)
+        Count | None,
+        info("Number of teachers trained in parallel (default: one per GPU, or per core up to 8).", may_change=True),
     ] = None
     ray_address: Annotated[
         str | None,
-        info("Address of a Ray cluster that sees the same paths (default: this machine).", may_change=True),
+        info(
+            "Address of a Ray cluster with access to the same paths (default: start one on this machine).",
+            may_change=True,
+        ),
     ] = None
-    views: Annotated[Count, info("With probe: cached views of each training image.")] = 1
-    backbone_scale: Annotated[Positive, info("With finetune: factor of the learning rate for the backbone.")] = 0.1
-    freeze_epochs: Annotated[Whole, info("With finetune: epochs in which the backbone stays frozen.")] = 0
+    views: Annotated[Count, info("With probe: cached views per training image.")] = 1
+    backbone_scale: Annotated[Positive, info("With finetune: learning rate of the backbone relative to the head.")] = (
+        0.1
+    )
+    freeze_epochs: Annotated[Whole, info("With finetune: number of first epochs with a frozen backbone.")] = 0
     augment: Annotated[bool, info("With finetune: augment training images.")] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.devices > 1:
-            raise ConfigError(f"devices must be 1, got {self.devices}: here teachers train in parallel (--processes)")
+            raise ConfigError(
+                f"devices must be 1, got {self.devices}; teachers train in parallel instead (--processes)"
+            )
 
     @property
     def on_features(self) -> bool:
-        """True where training works on cached features."""
+        """True if training uses cached features."""
         return self.training == "probe"
 
-    def num_views(self, num_images: int) -> int:  # noqa: ARG002 (here it does not matter)
-        """Return the number of views of each training image that are cached."""
+    def num_views(self, num_images: int) -> int:  # noqa: ARG002 (independent of it here)
+        """Return the number of cached views per training image."""
         return self.views
 
 
 @dataclass(frozen=True, kw_only=True)
 class ZeroShot(RecipeSettings):
-    """Train on labels as text: the model then answers for labels that it never saw.
+    """Train with labels as text queries, to predict labels unseen in training.
 
     Examples:
         >>> ZeroShot(data="scenes:100").encoder
@@ -203,51 +213,49 @@ class ZeroShot(RecipeSettings):
     out: _Out = Path("runs/zero_shot")
     head: Annotated[
         Literal["ml_decoder", "text_map", "conse"],
-        info("ML-Decoder with text queries, or a baseline: a linear map into text space, ConSE."),
+        info("ML-Decoder with text queries, or a baseline: linear map into text space, or ConSE."),
     ] = "ml_decoder"
     unseen: Annotated[
         str,
         info(
-            "Labels to hold out for the final test: none, random:15, random:0.2, coco_65_15, nus_wide, "
-            "a file, or names joined by |."
+            "Labels held out for the final test: none, random:15, random:0.2, coco_65_15, nus_wide, "
+            "a file, or names separated by |."
         ),
     ] = "none"
-    split_seed: Annotated[Whole, info("Seed of the draw of random: labels.")] = 0
+    split_seed: Annotated[Whole, info("Random seed for --unseen random:N.")] = 0
     images: Annotated[
         Literal["with_seen", "without_unseen", "all"],
-        info("Training images: with a seen label, without any unseen one, or all."),
+        info("Training images: those with a seen label, those without any unseen one, or all."),
     ] = "with_seen"
     encoder: Annotated[
         str, info("Text encoder: offline:minilm, sentence:MODEL, glove:FILE, word2vec:FILE or npz:FILE.")
     ] = "offline:minilm"
     templates: Annotated[
-        str | None, info("Prompts joined by |, such as 'a photo of a {label}' (default: what suits the encoder).")
+        str | None, info("Prompts separated by |, such as 'a photo of a {label}' (default: depends on the encoder).")
     ] = None
     random_queries: Annotated[
-        Whole, info("Random queries of the paper's query augmentation; they cost more than they gave.")
+        Whole, info("Random queries per batch (query augmentation of the paper; did not pay off here).")
     ] = 0
     query_noise: Annotated[
-        NotNegative, info("Standard deviation of noise on text vectors; the paper's augmentation, try 0.1.")
+        NotNegative, info("Standard deviation of noise on text vectors (query augmentation of the paper; try 0.1).")
     ] = 0.0
-    views: Annotated[Count, info("Cached views of each training image.")] = 1
-    single_label: Annotated[bool | None, info("Must be false here.", is_flag=False)] = False
-    loss: Annotated[LossName, info("Loss; the asymmetric one converges much later with text queries.")] = (
-        "binary_cross_entropy"
-    )
+    views: Annotated[Count, info("Cached views per training image.")] = 1
+    single_label: Annotated[bool | None, info("Not supported by this recipe.", is_flag=False)] = False
+    loss: Annotated[LossName, info("Loss; asymmetric converges much later with text queries.")] = "binary_cross_entropy"
     epochs: _Epochs = None
-    batch_size: Annotated[Count, info("Images per step, on each device.")] = 32
+    batch_size: Annotated[Count, info("Images per batch on each device.")] = 32
     learning_rate: Annotated[Positive, info("Peak learning rate.")] = 1e-3
-    ema_decay: Annotated[
-        Fraction, info("Decay of the moving average of the weights, which is saved; 0 does not average.")
-    ] = 0.997
+    ema_decay: Annotated[Fraction, info("Decay of the exponential moving average of the weights; 0 disables it.")] = (
+        0.997
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.single_label:
-            raise ConfigError("the recipe zero_shot trains with any number of labels an image; leave single_label out")
+            raise ConfigError("the recipe zero_shot does not support single_label=True; remove the setting")
 
-    def num_views(self, num_images: int) -> int:  # noqa: ARG002 (here it does not matter)
-        """Return the number of views of each training image that are cached."""
+    def num_views(self, num_images: int) -> int:  # noqa: ARG002 (independent of it here)
+        """Return the number of cached views per training image."""
         return self.views
 
 
@@ -258,7 +266,7 @@ RECIPE_SETTINGS: dict[str, type[RecipeSettings]] = {
     "self_distillation": SelfDistillation,
     "zero_shot": ZeroShot,
 }
-"""Settings of each recipe, by its name."""
+"""Settings class of each recipe, by name."""
 
 _CPSD: Mapping[str, Any] = {  # Xu et al., "Complementary Parallel Self-Distillation", 2022, and their code
     "k": 5,
@@ -329,4 +337,4 @@ PRESETS: dict[str, dict[str, Mapping[str, Any]]] = {
     },
     "zero_shot": {},
 }
-"""Settings of the papers, by recipe and name. What papers and code leave open is as in ML-Decoder's code."""
+"""Settings of the papers, by recipe and name; where paper and code leave a value open, that of ML-Decoder's code."""

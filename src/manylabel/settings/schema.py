@@ -1,7 +1,7 @@
-"""One reader of settings, whether they come from Python, a YAML file or flags; it lists all mistakes at once.
+"""Settings from Python, YAML files and flags, validated alike; errors list all problems at once.
 
-Settings are frozen dataclasses whose fields carry their limits and their help:
-``batch_size: Annotated[Count, info("Images per step.")] = 64``.
+Settings are frozen dataclasses whose fields carry limits and help text:
+``batch_size: Annotated[Count, info("Images per batch.")] = 64``.
 """
 
 import dataclasses
@@ -47,32 +47,32 @@ Positive: TypeAlias = Annotated[float, Meta(gt=0)]
 NotNegative: TypeAlias = Annotated[float, Meta(ge=0)]
 Fraction: TypeAlias = Annotated[float, Meta(ge=0, lt=1)]
 
-PARTS = ("head", "loss")  # what has settings of its own, which depend on its name
+PARTS = ("head", "loss")  # components with settings of their own
 ALIASES = {"lr": "learning_rate", "bs": "batch_size", "wd": "weight_decay"}
 
 
 def info(text: str, **extra: bool) -> Meta:
-    """Return what a field says of itself: its help, and what is not as usual.
+    """Return the metadata of a field.
 
     Args:
         text: One line of help.
-        extra: ``may_change=True`` where a resumed run may have another value, ``is_flag=False`` for no flag.
+        extra: ``may_change=True`` if a resumed run may change the value, ``is_flag=False`` for no flag.
     """
     return Meta(description=text, extra=extra)
 
 
 @dataclasses.dataclass(frozen=True)
 class Field:
-    """A setting.
+    """Description of a setting.
 
     Args:
-        name: Its name.
-        type: Its annotation.
-        default: Its default; ``MISSING`` where it is required.
+        name: Name.
+        type: Annotation.
+        default: Default; ``MISSING`` if required.
         help: One line of help.
-        group: Heading that it stands under in the help.
-        is_flag: True where the command line has a flag for it.
-        may_change: True where a resumed run may have another value.
+        group: Heading in the help.
+        is_flag: True if the command line has a flag for it.
+        may_change: True if a resumed run may change the value.
     """
 
     name: str
@@ -85,25 +85,25 @@ class Field:
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """Names that it can take, where they are listed."""
+        """Allowed names, empty if not an enumeration."""
         return tuple(name for kind in _kinds(self.type) for name in getattr(kind, "values", ()))
 
     @property
     def is_switch(self) -> bool:
-        """True for what is true or false."""
+        """True for booleans."""
         return any(isinstance(kind, inspect.BoolType) for kind in _kinds(self.type))
 
     @property
     def metavar(self) -> str:
-        """Word for its value in the help."""
+        """Placeholder for the value in the help."""
         words = {inspect.IntType: "INTEGER", inspect.FloatType: "NUMBER", inspect.CustomType: "PATH"}
         return "|".join(self.choices) or words.get(type(_kinds(self.type)[0]), "TEXT")
 
     def read(self, value: object) -> object:
-        """Convert a value, or a text of it, to the field's type.
+        """Convert a value, or its text, to the type of the field.
 
         Raises:
-            ConfigError: It does not fit; the message follows the field's name.
+            ConfigError: The value is invalid; the message continues the field's name.
         """
         texts_fit = any(isinstance(kind, inspect.StrType) for kind in _kinds(self.type))
         if isinstance(value, str) and value.lower() == "none" and not texts_fit and "none" not in self.choices:
@@ -111,10 +111,10 @@ class Field:
         return self._convert(value, strict=False)
 
     def check(self, value: object) -> None:
-        """Raise unless a value is of the field's type, and within its limits.
+        """Check the type and limits of a value.
 
         Raises:
-            ConfigError: It is not; the message follows the field's name.
+            ConfigError: The value is invalid; the message continues the field's name.
         """
         self._convert(value, strict=True)
 
@@ -135,20 +135,20 @@ def settings_fields(kind: type) -> dict[str, Field]:
         >>> from manylabel.settings import LoopSettings
         >>> field = settings_fields(LoopSettings)["batch_size"]
         >>> field.metavar, field.default, field.help
-        ('INTEGER', 64, 'Images per step, on each device.')
+        ('INTEGER', 64, 'Images per batch on each device.')
     """
     return _read_fields(kind)
 
 
 def build(kind: type[Settings], values: Mapping[str, object]) -> Settings:
-    """Make settings from what a file or flags say; texts are read as the types that the fields have.
+    """Build settings from values of a file or flags; texts are converted to the types of the fields.
 
     Args:
-        kind: A frozen dataclass that checks itself with `check`.
-        values: Field names with values, or with texts of them.
+        kind: Frozen dataclass that calls `check` in ``__post_init__``.
+        values: Values, or their texts, by field name.
 
     Raises:
-        ConfigError: Something is wrong; the message lists all of it.
+        ConfigError: Settings are invalid; the message lists all problems.
 
     Examples:
         >>> from manylabel.settings import LoopSettings
@@ -156,7 +156,7 @@ def build(kind: type[Settings], values: Mapping[str, object]) -> Settings:
         3
         >>> build(LoopSettings, {"epoch": 3, "batch_size": "0"})
         Traceback (most recent call last):
-        manylabel.errors.ConfigError: 2 settings are wrong:
+        manylabel.errors.ConfigError: 2 invalid settings:
           no setting 'epoch'; did you mean 'epochs'? There is: ...
           batch_size must be a whole number of at least 1, got '0'
     """
@@ -176,10 +176,10 @@ def build(kind: type[Settings], values: Mapping[str, object]) -> Settings:
 
 
 def check(settings: object) -> None:
-    """Check every value of a dataclass against its field's type and limits; for ``__post_init__``.
+    """Check the types and limits of all fields of a dataclass, in its ``__post_init__``.
 
     Raises:
-        ConfigError: Something is wrong; the message lists all of it.
+        ConfigError: Settings are invalid; the message lists all problems.
     """
     problems = []
     for name, field in settings_fields(type(settings)).items():
@@ -198,18 +198,18 @@ def read_settings(
     preset: str | None = None,
     file: Path | None = None,
 ) -> Settings:
-    """Put settings together: flags above a file, a file above a preset.
+    """Merge settings: flags override the file, which overrides the preset.
 
     Args:
-        kind: The class of the settings.
-        flags: Field names with what the flags say. A name such as ``head.num_groups`` is a setting of the head, and its
-            text is read as YAML.
-        presets: Settings that have a name.
-        preset: The name of one of them.
-        file: A YAML file, such as the config.yaml of another run.
+        kind: Settings class.
+        flags: Values by field name. A name such as ``head.num_groups`` is an argument of the head, its text parsed as
+            YAML.
+        presets: Presets by name.
+        preset: Name of a preset (default: none).
+        file: YAML file, such as config.yaml of another run (default: none).
 
     Raises:
-        ConfigError: Something is wrong; the message lists all of it.
+        ConfigError: Settings are invalid; the message lists all problems.
 
     Examples:
         >>> from manylabel.settings import PRESETS, Finetune
@@ -234,17 +234,17 @@ def read_settings(
 
 
 def read_flags(arguments: Sequence[str], *, switches: Sequence[str] = ()) -> dict[str, object]:
-    """Read flags: of settings, of the head and the loss, and mistakes.
+    """Parse flags into names and texts; unknown names are left to `build`.
 
     Args:
-        arguments: Such as ``["--head.num-groups", "20"]``.
-        switches: Names of settings that are true or false, and need no value.
+        arguments: Command line arguments, such as ``["--head.num-groups", "20"]``.
+        switches: Names of boolean settings, which need no value.
 
     Returns:
-        Names, without dashes, and texts; a flag without a value has an empty one.
+        Texts by name, without dashes; empty for a flag without a value.
 
     Raises:
-        ConfigError: Something is no flag.
+        ConfigError: An argument is not a flag.
 
     Examples:
         >>> read_flags(["--head.stages", "[1, -1]", "--loss.clip=0", "--epoch", "3"])
@@ -257,7 +257,7 @@ def read_flags(arguments: Sequence[str], *, switches: Sequence[str] = ()) -> dic
     while remaining:
         flag = remaining.pop(0)
         if not flag.startswith("--"):
-            raise ConfigError(f"cannot make sense of {flag!r}; settings are flags, such as --epochs 10")
+            raise ConfigError(f"unexpected argument {flag!r}; settings are flags, such as --epochs 10")
         name, equals, text = flag.removeprefix("--").partition("=")
         name = name.replace("-", "_")
         switch = name.removeprefix("no_")
@@ -271,7 +271,7 @@ def read_flags(arguments: Sequence[str], *, switches: Sequence[str] = ()) -> dic
 
 
 def to_dict(settings: object) -> dict[str, object]:
-    """Return settings as plain values, as YAML can say them.
+    """Return settings as plain values for YAML or JSON.
 
     Examples:
         >>> from manylabel.settings import LoopSettings
@@ -284,7 +284,7 @@ def to_dict(settings: object) -> dict[str, object]:
 
 
 def to_yaml(settings: object) -> str:
-    """Write settings as YAML, every field with its help above it.
+    """Return settings as YAML, each field under its help text.
 
     Examples:
         >>> from manylabel.settings import LoopSettings
@@ -296,28 +296,28 @@ def to_yaml(settings: object) -> str:
         words = settings_fields(type(settings))[name].help
         lines += textwrap.wrap(words, width=118, initial_indent="# ", subsequent_indent="# ")
         text = yaml.dump(value, Dumper=_Dumper, default_flow_style=True, sort_keys=False, width=10_000)
-        lines.append(f"{name}: " + text.removesuffix("...\n").rstrip())  # dots end a document of one plain value
+        lines.append(f"{name}: " + text.removesuffix("...\n").rstrip())  # YAML ends a plain scalar document with dots
     return "\n".join(lines) + "\n"
 
 
 def parse_yaml(text: str) -> object:
-    """Read a value written as YAML.
+    """Parse a YAML value.
 
     Raises:
-        yaml.YAMLError: The text is no YAML.
+        yaml.YAMLError: The text is not valid YAML.
 
     Examples:
         >>> parse_yaml("[1e-3, 2, text, null]")
         [0.001, 2, 'text', None]
     """
-    return yaml.load(text, Loader=_Loader)  # noqa: S506 - it is a SafeLoader
+    return yaml.load(text, Loader=_Loader)  # noqa: S506 (a SafeLoader)
 
 
 def read_yaml(path: str | Path) -> dict[str, object]:
     """Read a mapping from a YAML file.
 
     Raises:
-        ConfigError: The file cannot be read, or is no mapping.
+        ConfigError: The file cannot be read, or is not a mapping.
     """
     try:
         values = parse_yaml(Path(path).read_text(encoding="utf-8"))
@@ -329,11 +329,11 @@ def read_yaml(path: str | Path) -> dict[str, object]:
 
 
 class _Loader(yaml.SafeLoader):
-    """Reads 1e-3 as a number, as everybody but YAML 1.1 does."""
+    """SafeLoader that reads 1e-3 as a number, unlike YAML 1.1."""
 
 
 class _Dumper(yaml.SafeDumper):
-    """Puts quotes around texts that `_Loader` would read as numbers."""
+    """SafeDumper that quotes texts which `_Loader` would read as numbers."""
 
 
 for _kind in (_Loader, _Dumper):
@@ -345,7 +345,7 @@ for _kind in (_Loader, _Dumper):
 
 
 @cache
-def _read_fields(kind: Any) -> dict[str, Field]:  # noqa: ANN401 (a type, which mypy does not take for hashable)
+def _read_fields(kind: Any) -> dict[str, Field]:  # noqa: ANN401 (mypy does not consider types hashable)
     hints = get_type_hints(kind, include_extras=True)
     return {each.name: _field(kind, each, hints[each.name]) for each in dataclasses.fields(kind)}
 
@@ -368,14 +368,14 @@ def _field(kind: type, field: dataclasses.Field[Any], hint: Any) -> Field:  # no
 
 @cache
 def _kinds(annotation: Any) -> list[inspect.Type]:  # noqa: ANN401 (typing has no type for annotations)
-    """Take ``Annotated`` and unions apart."""
+    """Return the members of a union, without ``Annotated``."""
     kind = inspect.type_info(annotation)
     kind = kind.type if isinstance(kind, inspect.Metadata) else kind
     return list(kind.types) if isinstance(kind, inspect.UnionType) else [kind]
 
 
 def _words(kind: inspect.Type) -> str:
-    """Say what a value of a type is."""
+    """Describe a type and its limits in words."""
     names: dict[type[inspect.Type], str] = {
         inspect.IntType: "a whole number",
         inspect.FloatType: "a number",
@@ -388,30 +388,30 @@ def _words(kind: inspect.Type) -> str:
     }
     limits = {"ge": "of at least", "gt": "above", "lt": "and below", "le": "up to"}
     given = {name: getattr(kind, name, None) for name in limits}
-    told = [f"{limits[name]} {limit:g}" for name, limit in given.items() if limit is not None]
-    return " ".join([names[type(kind)], *told])
+    limited = [f"{limits[name]} {limit:g}" for name, limit in given.items() if limit is not None]
+    return " ".join([names[type(kind)], *limited])
 
 
 def _part(name: str) -> str | None:
-    """Return the part, head or loss, that a flag is a setting of, if it is of one."""
+    """Return ``head`` or ``loss`` for a flag of theirs, else None."""
     part, dot, _ = name.partition(".")
     return part if dot and part in PARTS else None
 
 
 def _read_part(flag: str, text: str) -> object:
-    """Read a setting of the head or the loss as YAML."""
+    """Parse an argument of the head or the loss as YAML."""
     if not text.strip():
-        raise ConfigError(f"--{flag} has no value; write one behind it, such as 0.1, true or null, or leave it out")
+        raise ConfigError(f"--{flag} needs a value, such as 0.1, true or null; add one or remove the flag")
     try:
         return parse_yaml(text)
     except yaml.YAMLError as error:
         raise ConfigError(
-            f"cannot read the value of --{flag}, got {text!r}; write a number, a word, or a list such as '[0, -1]'"
+            f"cannot parse the value of --{flag}, got {text!r}; use a number, a word, or a list such as '[0, -1]'"
         ) from error
 
 
 def _overlay(below: Mapping[str, Any], above: Mapping[str, Any], kind: type) -> dict[str, Any]:
-    """Put one layer over another; another head or loss drops the settings and the default rate of the one before."""
+    """Overlay settings; changing the head or loss drops its previous arguments and default learning rate."""
     values, fields = {**below, **above}, settings_fields(kind)
     for part in PARTS:
         name, before = f"{part}_settings", below.get(part, fields[part].default)
@@ -432,4 +432,4 @@ def _raise(problems: list[str]) -> None:
     if len(problems) == 1:
         raise ConfigError(problems[0])
     if problems:
-        raise ConfigError("\n  ".join([f"{len(problems)} settings are wrong:", *problems]))
+        raise ConfigError("\n  ".join([f"{len(problems)} invalid settings:", *problems]))
