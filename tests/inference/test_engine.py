@@ -62,7 +62,7 @@ def test_few_images_run_in_torch_at_once_unless_an_export_exists(tiny_model, tmp
     assert [text.startswith("Running the model in torch") for text in said] == [True]
     many = open_engine(tiny_model, num_images=FEW_IMAGES, notify=said.append)
     assert isinstance(many, OnnxEngine)
-    assert said[1:] == ["Exporting the model to onnxruntime, once; this takes about half a minute."]
+    assert said[1:] == ["Exporting the model to onnxruntime (once, about half a minute)."]
     assert isinstance(open_engine(tiny_model, num_images=1, notify=said.append), OnnxEngine)
     assert len(said) == 2
     pixels = np.stack([prepare(photo, few.spec.input_spec) for photo in sample_photos()])
@@ -79,5 +79,5 @@ def test_another_model_has_another_export(tiny_model, tmp_path):
 
 
 def test_a_device_and_an_engine_must_fit(tiny_model):
-    with pytest.raises(ConfigError, match="on the CPU here, not on cuda"):
+    with pytest.raises(ConfigError, match="on the CPU only, got device cuda"):
         Predictor.load(tiny_model, engine="onnx", device="cuda")

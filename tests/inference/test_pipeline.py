@@ -63,7 +63,7 @@ def test_an_image_that_kills_its_worker_is_named_and_the_others_go_on(monkeypatc
     assert [name for batch in batches for name in batch.names] == names
     reasons = [reason for batch in batches for reason in batch.errors]
     assert [place for place, reason in enumerate(reasons) if reason] == [5]
-    assert "was ended" in reasons[5]
+    assert "worker process that decoded it died" in reasons[5]
     assert sum(len(batch.pixels) for batch in batches) == 8
 
 

@@ -79,7 +79,7 @@ def test_importing_inference_loads_no_heavy_library():
 def test_files_that_are_not_ours_are_refused(tmp_path):
     (tmp_path / "noise.onnx").write_bytes(b"noise")
     write_colour_model(tmp_path / "strange.onnx", spec=None)
-    for name, words in (("gone", "there is no file"), ("noise", "cannot be opened"), ("strange", "does not name its")):
+    for name, words in (("gone", "there is no file"), ("noise", "cannot be opened"), ("strange", "has no labels")):
         with pytest.raises(ModelFormatError, match=words):
             Predictor.load(tmp_path / f"{name}.onnx")
 

@@ -23,7 +23,7 @@ def test_a_smaller_file_in_whole_numbers_says_what_it_costs(exported, tmp_path):
     differences = Predictor.load(result.path).engine.scores(pixels) - Predictor.load(source.path).engine.scores(pixels)
     assert 0 < np.abs(differences).max() < 0.1
     assert Predictor.load(result.path).spec == Predictor.load(source.path).spec
-    with pytest.raises(ConfigError, match="give images to calibrate with"):
+    with pytest.raises(ConfigError, match="needs at least one calibration image"):
         quantise(source.path, tmp_path / "none.onnx", pixels[:0])
 
 

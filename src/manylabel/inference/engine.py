@@ -1,4 +1,4 @@
-"""From a model's name to the engine that scores pixels: onnxruntime on a CPU, through one cache of exports, else torch.
+"""Engines that score pixels: onnxruntime on a CPU, with a cache of exports, else torch.
 
 Letters in shape comments: B images, H and W pixels, L labels.
 """
@@ -23,7 +23,7 @@ from manylabel.onnx_files import open_session
 from manylabel.predictions import METADATA_KEY, Engine, InferenceSpec
 from manylabel.storage import cache_folder
 
-if TYPE_CHECKING:  # a model that was exported before must not wait for torch
+if TYPE_CHECKING:  # a cached export must not wait for torch
     from manylabel.classifier import Classifier
 
 __all__ = ["EXPORTS", "FEW_IMAGES", "EngineName", "OnnxEngine", "export_path", "open_engine", "shown_name"]
@@ -31,15 +31,15 @@ __all__ = ["EXPORTS", "FEW_IMAGES", "EngineName", "OnnxEngine", "export_path", "
 logger = logging.getLogger(__name__)
 
 EngineName = Literal["auto", "onnx", "torch"]
-"""What runs a model; ``"auto"`` is onnxruntime on a CPU where it is installed and pays off, else torch."""
+"""Inference backend; ``"auto"`` is onnxruntime on a CPU if installed and worthwhile, else torch."""
 
-EXPORTS = "models"  # the folder of exported models in the cache
-FEW_IMAGES = 200  # fewer are scored by torch sooner than a model is exported
-ONE_BATCH = 32  # fewer are scored sooner than a model is fused
+EXPORTS = "models"  # folder of exported models in the cache
+FEW_IMAGES = 200  # for fewer images, torch is faster than exporting first
+ONE_BATCH = 32  # for fewer images, fusing does not pay off
 
 
 class OnnxEngine:
-    """Runs a file that `export_onnx` wrote, in onnxruntime.
+    """Run an ONNX file written by `export_onnx` in onnxruntime.
 
     Args:
         path: The ``.onnx`` file.
@@ -47,7 +47,7 @@ class OnnxEngine:
 
     Raises:
         MissingExtraError: onnxruntime is not installed.
-        ModelFormatError: The file is missing, damaged, or not ours.
+        ModelFormatError: The file is missing, damaged, or not a manylabel export.
     """
 
     def __init__(self, path: str | Path, *, num_threads: int | None = None) -> None:
@@ -63,7 +63,7 @@ class OnnxEngine:
             raise ModelFormatError(f"{path} cannot be opened by onnxruntime ({reason}); export it again") from error
         metadata = self.session.get_modelmeta().custom_metadata_map
         if METADATA_KEY not in metadata:
-            raise ModelFormatError(f"{path} does not name its labels; give a file that `manylabel export` wrote")
+            raise ModelFormatError(f"{path} has no labels; use a file written by `manylabel export`")
         self.spec = InferenceSpec.from_json(metadata[METADATA_KEY], source=str(path))
         outputs = {output.name: output.shape[-1] for output in self.session.get_outputs()}
         if outputs.get("scores") != len(self.spec.labels):
@@ -96,13 +96,13 @@ def open_engine(
     """Open a model for prediction.
 
     Args:
-        model: An ``.onnx`` file that was exported, a model's folder, ``builtin:NAME``, or a name on the hub.
-        engine: What to run it with.
-        labels: Other labels than its own, for models that can score labels they have not seen.
-        device: Device of torch, such as ``"cuda"`` (default: the CPU).
+        model: An exported ``.onnx`` file, a model folder, ``builtin:NAME``, or a name on the Hugging Face hub.
+        engine: Inference backend.
+        labels: Labels to score instead of its own, for models with text queries.
+        device: Torch device, such as ``"cuda"`` (default: the CPU).
         num_threads: Threads on a CPU (default: one per core).
-        num_images: Number of images that it will score, if known; for few of them no export is made.
-        notify: Called with one sentence that says what runs the model, where that takes time.
+        num_images: Number of images to score, if known; few images do not justify an export.
+        notify: Called with a status message when loading takes time.
 
     Raises:
         ModelFormatError: There is no such model.
@@ -116,7 +116,9 @@ def open_engine(
             )
         return OnnxEngine(model, num_threads=num_threads)
     if engine == "onnx" and not _is_cpu(device):
-        raise ConfigError(f"onnxruntime runs models on the CPU here, not on {device}; leave out device or engine")
+        raise ConfigError(
+            f"onnxruntime runs models on the CPU only, got device {device}; omit the device or the engine"
+        )
     folder = local_model(model) or _download(model)
     if engine == "torch" or not _is_cpu(device) or (engine == "auto" and not _has_onnxruntime()):
         return _open_torch(folder, labels, device, num_threads)
@@ -125,20 +127,20 @@ def open_engine(
         try:
             return OnnxEngine(path, num_threads=num_threads)
         except ModelFormatError as error:
-            logger.warning("the cached export is made again: %s", error)
+            logger.warning("exporting the model again: %s", error)
     if engine == "auto" and num_images is not None and num_images < FEW_IMAGES:
-        notify(f"Running the model in torch; {FEW_IMAGES} images or more make an export to onnxruntime worthwhile.")
+        notify(f"Running the model in torch; an export to onnxruntime pays off from {FEW_IMAGES} images.")
         return _open_torch(folder, labels, device, num_threads, fuse=num_images >= ONE_BATCH)
-    notify("Exporting the model to onnxruntime, once; this takes about half a minute.")
+    notify("Exporting the model to onnxruntime (once, about half a minute).")
     return _export(folder, labels, path, must=engine == "onnx", num_threads=num_threads)
 
 
 def export_path(folder: Path, labels: Sequence[str] | None = None) -> Path:
-    """Return the path of a model's export in the cache: another one for other weights, settings or versions.
+    """Return the path of a model's export in the cache, unique for its weights, settings and versions.
 
     Args:
-        folder: The model's folder.
-        labels: Other labels than its own.
+        folder: Model folder.
+        labels: Labels to score instead of its own.
     """
     digest = hashlib.blake2b(digest_size=12)
     for name in ("config.json", "labels.json", "model.safetensors"):
@@ -152,14 +154,14 @@ def export_path(folder: Path, labels: Sequence[str] | None = None) -> Path:
 
 
 def shown_name(model: str | Path) -> str:
-    """Return the name of a model in answers: never its path.
+    """Return the public name of a model, never its path.
 
     Examples:
         >>> shown_name("builtin:coco80"), shown_name("someone/street-tagger")
         ('builtin:coco80', 'someone/street-tagger')
     """
     path = Path(model)
-    if str(model).startswith(BUILTIN) or not path.exists():  # of the package or the hub
+    if str(model).startswith(BUILTIN) or not path.exists():  # builtin, or on the hub
         return str(model)
     path = path.resolve()
     return path.parent.name if path.name == "model" and path.parent.name else path.stem
@@ -197,14 +199,14 @@ def _open_torch(
     from manylabel.classifier import TorchEngine
     from manylabel.system import find_device
 
-    found = find_device(device or "cpu")  # before the weights are read
+    found = find_device(device or "cpu")  # fail before reading the weights
     if num_threads is not None:
         torch.set_num_threads(num_threads)
     return TorchEngine(_load(folder, labels), device=found, fuse=fuse)
 
 
 def _export(folder: Path, labels: Sequence[str] | None, path: Path, *, must: bool, num_threads: int | None) -> Engine:
-    """Export a model into the cache; where that fails, torch runs it unless it must not."""
+    """Export a model into the cache; fall back to torch if that fails and `must` is false."""
     from manylabel.classifier import TorchEngine
     from manylabel.inference.export import export_onnx
 
@@ -216,5 +218,5 @@ def _export(folder: Path, labels: Sequence[str] | None, path: Path, *, must: boo
             raise
         logger.warning("torch runs the model: %s", error)
         return TorchEngine(classifier)
-    logger.info("exported the model to %s; scores differ by %.1e at most", path, export.difference)
+    logger.info("exported the model to %s; maximum score difference %.1e", path, export.difference)
     return OnnxEngine(path, num_threads=num_threads)

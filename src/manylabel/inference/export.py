@@ -1,4 +1,4 @@
-"""Classifiers as files for other programs: ONNX and torch.export, checked on real images before they are written."""
+"""Export of classifiers to ONNX and torch.export, verified on real images before writing."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ from manylabel.storage import refuse_existing, replacing
 __all__ = ["TOLERANCE", "Export", "export_onnx", "export_torch"]
 
 TOLERANCE = 1e-3
-"""How far the scores of an exported file may be from the model's."""
+"""Maximum difference between the scores of an exported file and the model's."""
 
-OTHER_SIZE = 64  # pixels by which a second size differs, on which a file for any size is tried
+OTHER_SIZE = 64  # pixels added to verify a file for any size at a second size
 
 Run = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
 class Export:
-    """A file that was written.
+    """An exported file.
 
     Args:
         path: The file.
-        num_bytes: Its size.
-        difference: The largest difference between its scores and the model's.
-        any_size: Whether images may have any height and width; their number is always free.
-        note: Why not, if not.
+        num_bytes: Size of the file.
+        difference: Maximum difference between its scores and the model's.
+        any_size: Whether height and width of images are dynamic; the batch size always is.
+        note: Reason why the size is fixed, if it is.
     """
 
     path: Path
@@ -59,24 +59,24 @@ def export_onnx(
     any_size: bool = True,
     overwrite: bool = False,
 ) -> Export:
-    """Write a classifier as an ONNX file, which `Predictor` runs without torch.
+    """Export a classifier to ONNX, which `Predictor` runs without torch.
 
     Its input ``images`` is RGB bytes ``[batch, height, width, 3]``; its outputs are ``scores``, calibrated
-    probabilities, and ``logits``. Labels, resizing and thresholds stand in its metadata.
+    probabilities, and ``logits``. Labels, resizing and thresholds are stored in its metadata.
 
     Args:
         classifier: The classifier.
-        path: Where the file goes.
-        images: Images that it is checked on (default: the sample photos).
-        any_size: Whether to leave height and width free, where the backbone allows.
-        overwrite: Whether a file that is there may be replaced.
+        path: Output file.
+        images: Images for verification (default: the sample photos).
+        any_size: Whether to make height and width dynamic, if the backbone allows it.
+        overwrite: Whether an existing file may be replaced.
 
     Returns:
-        What was written.
+        The exported file.
 
     Raises:
-        ConfigError: The classifier cannot be exported, or the file disagrees with it; then none is written.
-        OutputExistsError: The file is there and `overwrite` is false.
+        ConfigError: The classifier cannot be exported, or the scores differ; then nothing is written.
+        OutputExistsError: The file exists and `overwrite` is false.
     """
 
     def write(target: Path, module: InferenceModule, images: Tensor, axes: Sequence[int]) -> Run:
@@ -97,21 +97,21 @@ def export_torch(
     any_size: bool = True,
     overwrite: bool = False,
 ) -> Export:
-    """Write a classifier as a program of ``torch.export`` (``.pt2``), for torch without this package.
+    """Export a classifier with ``torch.export`` (``.pt2``), for torch without this package.
 
-    Input, outputs and arguments are those of `export_onnx`; labels, resizing and thresholds are its extra file
-    ``manylabel``.
+    Inputs, outputs and arguments are those of `export_onnx`; labels, resizing and thresholds are stored in its extra
+    file ``manylabel``.
 
     Raises:
-        ConfigError: The classifier cannot be exported, or the file disagrees with it; then none is written.
-        OutputExistsError: The file is there and `overwrite` is false.
+        ConfigError: The classifier cannot be exported, or the scores differ; then nothing is written.
+        OutputExistsError: The file exists and `overwrite` is false.
     """
 
     def write(target: Path, module: InferenceModule, images: Tensor, axes: Sequence[int]) -> Run:
         shapes = (dict.fromkeys(axes, torch.export.Dim.DYNAMIC),)
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # about torch's own inside
+                warnings.simplefilter("ignore")  # warnings about torch internals
                 program = torch.export.export(module, (images,), dynamic_shapes=shapes)
                 torch.export.save(program, target, extra_files={METADATA_KEY: inference_spec(classifier).to_json()})
                 loaded = torch.export.load(target).module()
@@ -133,7 +133,7 @@ def _export(
     any_size: bool,
     overwrite: bool,
 ) -> Export:
-    """Write a file under a temporary name, check it, and move it into place."""
+    """Write a temporary file, verify it, and move it to its destination."""
     refuse_existing(path, overwrite=overwrite)
     module = InferenceModule(classifier.fuse()).cpu()
     pixels = _pixels(classifier, sample_photos() if images is None else images)
@@ -144,7 +144,7 @@ def _export(
             try:
                 difference = _difference(write(temporary, module, pixels[:2], (0, 1, 2)), module, pixels, other=True)
             except ConfigError as error:
-                free, note = False, f"Only one size of images: {str(error).partition(chr(10))[0]}"
+                free, note = False, f"Fixed image size: {str(error).partition(chr(10))[0]}"
         if not free:
             difference = _difference(write(temporary, module, pixels[:2], (0,)), module, pixels, other=False)
         num_bytes = temporary.stat().st_size
@@ -152,31 +152,31 @@ def _export(
 
 
 def _why_one_size(backbone: Backbone) -> str:
-    """Return why a file cannot take images of any size; empty if it can."""
+    """Return the reason why the image size must be fixed; empty if it need not be."""
     if not backbone.takes_any_size:
-        return f"{backbone.name} is built for one size of images."
+        return f"{backbone.name} is built for a fixed image size."
     # how it pads depends on the size in each layer, an expression that grows without end in torch's exporter
     if any(isinstance(module, Conv2dSame) for module in backbone.modules()):
-        return f"{backbone.name} pads images by their size, which only exports for one size."
+        return f"{backbone.name} pads depending on the image size, which exports only for a fixed size."
     return ""
 
 
 def _pixels(classifier: Classifier, images: Sequence[ImageLike]) -> Tensor:
-    """Return images as bytes ``[B, H, W, 3]``, three or more: exporters take small numbers for constants."""
+    """Return images as bytes ``[B, H, W, 3]``, at least three: exporters treat small batch sizes as constants."""
     pixels = [prepare(image, classifier.input_spec) for image in images]
     if not pixels:
-        raise ConfigError("give at least one image to check the export on")
+        raise ConfigError("images must contain at least one image to verify the export with")
     return torch.from_numpy(np.stack((pixels * 3)[: max(3, len(pixels))]))
 
 
 def _difference(run: Run, module: InferenceModule, images: Tensor, *, other: bool) -> float:
-    """Return the largest difference of scores, and refuse a file that is too far off.
+    """Return the maximum difference of scores; raise if it exceeds the tolerance.
 
     Args:
-        run: The file.
-        module: What was exported.
+        run: Runs the exported file.
+        module: The exported module.
         images: Images ``[B, H, W, 3]``.
-        other: Whether to try another height and width, too.
+        other: Whether to try another height and width as well.
     """
     tried = [images, images[:1]]
     if other:
@@ -188,7 +188,7 @@ def _difference(run: Run, module: InferenceModule, images: Tensor, *, other: boo
     worst = max(differences, key=lambda value: float("inf") if np.isnan(value) else value)
     if not worst <= TOLERANCE:  # also true for nan
         raise ConfigError(
-            f"the exported file disagrees with the model: scores differ by {worst:.1e}, more than {TOLERANCE:.0e}; "
+            f"scores of the exported file differ from the model's by {worst:.1e}, more than {TOLERANCE:.0e}; "
             "nothing was written. Try another version of torch, or another backbone"
         )
     return worst

@@ -1,8 +1,8 @@
-"""Files of tags that grow batch by batch and can be read at any moment, also after the process was killed.
+"""Output files for tags, written batch by batch and valid at any moment, even after a kill.
 
-JSON lines and CSV grow by whole rows. Parquet cannot grow: ``tags.parquet`` is a folder of parts, each moved into place
-when it is whole; polars, pandas, DuckDB and Spark read it as one table. The rows of the part to come stand in a journal
-next to the folder, so that a kill loses no more than a batch.
+JSON lines and CSV grow by whole rows. Parquet files cannot be appended to: ``tags.parquet`` is a folder of parts, each
+moved there when complete; polars, pandas, DuckDB and Spark read it as one table. Rows of the next part are journaled
+next to the folder, so a kill loses at most one batch.
 """
 
 from __future__ import annotations
@@ -33,34 +33,34 @@ ROWS_PER_PART = 2048
 
 
 class TagWriter(Protocol):
-    """Takes tagged images, batch by batch; no other process can write to the file until it is closed."""
+    """Writer of tagged images, batch by batch; holds an exclusive lock until closed."""
 
     def write(self, images: Sequence[Prediction]) -> None:
-        """Add images to the file: all, or none and a `StorageError`."""
+        """Append images: all, or none and a `StorageError`."""
         ...
 
     def close(self) -> None:
-        """Write what is still in memory, and let others write."""
+        """Flush, and release the lock."""
         ...
 
 
 def open_output(path: str | Path, *, resume: bool = False, overwrite: bool = False) -> tuple[TagWriter, DoneImages]:
-    """Open a file of tags.
+    """Open an output file for tags.
 
     Args:
-        path: Where; ``.jsonl``, ``.csv`` or ``.parquet`` (a folder of parts).
-        resume: Continue what is there; half a row at its end is cut off.
-        overwrite: Throw away what is there.
+        path: Output path ending in ``.jsonl``, ``.csv`` or ``.parquet`` (a folder of parts).
+        resume: Append to an existing file; an incomplete last row is removed.
+        overwrite: Replace an existing file.
 
     Returns:
-        What takes the tags, and which images are in the file already.
+        The writer, and the images already in the file.
 
     Raises:
-        ConfigError: The ending is another, or both settings are given.
-        OutputExistsError: Something is there and neither setting is given.
-        DataError: What is there cannot be continued.
-        BusyError: Another process writes to it.
-        StorageError: It cannot be written to.
+        ConfigError: The extension is not supported, or both options are given.
+        OutputExistsError: The file exists and neither option is given.
+        DataError: The existing file cannot be resumed.
+        BusyError: Another process is writing to it.
+        StorageError: The path is not writable.
 
     Examples:
         >>> import tempfile
@@ -78,7 +78,7 @@ def open_output(path: str | Path, *, resume: bool = False, overwrite: bool = Fal
     if ending not in OUTPUT_ENDINGS:
         raise ConfigError(f"cannot write tags to {path.name}; {list_choices(ending, OUTPUT_ENDINGS)}")
     if resume and overwrite:
-        raise ConfigError("give --resume or --overwrite, not both: continue what is there, or throw it away")
+        raise ConfigError("--resume and --overwrite exclude each other; give only one")
     refuse_existing(path, overwrite=resume or overwrite)
     with write_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -95,21 +95,21 @@ def open_output(path: str | Path, *, resume: bool = False, overwrite: bool = Fal
 
 
 def _remove(path: Path) -> None:
-    """Remove a file of tags, or the folder of parts and its journal."""
+    """Remove an output file, or the folder of parts and its journal."""
     for file in (path, *path.parent.glob(_journal(path, "*").name)):
         shutil.rmtree(file) if file.is_dir() else file.unlink(missing_ok=True)
 
 
 def _journal(folder: Path, number: int | str) -> Path:
-    """Return the file of the rows that become a part; its name tells which, so that no row can come twice."""
+    """Return the journal of a part; the part number in its name prevents duplicate rows."""
     return folder.with_name(f".{folder.name}.part-{number:0>6}.jsonl")
 
 
 class DoneImages:
-    """The images that a file has; eight bytes for each, so that millions fit.
+    """Set of the images in a file, as 8-byte hashes, to fit millions.
 
     Args:
-        names: Their names.
+        names: Image names.
 
     Examples:
         >>> done = DoneImages(["a.jpg"])
@@ -145,14 +145,14 @@ class _Rows:
             append(path, self.head)
 
     def _refuse_strangers(self) -> None:
-        """Refuse a file that is not one of tags, before anything is cut off it."""
+        """Reject a file with other content before truncating it."""
         with self.path.open("rb") as file:
             first = file.read(len(self.start))
         if not self.start.startswith(first):
-            raise DataError(f"{self.path} is not a file of tags: it starts with {first!r}; choose another name")
+            raise DataError(f"{self.path} is not an output file of tags: it starts with {first!r}; choose another name")
 
     def ends_a_row(self) -> Callable[[bytes], bool]:
-        """Return what tells of one line after the other if a row ends with it."""
+        """Return a predicate, called line by line: true if a row ends with the line."""
         raise NotImplementedError
 
     def to_bytes(self, images: Sequence[Prediction]) -> bytes:
@@ -196,9 +196,9 @@ class _JsonLines(_Rows):
 
 
 class _Csv(_Rows):
-    """One row per image: its tags and their scores, each joined by a bar, or why it could not be read.
+    """One row per image: tags and scores, each joined by ``|``, or the error.
 
-    `csv:FILE` reads it back, with every label as it was; see `manylabel.label_text`.
+    `csv:FILE` reads every label back unchanged; see `manylabel.label_text`.
     """
 
     head = start = (",".join(TAG_COLUMNS) + "\n").encode()
@@ -207,7 +207,7 @@ class _Csv(_Rows):
         quotes = 0
 
         def ends(line: bytes) -> bool:
-            nonlocal quotes  # inside quotes a line break belongs to a name
+            nonlocal quotes  # line breaks inside quotes are part of a name
             quotes += line.count(b'"')
             return line.endswith(b"\n") and quotes % 2 == 0
 
@@ -232,12 +232,12 @@ class _Parquet:
 
     def __init__(self, path: Path, lock: WriterLock) -> None:
         if path.is_file():
-            raise DataError(f"{path} is a file; tags are written to a folder of parts, choose another name")
+            raise DataError(f"{path} is a file, but Parquet output is a folder of parts; choose another name")
         self.path = path
         self.lock = lock
         path.mkdir(exist_ok=True)
         self._begin_part()
-        if self._rows:  # of a process that was killed
+        if self._rows:  # left by a killed process
             self._write_part()
 
     def _begin_part(self) -> None:
@@ -275,7 +275,7 @@ class _Parquet:
         return sorted(self.path.glob("part-*.parquet"))
 
     def _write_part(self) -> None:
-        import polars as pl  # here, since predicting must not wait for it
+        import polars as pl  # lazy: prediction must not wait for it
 
         tag = pl.Struct({"label": pl.String, "score": pl.Float32})
         columns = {
@@ -296,12 +296,12 @@ _KINDS: dict[str, Callable[[Path, WriterLock], _Csv | _JsonLines | _Parquet]] = 
 
 
 def _valid(name: str) -> str:
-    """Return a name as Unicode, with escapes where it is not."""
+    """Return a name as valid Unicode, escaping invalid parts."""
     return name.encode("utf-8", "backslashreplace").decode()
 
 
 def _json_line(image: Prediction) -> bytes:
-    """Return a line; a name that is not valid Unicode is escaped, and read back as it was."""
+    """Return a JSON line; names that are not valid Unicode are escaped reversibly."""
     try:
         return json.dumps(image.to_dict(), ensure_ascii=False).encode() + b"\n"
     except UnicodeEncodeError:
@@ -309,7 +309,7 @@ def _json_line(image: Prediction) -> bytes:
 
 
 def _cut_off(path: Path, ends_a_row: Callable[[bytes], bool]) -> None:
-    """Cut off what follows the last whole row."""
+    """Truncate after the last complete row."""
     end = whole = 0
     with path.open("rb") as lines:
         for line in lines:

@@ -1,8 +1,7 @@
-"""Images prepared ahead of the model: worker processes fetch, decode and resize the next batches.
+"""Input pipeline: worker processes fetch, decode and resize batches ahead of the model.
 
-Workers start without torch and without the program that uses them: `multiprocessing` would import that program again in
-each of them, which takes seconds where it imports torch, and fails in a notebook or where its last lines are not
-guarded.
+Workers import neither torch nor the main program: `multiprocessing` would re-import the main program in each worker,
+which takes seconds if it imports torch, and fails in notebooks and in scripts without a main guard.
 """
 
 from __future__ import annotations
@@ -29,10 +28,10 @@ from manylabel.types import InputSpec
 
 __all__ = ["PreparationPool", "WorkerDiedError", "WorkerProcess", "batched", "fetch_and_prepare", "prepare_batches"]
 
-FEW_BATCHES = 2  # so few are prepared by a thread: processes would take longer to start
+FEW_BATCHES = 2  # prepared by a thread: processes would take longer to start
 TARGET = "manylabel.inference.pipeline:fetch_and_prepare"
 
-_ENDED = "the process that decoded it was ended; it may need more memory than there is"
+_ENDED = "the worker process that decoded it died, possibly out of memory"
 
 
 def prepare_batches(
@@ -40,19 +39,21 @@ def prepare_batches(
 ) -> Iterator[PreparedBatch]:
     """Prepare images ahead of the model, in their order.
 
-    An image on which a worker dies is recorded as unreadable, and the others go on.
+    An image on which a worker dies is recorded as unreadable; the rest continue.
 
     Args:
-        images: Names and images, paths or addresses; taken as they are needed.
+        images: Names with images, paths or URLs; consumed lazily.
         spec: Input size and resizing of the model.
         batch_size: Images per batch.
-        num_workers: Worker processes; 0 prepares in a thread, as is done for a few images anyway.
+        num_workers: Worker processes; 0 prepares in a thread, as always for a few images.
 
     Raises:
         ConfigError: A setting is wrong.
     """
     if batch_size < 1 or num_workers < 0:
-        raise ConfigError(f"batch_size must be at least 1 and num_workers 0, got {batch_size} and {num_workers}")
+        raise ConfigError(
+            f"batch_size must be at least 1 and num_workers at least 0, got {batch_size} and {num_workers}"
+        )
     batches = batched(images, batch_size)
     first = list(itertools.islice(batches, FEW_BATCHES + 1))
     processes = num_workers if len(first) > FEW_BATCHES else 0
@@ -67,7 +68,7 @@ def prepare_batches(
 
 
 class PreparationPool:
-    """Threads, each with a worker process; or one thread that prepares by itself.
+    """Pool of threads, each with a worker process; or one thread without a process.
 
     Args:
         num_processes: Number of processes; 0 prepares in a thread.
@@ -96,7 +97,7 @@ class PreparationPool:
         return self.threads.submit(self._prepare if self.num_processes else fetch_and_prepare, images, spec)
 
     def _prepare(self, images: tuple[NamedImage, ...], spec: InputSpec) -> PreparedBatch:
-        """Prepare in a process; if it dies, each image by itself, so that one of them is found to be the reason."""
+        """Prepare in a process; if it dies, retry image by image to find the culprit."""
         worker = WorkerProcess() if self.idle.empty() else self.idle.get()
         batches: list[PreparedBatch] = []
         try:
@@ -117,7 +118,7 @@ class PreparationPool:
 
 
 def fetch_and_prepare(images: tuple[NamedImage, ...], spec: InputSpec) -> PreparedBatch:
-    """Fetch the images that are addresses, then prepare all; this is what workers do."""
+    """Fetch images given as URLs, then prepare all; runs in workers."""
     return prepare_batch([(name, _fetched(image)) for name, image in images], spec)
 
 
@@ -138,11 +139,11 @@ def batched(images: Iterable[NamedImage], size: int) -> Iterator[tuple[NamedImag
 
 
 class WorkerDiedError(Exception):
-    """A worker ended before it answered."""
+    """A worker died before answering."""
 
 
 class WorkerProcess:
-    """Process that calls one function again and again; arguments and answers are pickled, between us and our child.
+    """Process that serves calls of one function; arguments and results are pickled.
 
     Examples:
         >>> worker = WorkerProcess()
@@ -159,14 +160,14 @@ class WorkerProcess:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it can be called."""
+        """True while the process runs."""
         return self._process.poll() is None
 
     def call(self, *arguments: Any) -> Any:  # noqa: ANN401 - those of the function
-        """Return what the function returns.
+        """Call the function in the process.
 
         Raises:
-            WorkerDiedError: The process ended before it answered.
+            WorkerDiedError: The process died before answering.
         """
         if self._process.stdin is None or self._process.stdout is None:
             raise WorkerDiedError
@@ -181,23 +182,23 @@ class WorkerProcess:
     def close(self) -> None:
         """End the process."""
         for stream in (self._process.stdin, self._process.stdout):
-            with contextlib.suppress(OSError):  # what was not sent is lost with the process
+            with contextlib.suppress(OSError):  # unsent data is lost with the process
                 if stream is not None:
                     stream.close()
         self._process.wait()
 
 
 def answer_calls(target: str) -> None:
-    """Answer calls until the other side is gone; what a worker runs.
+    """Serve calls until the parent closes the pipe; main function of a worker.
 
     Args:
         target: The function, as ``module:name``.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the program, which then ends us
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the parent, which stops its workers
     module, _, name = target.partition(":")
     function = getattr(__import__(module, fromlist=[name]), name)
     source, answers = sys.stdin.buffer, os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # a library that prints must not spoil an answer
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # printing libraries must not corrupt results
     while True:
         try:
             arguments = pickle.load(source)  # noqa: S301 - written by the program that started us

@@ -1,4 +1,4 @@
-"""`Predictor`: tags for images; with an exported model it needs neither torch nor the dataset. And the same on Ray."""
+"""`Predictor`: prediction of tags, without torch if the model was exported; also distributed with Ray."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ __all__ = ["Predictor", "tag_with_ray"]
 
 logger = logging.getLogger(__name__)
 
-BATCHES_PER_TASK = 4  # of a replica on Ray: while one goes through the model, the next is decoded
+BATCHES_PER_TASK = 4  # per Ray replica: the next batch is decoded while one is scored
 
 
 class Predictor:
-    """Predicts the tags of images.
+    """Predict the tags of images.
 
     Args:
-        engine: What turns pixels into scores; `load` opens one.
+        engine: Engine that scores pixels; `load` opens one.
 
     Examples:
         >>> import tempfile
@@ -67,7 +67,7 @@ class Predictor:
         num_images: int | None = None,
         notify: Callable[[str], object] = logger.info,
     ) -> Predictor:
-        """Open a model; the arguments are those of `open_engine`."""
+        """Open a model; same arguments as `open_engine`."""
         return cls(
             open_engine(
                 model,
@@ -82,7 +82,7 @@ class Predictor:
 
     @property
     def spec(self) -> InferenceSpec:
-        """Labels, thresholds, and how images are prepared."""
+        """Labels, thresholds and preprocessing."""
         return self.engine.spec
 
     @property
@@ -94,19 +94,19 @@ class Predictor:
         return f"Predictor({len(self.labels):,} labels, {type(self.engine).__name__})"
 
     def predict(self, images: ImageLike | Iterable[ImageLike], *, batch_size: int = 32) -> Predictions:
-        """Predict the tags of one or more images; the arguments are those of `predict_images`."""
+        """Predict the tags of one or more images; same arguments as `predict_images`."""
         return predict_images(self.engine, images, batch_size=batch_size)
 
     def stream(self, names: Iterable[str], *, batch_size: int = 32, num_workers: int = 0) -> Iterator[Predictions]:
-        """Predict the tags of many images, batch by batch: decoding and the model overlap, memory does not grow.
+        """Predict the tags of many images, batch by batch, in constant memory; decoding and scoring overlap.
 
         Args:
-            names: Paths and addresses; taken as they are needed.
-            batch_size: Number of images that go through the model at once.
-            num_workers: Processes that decode beside the main one; 0 decodes in a thread.
+            names: Paths and URLs; consumed lazily.
+            batch_size: Images per batch.
+            num_workers: Worker processes that decode images; 0 decodes in a thread.
 
         Yields:
-            The predictions of each batch; images that cannot be read are recorded in their place.
+            Predictions of each batch; unreadable images are recorded with an error.
 
         Examples:
             >>> from manylabel.builtin import sample_photos
@@ -133,29 +133,29 @@ def tag_with_ray(
     replicas: int | None = None,
     address: str | None = None,
 ) -> Iterator[list[Prediction]]:
-    """Tag images on a Ray cluster, or in several processes of this machine; the tags are those of `Predictor.stream`.
+    """Tag images on a Ray cluster or in several local processes; same results as `Predictor.stream`.
 
-    Names and tags travel, never images: every machine must see images and model under the same paths.
+    Only names and tags are transferred: every machine must see images and model under the same paths.
 
     Args:
-        names: Paths and addresses; taken as they are needed.
-        model: As `open_engine` takes it.
+        names: Paths and URLs; consumed lazily.
+        model: Model, as in `open_engine`.
         choice: Rule that turns scores into tags (default: the model's own thresholds).
-        engine: What to run the model with.
-        labels: Other labels than its own, for models that can score labels they have not seen.
-        device: Device of torch; ``"cuda"`` takes a GPU for each replica.
-        batch_size: Number of images that go through a model at once.
-        replicas: Models that run at the same time (default: one per GPU if they run there, else one per CPU).
+        engine: Inference backend.
+        labels: Labels to score instead of its own, for models with text queries.
+        device: Torch device; ``"cuda"`` takes one GPU per replica.
+        batch_size: Images per batch.
+        replicas: Number of model replicas (default: one per GPU if they run there, else one per CPU).
         address: Address of a Ray cluster, such as ``"auto"`` (default: start Ray on this machine).
 
     Returns:
-        The results, some at a time, in the order of the names.
+        Results in chunks, in the order of the names.
 
     Raises:
         MissingExtraError: Ray is not installed.
         ConfigError: A setting is wrong.
         ModelFormatError: There is no such model.
-        ClusterError: Ray cannot be had, or its actors fail; raised when results are taken.
+        ClusterError: Ray is unavailable or its actors fail; raised during iteration.
 
     Examples:
         >>> tag_with_ray(["a.jpg"], replicas=0)
@@ -168,7 +168,7 @@ def tag_with_ray(
     model = str(Path(model).resolve()) if Path(model).exists() else model  # actors run in another folder
     on_gpu = device is not None and device.startswith("cuda")
     load = partial(Predictor.load, model, labels=labels)
-    # Opened here first: mistakes show before anything starts, and the model is exported once for this machine.
+    # Opened here first: errors surface before Ray starts, and the model is exported only once on this machine.
     spec = load(engine="torch" if on_gpu else engine).spec
     choice = choice or TagChoice()
     choice.limits(spec)
@@ -185,12 +185,12 @@ def tag_with_ray(
 
 
 class _Replica:
-    """A model and a process that decodes for it; an image that kills that process is a bad one, no more.
+    """A model and its decoding process; an image that kills the process is recorded as unreadable.
 
     Args:
         load: Opens the model.
         choice: Rule that turns scores into tags.
-        batch_size: Number of images that go through the model at once.
+        batch_size: Images per batch.
     """
 
     def __init__(self, load: Callable[[], Predictor], choice: TagChoice, batch_size: int) -> None:
@@ -200,7 +200,7 @@ class _Replica:
         self.pool = PreparationPool(1)
 
     def __call__(self, images: Sequence[NamedImage]) -> list[Prediction]:
-        """Tag images, batch by batch; the next ones are decoded meanwhile."""
+        """Tag images batch by batch, decoding the next batch meanwhile."""
         spec = self.predictor.spec.input_spec
         prepared = [self.pool.submit(batch, spec) for batch in batched(images, self.batch_size)]
         scored = (score_batch(self.predictor.engine, batch.result()) for batch in prepared)

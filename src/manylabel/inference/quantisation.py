@@ -1,4 +1,4 @@
-"""Exported models in 8-bit integers: smaller, on many CPUs faster, and a little less accurate.
+"""Int8 quantisation of exported models: smaller, on many CPUs faster, slightly less accurate.
 
 Letters in shape comments: N images, H and W pixels.
 """
@@ -28,23 +28,23 @@ from manylabel.system import require
 __all__ = ["MOST_FLIPPED", "Quantised", "flipped_tags", "quantise"]
 
 MOST_FLIPPED = 0.05
-"""Fraction of the tags that may change; where more do, int8 is not recommended."""
+"""Maximum fraction of tags that may change; above it, int8 is not recommended."""
 
 BATCH_SIZE = 16
-SMALL_WEIGHT = 1024  # numbers; smaller weights stay as they are
+SMALL_WEIGHT = 1024  # elements; smaller weights stay float
 WEIGHTED = ("Conv", "Gemm", "MatMul")
 
 
 @dataclass(frozen=True)
 class Quantised:
-    """A quantised file, compared with the one it was made of.
+    """A quantised file, compared with the original.
 
     Args:
         path: The file.
-        num_bytes: Its size.
-        size_ratio: Size of the original file, divided by its own.
-        speed_ratio: Speed, divided by that of the original file, on this machine.
-        weights_only: Whether activations stayed floats, because quantised ones flipped too many tags.
+        num_bytes: Size of the file.
+        size_ratio: Original size divided by the quantised size.
+        speed_ratio: Speed-up over the original file, on this machine.
+        weights_only: Whether activations stayed float, because quantising them flipped too many tags.
     """
 
     path: Path
@@ -58,13 +58,12 @@ def quantise(source: str | Path, path: str | Path, images: Pixels, *, overwrite:
     """Quantise an exported model to 8-bit integers, per channel.
 
     Activations are quantised as well (static quantisation), except those of the first and last layer, unless that flips
-    more than `MOST_FLIPPED` of the tags of the images: then the weights alone are, which saves the same space.
+    more than `MOST_FLIPPED` of the images' tags: then only the weights are quantised, which saves the same space.
 
     Args:
-        source: A file that `export_onnx` wrote.
-        path: File to write.
-        images: ``[N, H, W, 3]``, images like those it will see, which the ranges of its layers are calibrated with; a
-            hundred or more are good.
+        source: File written by `export_onnx`.
+        path: Output file.
+        images: ``[N, H, W, 3]``, calibration images representative of later inputs; preferably a hundred or more.
         overwrite: Whether an existing file may be replaced.
 
     Raises:
@@ -75,7 +74,9 @@ def quantise(source: str | Path, path: str | Path, images: Pixels, *, overwrite:
     refuse_existing(path, overwrite=overwrite)
     require("onnx", extra="onnx")
     if not len(images):
-        raise ConfigError("give images to calibrate with, as many kinds of them as the model will see")
+        raise ConfigError(
+            "quantisation needs at least one calibration image; give images representative of later inputs"
+        )
     before = OnnxEngine(source)
     with replacing(path, overwrite=overwrite) as temporary:
         try:
@@ -94,7 +95,7 @@ def quantise(source: str | Path, path: str | Path, images: Pixels, *, overwrite:
 
 
 def flipped_tags(before: Predictions, after: Predictions) -> tuple[int, int]:
-    """Return the number of tags that one of two predictions of the same images has alone, and that of the first's tags.
+    """Return the number of tags that differ between two predictions, and the number of tags before.
 
     Examples:
         >>> from manylabel.types import LabelSpace
@@ -114,7 +115,7 @@ def _predict(engine: OnnxEngine, images: Pixels) -> Predictions:
 
 
 def _quantise_all(source: Path, target: Path, images: Pixels) -> None:
-    """Let onnxruntime learn the ranges of activations; what it leaves as floats gets 8-bit weights."""
+    """Quantise weights and activations with onnxruntime; remaining float layers get 8-bit weights."""
     onnx = require("onnx", extra="onnx")
     quantization = require("onnxruntime.quantization", extra="onnx")
     shape_inference = require("onnxruntime.quantization.shape_inference", extra="onnx")
@@ -128,10 +129,10 @@ def _quantise_all(source: Path, target: Path, images: Pixels) -> None:
             _reader(quantization, images),
             quant_format=quantization.QuantFormat.QDQ,
             per_channel=True,
-            reduce_range=True,  # 7 bits for weights: CPUs without VNNI add products in 16 bits, which else overflow
+            reduce_range=True,  # 7-bit weights: CPUs without VNNI accumulate in 16 bits, which would overflow
             activation_type=quantization.QuantType.QUInt8,
             weight_type=quantization.QuantType.QInt8,
-            # the convolutions and products hold the time; norms, softmax and the rest lose more than they gain
+            # convolutions and matrix products dominate the time; norms, softmax and the rest lose more than they gain
             op_types_to_quantize=list(WEIGHTED),
             nodes_to_exclude=[layers[0], layers[-1]] if len(layers) > 2 else [],
         )
@@ -139,17 +140,17 @@ def _quantise_all(source: Path, target: Path, images: Pixels) -> None:
 
 
 def _quantise_weights(source: Path, target: Path, *, metadata: Path | None = None) -> None:
-    """Replace the float weights of layers by 8-bit ones and a scale per channel, which onnxruntime multiplies once."""
+    """Replace float weights by 8-bit ones and a scale per channel, which onnxruntime folds on loading."""
     onnx = require("onnx", extra="onnx")
     model = onnx.load(str(source))
     graph = model.graph
     users: dict[str, list[tuple[Any, int]]] = {}
     for node in graph.node:
-        for place, name in enumerate(node.input):
-            users.setdefault(name, []).append((node, place))
+        for position, name in enumerate(node.input):
+            users.setdefault(name, []).append((node, position))
     for weight in list(graph.initializer):
         used = users.get(weight.name, [])
-        if not used or any(node.op_type not in WEIGHTED or place != 1 for node, place in used):
+        if not used or any(node.op_type not in WEIGHTED or position != 1 for node, position in used):
             continue
         values = onnx.numpy_helper.to_array(weight)
         if values.dtype != np.float32 or values.size < SMALL_WEIGHT or values.ndim < 2:
@@ -160,7 +161,7 @@ def _quantise_weights(source: Path, target: Path, *, metadata: Path | None = Non
         graph.initializer.remove(weight)
         for name, part in zip((integers, scale), _to_8_bits(values, axis), strict=True):
             graph.initializer.append(onnx.numpy_helper.from_array(part, name))
-        # not DequantizeLinear, which onnxruntime would compute again for every batch
+        # not DequantizeLinear, which onnxruntime would recompute for every batch
         floats = f"{weight.name}.float"
         graph.node.insert(0, onnx.helper.make_node("Mul", [floats, scale], [weight.name]))
         graph.node.insert(0, onnx.helper.make_node("Cast", [integers], [floats], to=onnx.TensorProto.FLOAT))
@@ -170,14 +171,14 @@ def _quantise_weights(source: Path, target: Path, *, metadata: Path | None = Non
 
 
 def _to_8_bits(values: NDArray[np.float32], axis: int) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
-    """Return integers in -127..127 and the scale of each channel, in a shape that multiplies."""
+    """Return integers in -127..127 and the scale of each channel, in a broadcastable shape."""
     others = tuple(other for other in range(values.ndim) if other != axis)
     scale = np.maximum(np.abs(values).max(axis=others, keepdims=True), 1e-12) / np.float32(127)
     return np.rint(values / scale).astype(np.int8), scale.astype(np.float32)
 
 
 def _reader(quantization: Any, images: Pixels) -> object:  # noqa: ANN401 - onnxruntime has no types
-    """Return the images in batches, as onnxruntime takes them."""
+    """Return a calibration data reader for onnxruntime."""
 
     class Reader(quantization.CalibrationDataReader):  # type: ignore[misc] # likewise
         def __init__(self) -> None:
@@ -202,7 +203,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _speed_ratio(before: OnnxEngine, after: OnnxEngine, pixels: Pixels, *, rounds: int = 5) -> float:
-    """Return how many times faster a file is; both take turns."""
+    """Return the speed-up of a file; runs are interleaved."""
     seconds: dict[OnnxEngine, list[float]] = {before: [], after: []}
     for _ in range(rounds + 1):
         for engine, times in seconds.items():

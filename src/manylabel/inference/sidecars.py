@@ -1,4 +1,4 @@
-"""Sidecar files with the tags of an image, and copies of images in a folder for each tag."""
+"""Sidecar files with the tags of an image, and copies of images sorted into one folder per tag."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from manylabel.storage import replacing, write_text
 __all__ = ["SidecarKind", "copy_by_tag", "write_sidecar"]
 
 SidecarKind = Literal["txt", "xmp"]
-"""``txt`` is a line of tags, ``xmp`` is what photo programs read as keywords."""
+"""``txt`` is a line of tags, ``xmp`` the keywords that photo managers read."""
 
 UNTAGGED = "no tags"
 
@@ -43,16 +43,16 @@ _XMP = """<?xpacket begin="\ufeff" id="W5M0MpCehiHzreSzNTczkc9d"?>
 def write_sidecar(image: Prediction, kind: SidecarKind, *, overwrite: bool = False) -> bool:
     r"""Write an image's tags to a file next to it: ``photo.txt`` or ``photo.xmp`` for ``photo.jpg``.
 
-    Where images share a stem, each has its whole name in that of its file: ``photo.png.xmp``. Control characters of a
+    Images with the same stem keep their extension in the sidecar name: ``photo.png.xmp``. Control characters of a
     label, which XML cannot hold, are percent-encoded.
 
     Args:
-        image: The image; nothing is written for one that could not be read, or was fetched.
-        kind: What to write.
-        overwrite: Replace a file that exists; an XMP file of another program never is, since it holds more than tags.
+        image: The image; nothing is written for unreadable images and URLs.
+        kind: Sidecar format.
+        overwrite: Replace an existing file, except XMP files of other programs, which hold more than tags.
 
     Returns:
-        False where a file exists and is left as it is.
+        False if a file exists and was not replaced.
 
     Examples:
         >>> import tempfile
@@ -86,18 +86,18 @@ def _sidecar(image: Path, kind: SidecarKind) -> Path:
 def copy_by_tag(image: Prediction, folder: str | Path) -> list[Path]:
     """Copy an image into a folder for each of its tags, or into ``no tags``.
 
-    A copy that exists already is left; another image of the same name gets a number. Where a folder cannot be called
-    like its label, a file ``.label`` in it has the label, and ``folder:DIR`` reads it from there.
+    Existing copies stay; another image of the same name gets a number. If a label is not a valid folder name, a file
+    ``.label`` in the folder holds it, and ``folder:DIR`` reads it from there.
 
     Args:
-        image: The image; one that could not be read, or was fetched, is not copied.
-        folder: Where the folders of the tags are made.
+        image: The image; unreadable images and URLs are not copied.
+        folder: Parent of the tag folders.
 
     Returns:
         The copies.
 
     Raises:
-        StorageError: The disk is full, or cannot be written to.
+        StorageError: The disk is full or not writable.
     """
     if image.error is not None or is_address(image.name):
         return []
@@ -106,7 +106,7 @@ def copy_by_tag(image: Prediction, folder: str | Path) -> list[Path]:
 
 
 def _label_folder(folder: Path, label: str) -> Path:
-    """Return the folder of a label; a label that is no name for a folder is noted in it."""
+    """Return the folder of a label; a label that is not a valid folder name is written into it."""
     inside = folder / (UNTAGGED.replace(" ", "%20") if label == UNTAGGED else folder_name(label))
     if inside.name != label and not (inside / LABEL_FILE).exists():
         write_text(inside / LABEL_FILE, printable(label))
