@@ -58,7 +58,7 @@ def test_dry_run_prints_the_plan_and_leaves_nothing(tmp_path):
     result = call("finetune", *QUICK, "--out", tmp_path / "run", "--preset", "q2l", "--image-size", "64", "--dry-run")
     assert result.exit_code == 0, result.output
     assert "gamma_negative: 2" in result.stdout
-    assert "in all      about" in result.stdout
+    assert "total       about" in result.stdout
     assert not (tmp_path / "run").exists()
 
 
@@ -145,7 +145,7 @@ def test_a_run_that_fails_before_its_first_epoch_leaves_nothing_either(tmp_path,
     assert not (tmp_path / "run").exists()
     again = call("probe", *QUICK, "--out", tmp_path / "run", "--resume")
     assert again.exit_code == 0, again.output
-    assert f"no saved state in {tmp_path / 'run'}, starting from epoch 1" in again.stderr
+    assert f"no checkpoint in {tmp_path / 'run'}, starting from epoch 1" in again.stderr
 
 
 @pytest.mark.slow

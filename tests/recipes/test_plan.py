@@ -30,14 +30,14 @@ def test_a_plan_is_told_in_words(quick, sets, kind, says_features):
     text = plan(recipe.setup(kind(**quick, head="linear"), sets=sets)).to_text()
     assert "epochs: 2\n" in text
     assert "\nimages      24 for training, 6 for validation, 24 labels\n" in text
-    assert "GMACs for an image" in text
+    assert "GMACs per image" in text
     assert ("\nfeatures    about " in text) == says_features
-    assert "\nin all      about " in text
+    assert "\ntotal       about " in text
 
 
 def test_a_plan_needs_a_image_that_can_be_read(quick, tmp_path):
     for name in ("cat/a.jpg", "cat/b.jpg", "dog/c.jpg", "dog/d.jpg"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
-    with pytest.raises(DataError, match=r"none of the first 2 images of .* can be read; see: manylabel data check"):
+    with pytest.raises(DataError, match=r"none of the first 2 images of .* can be read; run: manylabel data check"):
         plan(probe.setup(Probe(**{**quick, "data": f"folder:{tmp_path}", "val_fraction": 0.5})))

@@ -69,7 +69,7 @@ def test_resuming_says_where_there_is_nothing_to_resume_and_removes_what_kills_l
     text = io.StringIO()
     reporter = Reporter(Console(file=text, width=300))
     replace(probe, train=save_only)(settings, sets=sets, resume=True, reporter=reporter)
-    assert f"no saved state in {settings.out}, starting from epoch 1" in text.getvalue()
+    assert f"no checkpoint in {settings.out}, starting from epoch 1" in text.getvalue()
     assert list(settings.out.rglob(".*")) == []
     assert not dead.parent.exists()
 

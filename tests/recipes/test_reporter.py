@@ -97,7 +97,7 @@ def test_an_empty_label_is_named():
 def test_many_empty_labels_are_named_as_far_as_a_line_goes():
     labels = [f"label{number}" for number in range(20)]
     (told,) = advise_on_labels(dataset(labels=labels, present=[[0]]), what="validation", effect="so it is left out")
-    assert told.startswith("no validation image has one of 19 labels, so they are left out: 'label1', 'label2', ")
+    assert told.startswith("no validation image has any of 19 labels, so they are left out: 'label1', 'label2', ")
     assert told.endswith(" and 9 more")
 
 

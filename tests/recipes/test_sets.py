@@ -79,7 +79,7 @@ def test_splits_of_which_it_is_not_plain_what_they_are_for_are_named(tmp_path, c
     with caplog.at_level(logging.WARNING, "manylabel"):
         sets = open_sets(Probe(data=split_table(tmp_path, "train1", "train2", "val")))
     assert len(sets.train) + len(sets.val) == 12
-    assert "has the splits train1, train2, val, and it is not clear which to train on" in caplog.text
+    assert "has the splits train1, train2, val, and the training split is ambiguous" in caplog.text
 
 
 def test_a_limit_makes_both_parts_small():
@@ -95,7 +95,7 @@ def test_labels_of_another_order_are_put_in_order():
 
 def test_labels_that_validation_does_not_know_are_told():
     train = scenes(10, split="train")
-    with pytest.raises(DataError, match=r"do not know 1 of the training labels: .* add labels=FILE to both specs"):
+    with pytest.raises(DataError, match=r"lacks 1 of the training labels: .* add labels=FILE to both specs"):
         TrainAndVal(train, scenes(10, split="val").select_labels(train.labels.names[1:]))
 
 

@@ -34,7 +34,7 @@ def test_images_that_came_since_are_told_instead_of_judging_by_what_was_trained_
     folder = RunFolder.open(settings.out)
     folder.describe(settings, command="")
     first = open_sets(settings)
-    folder.remember_images(describe_images(first))
+    folder.record_images(describe_images(first))
     assert len(Run.read(settings.out).sets.val) == len(first.val) == 4
     table.write_text("\n".join(["image,labels", *rows]))
     with pytest.raises(DataError, match=r"\(16 for training and 4 for validation, now 24 and 6\).*manylabel evaluate"):

@@ -30,28 +30,28 @@ def test_overwriting_deletes_a_run_but_nothing_else(tmp_path):
     RunFolder.open(tmp_path / "run", overwrite=True)
     assert [path.name for path in run.path.iterdir()] == ["checkpoints"]
     (tmp_path / "run/thesis.tex").write_text("years of work")
-    with pytest.raises(ConfigError, match=r"holds what no run made \(thesis.tex\)"):
+    with pytest.raises(ConfigError, match=r"has files that do not belong to a run \(thesis.tex\)"):
         RunFolder.open(tmp_path / "run", overwrite=True)
 
 
 def test_resuming_with_other_settings_is_refused_and_says_which(tmp_path):
     run = RunFolder.open(tmp_path / "run")
     run.describe(tiny_settings(), command="")
-    with pytest.raises(ConfigError, match=r"batch_size was 4, is 8; learning_rate was 0\.01, is 0\.1\. Give the same"):
+    with pytest.raises(ConfigError, match=r"batch_size was 4, is 8; learning_rate was 0\.01, is 0\.1\. Use the same"):
         run.describe(tiny_settings(batch_size=8, learning_rate=0.1), command="", resume=True)
     run.describe(tiny_settings(workers=3, checkpoint_minutes=1.0), command="", resume=True)
 
 
 def test_a_run_goes_on_with_the_images_it_began_with(tmp_path):
     run = RunFolder.open(tmp_path / "run")
-    run.remember_images({"train": 8, "val": 2, "fingerprint": "a"})
-    run.remember_images({"train": 8, "val": 2, "fingerprint": "a"})
+    run.record_images({"train": 8, "val": 2, "fingerprint": "a"})
+    run.record_images({"train": 8, "val": 2, "fingerprint": "a"})
     assert run.images == {"train": 8, "val": 2, "fingerprint": "a"}
-    with pytest.raises(ConfigError, match=r"changed since it began: train 8, .* then, train 9, .* now; .*--out"):
-        run.remember_images({"train": 9, "val": 2, "fingerprint": "b"})
+    with pytest.raises(ConfigError, match=r"changed since it started: train 8, .* then, train 9, .* now; .*--out"):
+        run.record_images({"train": 9, "val": 2, "fingerprint": "b"})
     (run.path / "images.json").write_text("[3")
     with pytest.raises(ConfigError, match=r"images\.json is damaged.*--out"):
-        run.remember_images({"train": 8, "val": 2, "fingerprint": "a"})
+        run.record_images({"train": 8, "val": 2, "fingerprint": "a"})
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write everywhere")
@@ -80,7 +80,7 @@ def test_a_full_disk_is_told_at_the_start(tmp_path):
 def test_too_little_space_for_the_checkpoints_is_told_before_the_first_step(tmp_path, monkeypatch):
     usage = type("Usage", (), {"free": 1000})()
     monkeypatch.setattr("shutil.disk_usage", lambda path: usage)
-    with pytest.raises(ConfigError, match="will need about"):
+    with pytest.raises(ConfigError, match="the run needs about"):
         tiny_run(tmp_path / "run")
 
 

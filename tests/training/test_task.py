@@ -81,7 +81,7 @@ def test_inputs_that_are_not_finite_are_told_apart_from_a_high_learning_rate(tmp
     task = tiny_task(settings)
     loaders = tiny_loaders(settings)
     loaders.train.features[:] = float("inf")
-    with pytest.raises(TrainingError, match="inputs of batch 0 are not finite; look at the images number"):
+    with pytest.raises(TrainingError, match="inputs of batch 0 are not finite; check the images with index"):
         task.training_step(next(iter(loaders.train)), 0)
 
 

@@ -1,4 +1,4 @@
-"""Recipes: verbs, read top to bottom, from a data spec to a trained model."""
+"""Recipes: from a data spec to a trained model."""
 
 from manylabel.recipes.finetune import finetune
 from manylabel.recipes.names import RECIPES
@@ -9,7 +9,7 @@ from manylabel.recipes.representation_mixup import representation_mixup
 from manylabel.recipes.self_distillation import self_distillation
 from manylabel.recipes.sets import TrainAndVal, open_sets
 from manylabel.recipes.unseen import NAMED_SPLITS, choose_unseen
-from manylabel.recipes.zero_shot import judge_unseen, zero_shot
+from manylabel.recipes.zero_shot import evaluate_unseen, zero_shot
 from manylabel.settings import PRESETS, Finetune, Probe, RepresentationMixup, SelfDistillation, ZeroShot
 
 __all__ = [
@@ -26,8 +26,8 @@ __all__ = [
     "TrainAndVal",
     "ZeroShot",
     "choose_unseen",
+    "evaluate_unseen",
     "finetune",
-    "judge_unseen",
     "open_sets",
     "probe",
     "representation_mixup",

@@ -1,9 +1,9 @@
-"""Fine-tuning: everything trains, the backbone at a lower rate, on augmented images.
+"""Fine-tuning: train backbone and head on augmented images, the backbone at a lower learning rate.
 
     manylabel train finetune --preset ml_decoder --data coco:coco --backbone tresnet_m.miil_in21k --out runs/finetune
 
-The presets are the papers' settings, as far as the papers and the authors' code give them. Momentum does not cycle with
-the learning rate here. HSQ and Query2Label do not say how long that rises: as long as in ML-Decoder's code.
+Presets are the settings of the papers and the authors' code. Deviation: momentum does not cycle with the learning rate.
+HSQ and Query2Label do not specify the warmup; it is that of ML-Decoder's code.
 """
 
 from collections.abc import Mapping
@@ -35,7 +35,7 @@ def _prepare(settings: Finetune, data: TrainAndVal, head: type[nn.Module] | None
 
 
 def _train(setup: Setup[Finetune], run: RunFolder, reporter: Reporter) -> None:
-    """Train a backbone and a head together."""
+    """Train backbone and head together."""
     settings, model, sets = setup.settings, setup.model, setup.sets
     start = {name: weights.clone() for name, weights in model.state_dict().items()} if settings.start_fraction else {}
     freezing = [FreezeFirst(model.backbone, epochs=settings.freeze_epochs)] if settings.freeze_epochs else []
@@ -58,18 +58,16 @@ def _train(setup: Setup[Finetune], run: RunFolder, reporter: Reporter) -> None:
     run.save(model)
     if start:
         value = 100 * measure(score(model, sets.val, batch_size=settings.batch_size))["mAP"]
-        reporter.say(
-            f"with {settings.start_fraction:.0%} of the weights it started from, the model has mAP {value:.2f}"
-        )
+        reporter.say(f"mAP {value:.2f} after averaging with start_from (weight {settings.start_fraction:.0%})")
 
 
 def mix_in(model: nn.Module, weights: Mapping[str, Tensor], *, fraction: float) -> None:
-    """Mix other weights into those of a model, in place.
+    """Interpolate the weights of a model towards others, in place.
 
     Args:
-        model: The model.
-        weights: The others, as `state_dict` gives them.
-        fraction: Their weight in the mixture.
+        model: Model to change.
+        weights: Other weights, as returned by `state_dict`.
+        fraction: Weight of the other weights.
 
     Examples:
         >>> model = nn.Linear(1, 1)

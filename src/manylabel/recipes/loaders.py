@@ -1,4 +1,4 @@
-"""Batches for a recipe: of images, or of features that a frozen backbone gave once and for all."""
+"""Loaders of a recipe: images, or cached features of a frozen backbone."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class CachedSets:
-    """Features of the training and of the validation set."""
+    """Cached features of the training and validation set."""
 
     train: CachedFeatures
     val: CachedFeatures
@@ -34,12 +34,12 @@ class CachedSets:
 
 @dataclass(frozen=True, eq=False)
 class SetsPlan:
-    """Features that a run needs: of the training and of the validation set.
+    """Plan of the features that a run needs.
 
     Args:
-        cache: Where they are.
-        train: Those of the training set.
-        val: Those of the validation set.
+        cache: Feature cache.
+        train: Plan for the training set.
+        val: Plan for the validation set.
     """
 
     cache: FeatureCache
@@ -48,12 +48,12 @@ class SetsPlan:
 
     @property
     def missing(self) -> int:
-        """Number of images, each view counted, that are not cached yet."""
+        """Number of views not yet cached."""
         return self.train.missing + self.val.missing
 
     @property
     def pooling(self) -> PooledInput:
-        """What is kept of a map."""
+        """Pooling applied to feature maps before caching."""
         return self.train.specs[0].pooling
 
     def pooled(self, pooling: PooledInput) -> "SetsPlan":
@@ -62,11 +62,11 @@ class SetsPlan:
 
 
 def plan_sets(model: Classifier, sets: TrainAndVal, settings: RecipeSettings) -> SetsPlan:
-    """Plan the features of a run: whole maps where an earlier run left more of them, else as little as will do.
+    """Plan the features of a run: whole maps if an earlier run cached more of those, else the pooling the head needs.
 
     Args:
-        model: The classifier.
-        sets: The images.
+        model: Classifier.
+        sets: Training and validation set.
         settings: Views and workers.
     """
     cache = FeatureCache(model.backbone, input_spec=model.input_spec, num_workers=num_workers(settings))
@@ -74,7 +74,9 @@ def plan_sets(model: Classifier, sets: TrainAndVal, settings: RecipeSettings) ->
     train, val = cache.plan(sets.train, pooling=enough, views=views), cache.plan(sets.val, pooling=enough)
     pooled = SetsPlan(cache, train, val)
     whole = pooled if enough == "none" else pooled.pooled("none")
-    return whole if whole.missing < pooled.missing else pooled  # not "none are missing": bad images always are
+    return (
+        whole if whole.missing < pooled.missing else pooled
+    )  # not `missing == 0`: unreadable images are always missing
 
 
 def cache_sets(
@@ -84,23 +86,23 @@ def cache_sets(
     *,
     progress: Callable[[int, int], None] | None = None,
 ) -> CachedSets:
-    """Pass every image through a frozen backbone, or find the features where an earlier run left them.
+    """Extract features of all images with a frozen backbone, reusing cached ones.
 
     Args:
-        model: The classifier.
-        sets: The images.
+        model: Classifier.
+        sets: Training and validation set.
         settings: Views and workers.
-        progress: Called after every batch with the number of views that are done, and of all.
+        progress: Called after every batch with the number of views done, and in total.
     """
     model.backbone.to(find_device(settings))
     plan = plan_sets(model, sets, settings)
     cached = CachedSets(*(plan.cache.fill(part, progress=progress) for part in (plan.train, plan.val)))
-    model.backbone.to("cpu")  # the head trains alone
+    model.backbone.to("cpu")  # only the head trains
     return cached
 
 
 def feature_loaders(cached: CachedSets, settings: LoopSettings, share: Share) -> Loaders:
-    """Return loaders of cached features for one process; training draws one of the views at random."""
+    """Return loaders of cached features for one process; training samples a random view per image."""
     order = shared_sampler(len(cached.train), share, shuffle=True, seed=settings.seed)
     part = shared_sampler(len(cached.val), share, shuffle=False, even=False)
     size = settings.batch_size
@@ -113,13 +115,13 @@ def feature_loaders(cached: CachedSets, settings: LoopSettings, share: Share) ->
 def image_loaders(
     model: Classifier, sets: TrainAndVal, settings: LoopSettings, share: Share, *, augment: bool
 ) -> Loaders:
-    """Return loaders that decode images, for one process.
+    """Return loaders of images for one process.
 
     Args:
-        model: The classifier, for how it wants its images.
-        sets: The images.
+        model: Classifier, for its input spec.
+        sets: Training and validation set.
         settings: Batch size, seed and workers.
-        share: The process.
+        share: Part of the images for this process.
         augment: Augment training images.
     """
     plain = eval_transform(model.input_spec)
@@ -140,5 +142,5 @@ def image_loaders(
 
 
 def num_workers(settings: LoopSettings) -> int:
-    """Return the number of processes that decode images."""
+    """Return the number of image-decoding processes."""
     return default_workers(on_gpu=find_device(settings) != "cpu") if settings.workers is None else settings.workers

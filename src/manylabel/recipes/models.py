@@ -1,4 +1,4 @@
-"""From the names in settings to objects: the classifier and the loss."""
+"""Classifier and loss, built from settings."""
 
 import inspect
 from collections.abc import Mapping
@@ -24,12 +24,12 @@ Settings = TypeVar("Settings", bound=RecipeSettings)
 
 
 def resolve_head(settings: Settings, head: type[nn.Module] | None, *, small: bool = False) -> Settings:
-    """Return settings that name the head, with its size and learning rate where none are given.
+    """Return settings with the head's name and, for frozen features, its default size and learning rate.
 
     Args:
-        settings: Those of a recipe.
-        head: The head's class, when it is one of the user's own.
-        small: Take the sizes and rates for frozen features.
+        settings: Settings of a recipe.
+        head: Custom head class (default: the one the settings name).
+        small: Default to the sizes and learning rates for frozen features.
 
     Examples:
         >>> from manylabel.settings import Probe
@@ -58,17 +58,17 @@ def build_classifier(
     head: type[nn.Module] | None = None,
     head_arguments: Mapping[str, Any] | None = None,
 ) -> Classifier:
-    """Build the classifier that the settings describe, the same one for the same seed.
+    """Build the classifier that the settings describe; deterministic for a seed.
 
     Args:
-        settings: Those of a recipe.
-        train: The training images, for their labels.
-        frozen: True where the backbone is not trained.
-        head: The head's class, when it is one of the user's own.
-        head_arguments: All arguments of the head (default: the settings').
+        settings: Settings of a recipe.
+        train: Training set, for its labels.
+        frozen: Freeze the backbone.
+        head: Custom head class (default: the one the settings name).
+        head_arguments: All arguments of the head (default: those of the settings).
 
     Raises:
-        ConfigError: A setting of the backbone or the head is wrong.
+        ConfigError: A setting of the backbone or the head is invalid.
     """
     single_label, kind = is_single_label(settings, train), _head_class(settings, head)
     arguments = settings.head_settings if head_arguments is None else head_arguments
@@ -83,14 +83,14 @@ def build_teacher(
     frozen: bool,
     head: type[nn.Module] | None = None,
 ) -> Classifier:
-    """Build an untrained classifier for some of the labels, on the same backbone as `build_classifier` does.
+    """Build an untrained classifier for a subset of the labels, with the backbone of `build_classifier`.
 
     Args:
-        settings: Those of a recipe. Of more groups than labels (``num_groups``), as many as labels are taken.
-        labels: The labels.
+        settings: Settings of a recipe; ``num_groups`` of the head is capped at the number of labels.
+        labels: Labels of the teacher.
         seed: Seed of the head's initialisation.
-        frozen: True where the backbone is not trained.
-        head: The head's class, when it is one of the user's own.
+        frozen: Freeze the backbone.
+        head: Custom head class (default: the one the settings name).
     """
     kind = _head_class(settings, head)
     arguments = _fewer_groups(settings.head_settings, len(labels))
@@ -104,11 +104,11 @@ def build_loss(settings: RecipeSettings, *, single_label: bool) -> nn.Module:
     """Build the loss that the settings name.
 
     Args:
-        settings: Those of a recipe.
-        single_label: True where every image has exactly one label.
+        settings: Settings of a recipe.
+        single_label: True if every image has exactly one label.
 
     Raises:
-        ConfigError: The loss has no such setting, a value does not fit, or the loss does not fit single labels.
+        ConfigError: An argument of the loss is unknown or invalid, or the loss does not fit the kind of labels.
     """
     name = settings.loss
     if name == "auto":
@@ -116,35 +116,35 @@ def build_loss(settings: RecipeSettings, *, single_label: bool) -> nn.Module:
     if single_label != (name == "cross_entropy"):
         fits = "cross_entropy" if single_label else "asymmetric, binary_cross_entropy, focal or soft_margin"
         kind = "exactly one label" if single_label else "any number of labels"
-        raise ConfigError(f"the loss {name} does not fit images with {kind}; use {fits}, or leave it out")
+        raise ConfigError(f"the loss {name} does not fit images with {kind}; use {fits}, or auto")
     _check_settings(LOSSES[name], settings.loss_settings)
     with naming_settings(LOSSES[name].__name__, settings.loss_settings):
         return LOSSES[name](**settings.loss_settings)
 
 
 def is_single_label(settings: RecipeSettings, train: ImageDataset) -> bool:
-    """Return whether every image has exactly one label, as the settings say, or else the data."""
+    """Return the setting `single_label` (default: that of the dataset)."""
     return train.single_label if settings.single_label is None else settings.single_label
 
 
 def load_to_train(model: str, train: ImageDataset, *, head: type[nn.Module] | None = None) -> Classifier:
-    """Load a trained classifier to train it further, backbone included; what it was tuned to is dropped.
+    """Load a trained classifier for fine-tuning, without its thresholds and calibration.
 
     Args:
-        model: Its folder, or a name that `Classifier.from_pretrained` knows.
-        train: The training images, whose labels must be its own.
-        head: The head's class, when it is one of the user's own.
+        model: Model folder, or another name for `Classifier.from_pretrained`.
+        train: Training set with the same labels.
+        head: Custom head class (default: the one the settings name).
 
     Raises:
-        ConfigError: It was trained on other labels.
+        ConfigError: The model was trained on other labels.
     """
     loaded = Classifier.from_pretrained(model, head=head)
     loaded.thresholds = loaded.calibration = None
     if loaded.labels.names != train.labels.names:
         odd = sorted({*loaded.labels.names} ^ {*train.labels.names})
         raise ConfigError(
-            f"{model} was trained on other labels than {train.name} has: {', '.join(odd[:5]) or 'another order'}; "
-            "start from a model of the same labels, or leave start_from out"
+            f"the labels of {model} and {train.name} differ: {', '.join(odd[:5]) or 'another order'}; "
+            "start from a model with the same labels, or remove start_from"
         )
     loaded.backbone.freeze(False)
     return loaded
@@ -153,7 +153,7 @@ def load_to_train(model: str, train: ImageDataset, *, head: type[nn.Module] | No
 def _head_class(settings: RecipeSettings, given: type[nn.Module] | None) -> type[nn.Module]:
     if given is None and ":" in settings.head:
         raise ConfigError(
-            f"the head {settings.head} is not one of ours; call the recipe from Python and pass its class"
+            f"the head {settings.head} is a custom class; call the recipe from Python and pass the class as head"
         )
     if given is None and settings.head not in HEADS:
         raise ConfigError(f"head cannot be {settings.head!r}; {list_choices(settings.head, HEADS)}")
@@ -161,10 +161,10 @@ def _head_class(settings: RecipeSettings, given: type[nn.Module] | None) -> type
 
 
 def _filled(head: str, given: Mapping[str, Any]) -> tuple[dict[str, Any], float]:
-    """Return a head's settings and learning rate on frozen features, its own defaults where none are given."""
+    """Return the settings and learning rate of a head on frozen features, with its defaults."""
     defaults = probe_defaults(HEADS[head]) if head in HEADS else ProbeDefaults()
     settings, rate = {**defaults.settings, **given}, defaults.learning_rate
-    if top := settings.get("top"):  # a head inside the head
+    if top := settings.get("top"):  # a nested head
         name, inner = (top, {}) if isinstance(top, str) else (top["name"], top.get("settings", {}))
         inner, rate = _filled(name, inner)
         settings["top"] = {"name": name, "settings": inner}
@@ -172,7 +172,7 @@ def _filled(head: str, given: Mapping[str, Any]) -> tuple[dict[str, Any], float]
 
 
 def _fewer_groups(settings: Mapping[str, Any], num_labels: int) -> dict[str, Any]:
-    """Return a head's settings with at most as many groups as labels, also for a head inside the head."""
+    """Return head settings with at most as many groups as labels, nested heads included."""
     fewer = dict(settings)
     if "num_groups" in settings:
         fewer["num_groups"] = min(settings["num_groups"] or num_labels, num_labels)

@@ -1,4 +1,4 @@
-"""The recipes by name, as the command line calls them."""
+"""Recipes by name."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What a run would cost and take, before it is started."""
+"""Cost and duration of a run, estimated before it starts."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ from manylabel.training.optimizers import make_optimizer
 
 __all__ = ["Plan", "plan"]
 
-NUM_TIMED = 8  # images; enough to tell minutes from hours
+NUM_TIMED = 8  # images; enough to distinguish minutes from hours
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Cost and duration of a run.
+    """Estimated cost and duration of a run.
 
     Args:
-        settings: Every setting, as resolved.
-        on_features: Training works on cached features.
+        settings: Resolved settings.
+        on_features: Train on cached features.
         num_train: Number of training images.
         num_val: Number of validation images.
         num_labels: Number of labels.
-        cost: MACs for an image, parameters, and those of them that are trained.
-        head_parameters: Number of the head's.
-        feature_seconds: Estimated time of the images' pass through the frozen backbone; 0 where they are cached.
-        epoch_seconds: Estimated time of an epoch.
-        total_epochs: Epochs' worth of images that all models of the run see.
-        advice: What may go wrong.
+        cost: MACs per image, parameters and trained parameters.
+        head_parameters: Number of parameters of the head.
+        feature_seconds: Estimated time of feature extraction; 0 if all features are cached.
+        epoch_seconds: Estimated time per epoch.
+        total_epochs: Total epochs of all models of the run.
+        advice: Warnings about the data and the head.
     """
 
     settings: RecipeSettings
@@ -64,27 +64,27 @@ class Plan:
         return self.feature_seconds + self.total_epochs * self.epoch_seconds
 
     def to_text(self) -> str:
-        """Return it in words."""
+        """Return a printable description."""
         lines = [
             to_yaml(self.settings),
             f"images      {self.num_train:,} for training, {self.num_val:,} for validation, {self.num_labels:,} labels",
-            f"parameters  {self.cost.parameters:,}, of which the head has {self.head_parameters:,}; "
-            f"{self.cost.trainable:,} are trained",
-            f"cost        {self.cost.macs / 1e9:.2f} GMACs for an image",
-            f"features    about {duration(self.feature_seconds)} through the frozen backbone, once",
-            f"an epoch    about {duration(self.epoch_seconds)}",
-            f"in all      about {duration(self.total_seconds)} for {self.total_epochs:.4g} epochs, measured on a few "
-            "images on this machine's CPU as it is now; a GPU takes less",
+            f"parameters  {self.cost.parameters:,}, {self.head_parameters:,} of them in the head; "
+            f"{self.cost.trainable:,} trained",
+            f"cost        {self.cost.macs / 1e9:.2f} GMACs per image",
+            f"features    about {duration(self.feature_seconds)} of feature extraction, once",
+            f"epoch       about {duration(self.epoch_seconds)}",
+            f"total       about {duration(self.total_seconds)} for {self.total_epochs:.4g} epochs, extrapolated from "
+            "a few images on this machine's CPU; a GPU is faster",
             *(f"note        {sentence}" for sentence in self.advice),
         ]
         return "\n".join(line for line in lines if self.on_features or not line.startswith("features"))
 
 
 def plan(setup: Setup[RecipeSettings]) -> Plan:
-    """Find out what a run would cost and take, by doing a little of it.
+    """Estimate cost and duration of a run by timing a few images.
 
     Args:
-        setup: What would be trained, as `Recipe.setup` gives it.
+        setup: Setup of the run, from `Recipe.setup`.
     """
     settings, model, sets = setup.settings, setup.model, setup.sets
     images = _some_images(model, sets)
@@ -106,34 +106,36 @@ def plan(setup: Setup[RecipeSettings]) -> Plan:
 
 
 def _estimate(setup: Setup[RecipeSettings], images: Tensor) -> tuple[float, float]:
-    """Return about how many seconds the features take, and an epoch."""
+    """Return the estimated seconds of feature extraction and of an epoch."""
     settings, model, sets = setup.settings, setup.model, setup.sets
     decoding = _seconds(lambda: _some_images(model, sets)) / len(images) / max(num_workers(settings), 1)
     with torch.inference_mode():
-        looking = decoding + _seconds(lambda: model.backbone(images)) / len(images)
+        inference = decoding + _seconds(lambda: model.backbone(images)) / len(images)
         maps = model.backbone(images[:1])
     if setup.on_features:
         plans = plan_sets(model, sets, settings)
         pooled = pool(maps, plans.pooling)
         features = [stage.float().clone().expand(settings.batch_size, -1, -1, -1) for stage in pooled]
         step = _step_seconds(setup, model.head, features, settings.batch_size)
-        return looking * plans.missing, step * len(sets.train) / settings.batch_size
+        return inference * plans.missing, step * len(sets.train) / settings.batch_size
     step = _step_seconds(setup, model, images, len(images))
-    return 0.0, max(decoding, step / len(images)) * len(sets.train) + looking * len(sets.val)
+    return 0.0, max(decoding, step / len(images)) * len(sets.train) + inference * len(sets.val)
 
 
 def _some_images(model: Classifier, sets: TrainAndVal) -> Tensor:
     few = sets.train.subset(range(min(NUM_TIMED, len(sets.train))))
     found = next(iter(ImageLoader(few, transform=eval_transform(model.input_spec), on_bad="skip")), None)
     if found is None:
-        raise DataError(f"none of the first {len(few)} images of {few.name} can be read; see: manylabel data check")
+        raise DataError(
+            f"none of the first {len(few)} images of {few.name} can be read; run: manylabel data check SPEC"
+        )
     return found.images
 
 
 def _step_seconds(
     setup: Setup[RecipeSettings], trained: nn.Module, inputs: Tensor | list[Tensor], num_images: int
 ) -> float:
-    """Time a step of the optimizer."""
+    """Time an optimizer step."""
     loss, optimizer = setup.loss, make_optimizer(trained, setup.settings)
     targets = torch.zeros(num_images, len(setup.model.labels))
     targets[:, 0] = 1
@@ -147,7 +149,7 @@ def _step_seconds(
 
 
 def _seconds(work: Callable[[], object], *, repeats: int = 3) -> float:
-    """Return the time of some work: the median of a few runs, after a first that does not count."""
+    """Return the median time of a few calls, after a warm-up call."""
     times = []
     for _ in range(repeats + 1):
         start = time.perf_counter()

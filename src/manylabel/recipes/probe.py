@@ -1,8 +1,8 @@
-"""Probe: train a head on the features of a frozen backbone, which sees each image once.
+"""Probe: train a head on cached features of a frozen backbone.
 
     manylabel train probe --data voc:VOCdevkit/VOC2012 --out runs/probe
 
-With a linear layer (``--head linear``) it is the usual linear probe; any head will do.
+With ``--head linear`` it is a linear probe; any head works.
 """
 
 from dataclasses import replace

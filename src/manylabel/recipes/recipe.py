@@ -1,4 +1,4 @@
-"""The skeleton of every recipe: check, prepare, open the run's folder, train, report."""
+"""Common steps of all recipes: check, prepare, create the run folder, train, report."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ Settings = TypeVar("Settings", bound=RecipeSettings)
 
 @dataclass(frozen=True)
 class Setup(Generic[Settings]):
-    """What a recipe trains: built and checked before a run's folder is made.
+    """Datasets, model and loss of a run, built and checked before the run folder is created.
 
     Args:
-        settings: Every setting, as resolved.
-        data: The images, with all labels.
-        sets: The images, with the labels that are trained.
-        model: The classifier.
-        loss: The loss.
-        head: The head's class, when it is one of the user's own.
-        on_features: Images pass through the backbone once, and training works on cached features.
-        total_epochs: Epochs' worth of images that all models of the run see, where that is not one model's.
+        settings: Resolved settings.
+        data: Training and validation set, with all labels.
+        sets: Training and validation set, with the trained labels.
+        model: Classifier.
+        loss: Loss.
+        head: Custom head class (default: the one the settings name).
+        on_features: Train on cached features of a frozen backbone.
+        total_epochs: Total epochs of all models of the run (default: those of one model).
     """
 
     settings: Settings
@@ -50,12 +50,12 @@ class Setup(Generic[Settings]):
 
 
 def prepare_frozen(settings: Settings, data: TrainAndVal, head: type[nn.Module] | None) -> Setup[Settings]:
-    """Build a classifier whose backbone is frozen, and its loss.
+    """Build a classifier with a frozen backbone, and its loss.
 
     Args:
-        settings: Those of a recipe.
-        data: The images.
-        head: The head's class, when it is one of the user's own.
+        settings: Settings of a recipe.
+        data: Training and validation set.
+        head: Custom head class (default: the one the settings name).
     """
     model = build_classifier(settings, data.train, frozen=True, head=head)
     loss = build_loss(settings, single_label=model.single_label)
@@ -64,14 +64,14 @@ def prepare_frozen(settings: Settings, data: TrainAndVal, head: type[nn.Module] 
 
 @dataclass(frozen=True)
 class Recipe(Generic[Settings]):
-    """A recipe: called with settings, it trains a model and leaves it in the run's folder.
+    """Training recipe: a call trains a model and saves it in the run folder.
 
     Args:
-        settings: The class of its settings.
-        train: Trains what was prepared, and saves the model in the run's folder.
-        prepare: Builds and checks what will be trained.
-        files: Files that it writes into the folder besides those of every run.
-        small_heads: Take the sizes and learning rates of heads for frozen features, where none are given.
+        settings: Settings class.
+        train: Trains a `Setup` and saves the model in the run folder.
+        prepare: Builds and checks the `Setup`.
+        files: Files in the run folder besides those of every run.
+        small_heads: Default to the head sizes and learning rates for frozen features.
 
     Examples:
         >>> from manylabel.recipes import RECIPES
@@ -98,19 +98,19 @@ class Recipe(Generic[Settings]):
         """Train a model.
 
         Args:
-            settings: What to train, and on what.
-            sets: The images (default: those that the settings name).
-            head: The head's class, when it is one of your own.
-            resume: Resume the run in the folder, if there is one.
-            overwrite: Delete a run that is in the folder.
-            reporter: Shows what happens (default: nothing is shown).
+            settings: Settings of the run.
+            sets: Training and validation set (default: those the settings name).
+            head: Custom head class (default: the one the settings name).
+            resume: Resume the run in the folder, if it exists.
+            overwrite: Delete an existing run in the folder.
+            reporter: Progress output (default: none).
 
         Returns:
-            The run's folder, with the model in it.
+            The run folder, with the trained model.
 
         Raises:
-            ConfigError: A setting does not fit; nothing was written.
-            TrainingError: Training failed; the message says why and what to do.
+            ConfigError: A setting is invalid; nothing was written.
+            TrainingError: Training failed; the message states the cause and a fix.
         """
         reporter = reporter or Reporter()
         settings = resolve_head(settings, head, small=self.small_heads)
@@ -126,17 +126,17 @@ class Recipe(Generic[Settings]):
         with run.removed_if_failed(unless=resume and run.path.exists()):
             RunFolder.open(run.path, resume=resume, overwrite=overwrite, files=self.files)
             run.describe(settings, command=shlex.join(sys.argv), resume=resume)
-            run.remember_images(describe_images(setup.data))
+            run.record_images(describe_images(setup.data))
             reporter.start(setup.model, setup.sets)
             if resume and not run.has_state:
-                reporter.say(f"no saved state in {run.path}, starting from epoch 1")
+                reporter.say(f"no checkpoint in {run.path}, starting from epoch 1")
             self.train(setup, run, reporter)
         return reporter.finished(run)
 
     def setup(
         self, settings: Settings, *, sets: TrainAndVal | None = None, head: type[nn.Module] | None = None
     ) -> Setup[Settings]:
-        """Build and check what would be trained, and write nothing; arguments as for a call."""
+        """Build and check a run without writing anything; arguments as in `__call__`."""
         settings = resolve_head(settings, head, small=self.small_heads)
         find_device(settings)
         return self.prepare(settings, sets or open_sets(settings), head)

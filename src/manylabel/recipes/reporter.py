@@ -1,4 +1,4 @@
-"""What a recipe reports while it runs: to the log alone, or to a console, too."""
+"""Progress, warnings and results of a recipe, on the log and optionally a console."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ PARAMETERS_PER_IMAGE = 10_000
 
 
 class Reporter:
-    """Shows what happens; of several processes that train together, the first one does.
+    """Progress output of a recipe; silent in all processes but the first.
 
     Args:
-        console: Console to show progress on (default: none). Warnings go to the log in any case.
+        console: Console for progress (default: none). Warnings always go to the log.
 
     Attributes:
-        scores: Collects the scores of the validation images, for the interval of mAP.
+        scores: Scores of the validation images, for the confidence interval of mAP.
 
     Examples:
         >>> [type(each).__name__ for each in Reporter().callbacks]
@@ -47,11 +47,11 @@ class Reporter:
 
     @property
     def callbacks(self) -> list[Callback]:
-        """Callbacks that show the progress of the loop and collect scores."""
+        """Callbacks that show progress and collect validation scores."""
         return [self.scores] if self.console is None else [self.scores, RunProgress(self.console)]
 
     def start(self, model: Classifier, sets: TrainAndVal) -> None:
-        """Report what is about to be trained, and warn of what may go wrong."""
+        """Report the number of images and labels, and log warnings about the data."""
         if is_first_process():
             for sentence in advise(model.head, sets):
                 logger.warning(sentence)
@@ -59,7 +59,7 @@ class Reporter:
         self.say(f"{images}, {len(sets.train.labels):,} labels")
 
     def features(self, done: int, total: int) -> None:
-        """Show the progress of the images' pass through the backbone."""
+        """Show the progress of feature extraction."""
         if self.console is None or (self._bar is None and done == total):
             return
         self._bar = self._bar or ProgressBar("features", console=self.console, keep=True)
@@ -69,30 +69,30 @@ class Reporter:
             self._bar = None
 
     def finished(self, run: RunFolder) -> RunFolder:
-        """Report where the model is and its validation mAP; return the run, so that it can be returned."""
+        """Report the validation mAP and the model folder; return the run."""
         if self.scores.last is not None and is_first_process():
             write_validation(run, self.scores, keep=_kept(run))
         self.say(f"{describe_validation(run)}the model is in {run.model}")
         return run
 
     def show(self, table: Table) -> None:
-        """Show a table."""
+        """Print a table on the console, if there is one."""
         if self.console is not None:
             self.console.print(table, highlight=False)
 
     def say(self, sentence: str) -> None:
-        """Show a sentence on the console, if there is one."""
+        """Print a sentence on the console, if there is one."""
         if self.console is not None:
             self.console.print(sentence, highlight=False, markup=False, soft_wrap=True)
 
 
 def write_validation(run: RunFolder, scores: ValidationScores, *, keep: str) -> None:
-    """Write validation.json: the mAP of the weights that a run keeps, and what the best epoch gains over the last.
+    """Write validation.json: the mAP of the saved weights, and the gain of the best epoch over the last.
 
     Args:
-        run: The run's folder.
+        run: Run folder.
         scores: Scores of the validation images.
-        keep: The epoch that is kept, ``"last"`` or ``"best"``.
+        keep: Epoch of the saved weights, ``"last"`` or ``"best"``.
     """
     if scores.last is None or scores.best is None:
         return
@@ -107,7 +107,7 @@ def write_validation(run: RunFolder, scores: ValidationScores, *, keep: str) -> 
 
 
 def describe_validation(run: RunFolder) -> str:
-    """Return a run's validation mAP in words; the best epoch is named only where it is significantly better."""
+    """Describe the validation mAP of a run; mention the best epoch only if significantly better than the last."""
     path, keep = run.path / "validation.json", _kept(run)
     if not path.is_file():
         value = reached(read_metrics(run.metrics), keep=keep)
@@ -129,24 +129,24 @@ def advise(head: nn.Module, sets: TrainAndVal) -> list[str]:
     """Return warnings about labels that cannot be learned and a head too large for the data.
 
     Args:
-        head: The head to train.
-        sets: The images.
+        head: Head to train.
+        sets: Training and validation set.
     """
     return [
         *advise_on_labels(sets.train, what="training", effect="so it cannot be learned"),
-        *advise_on_labels(sets.val, what="validation", effect="so it is left out of mAP"),
+        *advise_on_labels(sets.val, what="validation", effect="so it is excluded from mAP"),
         *advise_on_head(head, num_images=len(sets.train)),
     ]
 
 
 def advise_on_labels(dataset: ImageDataset, *, what: str, effect: str, at_most: int = 10) -> list[str]:
-    """Name the labels that no image has.
+    """Warn about labels that no image has.
 
     Args:
-        dataset: The images.
-        what: Their purpose, such as "training".
-        effect: What follows for one label.
-        at_most: Maximum number of labels to name.
+        dataset: Dataset.
+        what: Purpose of the dataset, such as "training".
+        effect: Consequence, worded for one label.
+        at_most: Maximum number of labels to list.
 
     Examples:
         >>> from manylabel.data import scenes
@@ -161,26 +161,26 @@ def advise_on_labels(dataset: ImageDataset, *, what: str, effect: str, at_most: 
     if len(empty) == 1:
         return [f"no {what} image has the label {named}, {effect}"]
     plural = effect.replace("it is", "they are").replace("it cannot", "they cannot")
-    return [f"no {what} image has one of {len(empty)} labels, {plural}: {named}"]
+    return [f"no {what} image has any of {len(empty)} labels, {plural}: {named}"]
 
 
 def advise_on_head(head: nn.Module, *, num_images: int) -> list[str]:
-    """Warn of a head with very many parameters for the images there are.
+    """Warn about a head with too many parameters for the number of images.
 
     Args:
-        head: The head to train.
+        head: Head to train.
         num_images: Number of training images.
 
     Examples:
         >>> advise_on_head(nn.Linear(1000, 1000), num_images=10)
-        ['the head trains 1.0 million parameters on 10 images, 100,100 for each, and will overfit; ...']
+        ['the head trains 1.0 million parameters on 10 images, 100,100 per image, and will overfit; ...']
     """
     parameters = sum(each.numel() for each in head.parameters() if each.requires_grad)
     if parameters <= PARAMETERS_PER_IMAGE * num_images:
         return []
     return [
         f"the head trains {parameters / 1e6:.1f} million parameters on {num_images} images, "
-        f"{parameters // num_images:,} for each, and will overfit; take a smaller head "
+        f"{parameters // num_images:,} per image, and will overfit; use a smaller head "
         "(--head csra or linear) or more images"
     ]
 

@@ -1,11 +1,11 @@
-"""Representation mixup: a linear head on a frozen backbone that takes a hint from an early layer.
+"""Representation mixup (RM): a linear head on mixed early and final features of a frozen backbone.
 
     manylabel train representation_mixup --data voc:VOCdevkit/VOC2012 --out runs/mixup
 
-Eom et al., "Layover Intermediate Layer for Multi-Label Classification in Efficient Transfer Learning". Settings are
-theirs: SGD with momentum 0.9, soft margin loss, one cycle up to 0.1, 30 epochs, the hint from the first block group
-(RM@1). Left open there and decided here: batches of 64, no weight decay, no average of the weights, no augmentation
-(the features are cached), 30 % of the cycle rising as is torch's default.
+Eom et al., "Layover Intermediate Layer for Multi-Label Classification in Efficient Transfer Learning". As in
+the paper: SGD with momentum 0.9, soft margin loss, one-cycle schedule with peak 0.1, 30 epochs, early features from the
+first block group (RM@1). Not specified there, chosen here: batch size 64, no weight decay, no weight averaging, no
+augmentation (features are cached), 30 % warmup as in torch.
 """
 
 from functools import partial
@@ -20,7 +20,7 @@ __all__ = ["representation_mixup"]
 
 
 def _train(setup: Setup[RepresentationMixup], run: RunFolder, reporter: Reporter) -> None:
-    """Train the representation mixup head on a frozen backbone, as its paper does."""
+    """Train the representation mixup head on a frozen backbone."""
     settings, model = setup.settings, setup.model
     cached = cache_sets(model, setup.sets, settings, progress=reporter.features)
     task = ClassificationTask(model.head, setup.loss, settings=settings, single_label=model.single_label)

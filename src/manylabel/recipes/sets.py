@@ -1,4 +1,4 @@
-"""The images of a run: the training and the validation set."""
+"""Training and validation set of a run."""
 
 import hashlib
 import logging
@@ -15,14 +15,14 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class TrainAndVal:
-    """Training and validation set, of the same labels.
+    """Training and validation set with the same labels.
 
     Args:
-        train: The training set.
-        val: The validation set.
+        train: Training set.
+        val: Validation set.
 
     Raises:
-        DataError: A part is empty, or the labels differ.
+        DataError: A set is empty, or the validation set lacks labels.
 
     Examples:
         >>> from manylabel.data import scenes
@@ -41,26 +41,26 @@ class TrainAndVal:
         missing = [name for name in self.train.labels if name not in self.val.labels]
         if missing:
             raise DataError(
-                f"the validation images ({self.val.name}) do not know {len(missing)} of the training labels: "
+                f"the validation set ({self.val.name}) lacks {len(missing)} of the training labels: "
                 f"{', '.join(missing[:5])}; both need the same labels; for tables or Open Images, list them "
-                "in a file, one in each line, and add labels=FILE to both specs"
+                "in a file, one per line, and add labels=FILE to both specs"
             )
         if self.val.labels.names != self.train.labels.names:
             object.__setattr__(self, "val", self.val.select_labels(self.train.labels.names))
 
 
 def open_sets(settings: DataSettings) -> TrainAndVal:
-    """Read the images that the settings name.
+    """Load the training and validation set that the settings name.
 
-    The validation set is, in this order: `val`; the data's own split whose name begins with "val", next to one that
-    begins with "train"; a held-out fraction of the images, stratified over the labels: of the one split that begins
-    with "train", if there is one, else of all. Where `val` is given, that one split is the training set, too.
+    The validation set is the first of: `val`; the split of the dataset whose name begins with "val", if another begins
+    with "train"; a held-out fraction, stratified by label, of the split that begins with "train", else of all images.
+    With `val`, too, the training set is the split that begins with "train", if there is exactly one.
 
     Args:
-        settings: Those of a recipe.
+        settings: Settings of a recipe.
 
     Raises:
-        DataError: The data cannot be read, or the sets do not fit each other.
+        DataError: The dataset cannot be read, or the labels of the sets differ.
     """
     data = load(settings.data)
     if settings.val is not None:
@@ -71,8 +71,8 @@ def open_sets(settings: DataSettings) -> TrainAndVal:
         named = data.splits_like("")
         if len(named) > 1 and len(data.splits_like("train")) != 1:
             logger.warning(
-                "%s has the splits %s, and it is not clear which to train on, so validation images are held out of all "
-                "of them; name the training split with split=NAME in the data, validation images with --val",
+                "%s has the splits %s, and the training split is ambiguous, so validation images are held out of all "
+                "of them; set the training split with split=NAME in --data, the validation set with --val",
                 data.name,
                 ", ".join(named),
             )
@@ -84,7 +84,7 @@ def open_sets(settings: DataSettings) -> TrainAndVal:
 
 
 def describe_images(sets: TrainAndVal) -> dict[str, object]:
-    """Return the number of images of both sets, and a fingerprint of their names.
+    """Return the sizes of both sets, and a fingerprint of the image names.
 
     Examples:
         >>> from manylabel.data import scenes
@@ -100,7 +100,7 @@ def describe_images(sets: TrainAndVal) -> dict[str, object]:
 
 
 def _train_split(data: ImageDataset) -> ImageDataset:
-    """Return the data's own training split, if it is clear which it is, else all."""
+    """Return the training split of a dataset if it is unambiguous, else all images."""
     train = data.splits_like("train")
     if len(train) != 1:
         return data
@@ -110,6 +110,6 @@ def _train_split(data: ImageDataset) -> ImageDataset:
 
 
 def _own_splits(data: ImageDataset) -> tuple[str, str] | None:
-    """Return the names of the data's own splits, if it is clear which is which."""
+    """Return the names of the training and validation split, if unambiguous."""
     train, val = data.splits_like("train"), data.splits_like("val")
     return (train[0], val[0]) if len(train) == len(val) == 1 else None

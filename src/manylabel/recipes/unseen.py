@@ -1,9 +1,8 @@
-"""Labels that a zero-shot run never sees: named lists, the usual ones of the papers, or a draw; and their scores.
+"""Unseen labels of a zero-shot run: named splits of papers, own lists or random ones; and the bias of their scores.
 
-Scores of trained and new labels are made comparable by a bias (Chao et al., "An Empirical Study and Analysis of
-Generalized Zero-Shot Learning", ECCV 2016): models prefer what they were trained on, and a constant between both kinds
-of labels corrects most of it (calibrated stacking). They choose it with labelled images of unseen labels; here it is
-chosen without any.
+A bias makes the scores of seen and unseen labels comparable (calibrated stacking; Chao et al., "An Empirical Study and
+Analysis of Generalized Zero-Shot Learning", ECCV 2016): models favour seen labels, and a constant corrects most of it.
+Deviation: the paper chooses it with labelled images of unseen labels; here it is chosen without any.
 
 Letters in shape comments: N images, L labels.
 """
@@ -46,7 +45,7 @@ NAMED_SPLITS: dict[str, tuple[str, ...]] = {
         "hair drier",
     ),
 }
-"""Unseen labels that papers agreed on, by the name of the split."""
+"""Unseen labels of splits used in papers, by name."""
 
 _NOUNS = (
     "airplane|apple|baby|backpack|ball|banana|basket|beach|bed|bicycle|bird|boat|book|bottle|bowl|bread|bridge|bus|cake|"
@@ -57,22 +56,22 @@ _NOUNS = (
 )
 
 EVERYDAY = tuple(_NOUNS.split("|"))
-"""What stands for new labels where none are named."""
+"""Stand-ins for unseen labels when a run has none."""
 
 
 def choose_unseen(unseen: str, labels: LabelSpace, *, data: str = "", seed: int = 0) -> tuple[str, ...]:
-    """Return the unseen labels that a setting names, in the order of the data.
+    """Return the unseen labels that a setting names, in the order of the dataset.
 
     Args:
-        unseen: ``none``; ``random:15`` (so many) or ``random:0.2`` (a share); ``coco_65_15``; ``nus_wide`` (the 81
-            concepts, beside the 925 tags); a file with a label in each line; or names joined by ``|``.
-        labels: The labels of the data.
-        data: The data spec, where ``nus_wide`` looks for the lists.
-        seed: Another seed, another draw.
+        unseen: ``none``; ``random:15`` (a number) or ``random:0.2`` (a fraction); ``coco_65_15``; ``nus_wide`` (the 81
+            concepts; the 925 tags are seen); a file with one label per line; or names separated by ``|``.
+        labels: Labels of the dataset.
+        data: Data spec, with the label lists for ``nus_wide``.
+        seed: Random seed for ``random``.
 
     Raises:
-        ConfigError: No label, or every label, would be seen.
-        LabelError: A label is not in the data.
+        ConfigError: All labels, or none, would be unseen.
+        LabelError: A label is not in the dataset.
 
     Examples:
         >>> choose_unseen("dog|cat", LabelSpace(["cat", "cow", "dog"]))
@@ -93,19 +92,19 @@ def choose_unseen(unseen: str, labels: LabelSpace, *, data: str = "", seed: int 
     if not 0 < len(positions) < len(labels):
         raise ConfigError(
             f"unseen={unseen!r} leaves {len(labels) - len(positions)} of {len(labels)} labels to train on; "
-            "some must be seen and some unseen, or say none"
+            "some must be seen and some unseen; change it, or set none"
         )
     return tuple(labels[position] for position in positions)
 
 
 def seen_part(dataset: ImageDataset, unseen: tuple[str, ...], *, images: str) -> ImageDataset:
-    """Return what of a dataset is trained on: only seen labels, and only some images.
+    """Return the training part of a dataset: seen labels and a selection of images.
 
     Args:
-        dataset: The images, with all labels.
-        unseen: The labels that must not be seen.
-        images: ``with_seen`` keeps images with a seen label, ``without_unseen`` those with no unseen one, ``all``
-            every image.
+        dataset: Dataset with all labels.
+        unseen: Unseen labels.
+        images: ``with_seen`` selects images with a seen label, ``without_unseen`` those without any unseen one, ``all``
+            all images.
 
     Raises:
         DataError: No image is left.
@@ -129,41 +128,41 @@ def seen_part(dataset: ImageDataset, unseen: tuple[str, ...], *, images: str) ->
     return seen if keep.all() else seen.subset(keep)
 
 
-def choose_bias(model: Classifier, cached: CachedFeatures, *, unseen: tuple[str, ...], share: float) -> float:
-    """Choose what is added to the logits of new labels; no truth of these images is used.
+def choose_bias(model: Classifier, cached: CachedFeatures, *, unseen: tuple[str, ...], fraction: float) -> float:
+    """Choose the bias added to the logits of unseen labels, without any ground truth.
 
-    A label is asked how high its logit is for the best `share` of the images. New labels get what they lack on
-    average: they are taken to be in as many images as trained ones.
+    Unseen labels are assumed to be as frequent as seen ones: the bias equalises the average logit quantile at
+    1 - `fraction` of both.
 
     Args:
-        model: The trained classifier, of its trained labels.
-        cached: Features of images that it was not trained on.
-        unseen: Labels that stand for the new ones; `EVERYDAY` things when there are none.
-        share: The share of images that have a label, on average over the trained labels.
+        model: Trained classifier with its seen labels.
+        cached: Features of images not used for training.
+        unseen: Unseen labels (default: `EVERYDAY`).
+        fraction: Fraction of images with a label, averaged over the seen labels.
 
     Returns:
-        The bias; 0 where the text encoder knows none of these labels.
+        The bias; 0 if the text encoder lacks these labels.
     """
     names = unseen or tuple(name for name in EVERYDAY if name not in model.labels)
     try:
         new = model.with_labels(names)
     except LabelError as error:
-        logger.warning("scores of new labels are not calibrated: %s", error)
+        logger.warning("scores of unseen labels are not calibrated: %s", error)
         return 0.0
-    # Both kinds are asked the same way: ConSE scores its own labels in another way while it is not asked for others.
+    # `with_labels` for both: ConSE scores its own labels differently without it.
     old = model.with_labels(model.labels)
-    levels = [_level(logits_of(each, cached), share) for each in (old, new)]
+    levels = [_level(logits_of(each, cached), fraction) for each in (old, new)]
     return round(levels[0] - levels[1], 4)
 
 
 @torch.inference_mode()
 def logits_of(model: Classifier, cached: CachedFeatures, *, batch_size: int = 64) -> Tensor:
-    """Return the logits of cached images, ``[N, L]``, the bias of new labels included.
+    """Return the logits of cached images ``[N, L]``, including the bias of unseen labels.
 
     Args:
-        model: The classifier.
+        model: Classifier.
         cached: Features of its backbone.
-        batch_size: Images at once.
+        batch_size: Images per batch.
     """
     model.eval()
     device = next(model.parameters()).device
@@ -176,7 +175,7 @@ def _draw(amount: str, labels: LabelSpace, *, seed: int) -> list[str]:
     try:
         number = float(amount)
     except ValueError:
-        raise ConfigError(f"unseen=random:N needs a number of labels or a share, got {amount!r}") from None
+        raise ConfigError(f"unseen=random:N needs a number or a fraction of the labels, got {amount!r}") from None
     count = round(number * len(labels)) if 0 < number < 1 else int(number)
     if not 0 < count < len(labels):
         raise ConfigError(f"unseen=random:{amount} must leave some of {len(labels)} labels unseen and some seen")
@@ -184,6 +183,6 @@ def _draw(amount: str, labels: LabelSpace, *, seed: int) -> list[str]:
     return [labels[int(position)] for position in drawn]
 
 
-def _level(logits: Tensor, share: float) -> float:
-    """Return what the logit of the best images is, averaged over the labels."""
-    return float(np.quantile(logits.numpy(), 1 - share, axis=0).mean())
+def _level(logits: Tensor, fraction: float) -> float:
+    """Return the logit quantile at 1 - `fraction`, averaged over labels."""
+    return float(np.quantile(logits.numpy(), 1 - fraction, axis=0).mean())

@@ -1,13 +1,12 @@
-"""Zero-shot: train on labels as text, so that the model answers for labels that it never saw.
+"""Zero-shot: train with labels as text queries, to predict labels unseen in training.
 
     manylabel train zero_shot --data voc:VOCdevkit/VOC2012 --unseen random:5 --out runs/zero_shot
 
-Ridnik et al., "ML-Decoder", WACV 2023, Section 2.3.3: text queries, shared output weights, augmented queries. Decided
-here: features of a frozen backbone instead of fine-tuning, all-MiniLM-L6-v2 instead of word vectors, vectors less their
-mean, AdamW, binary cross-entropy. With ``--head.num_groups 20`` it decodes in groups; ``--head text_map`` and ``--head
-conse`` are the simple ways to compare with. Nothing of unseen labels is trained on; images that show only unseen
-labels are left out of training (``--images``). The model is validated on its seen labels while it trains, and evaluated
-on the unseen ones once, in the end.
+Ridnik et al., "ML-Decoder", WACV 2023, Section 2.3.3: text queries, shared output weights, query augmentation.
+Deviations: features of a frozen backbone instead of fine-tuning, all-MiniLM-L6-v2 instead of word vectors, centred text
+vectors, AdamW, binary cross-entropy. ``--head.num_groups 20`` enables group decoding; ``--head text_map`` and ``--head
+conse`` are baselines. Targets of unseen labels are never used in training; images with unseen labels only are excluded
+(``--images``). Validation during training uses the seen labels; the unseen ones are evaluated once, at the end.
 """
 
 import json
@@ -37,18 +36,18 @@ from manylabel.text import TextVocabulary, check_templates, encode_labels, open_
 from manylabel.training import AugmentedQueries, ClassificationTask, RunFolder, ZeroShotTask, fit, is_first_process
 from manylabel.types import LabelSpace
 
-__all__ = ["judge_unseen", "seen_sets", "zero_shot"]
+__all__ = ["evaluate_unseen", "seen_sets", "zero_shot"]
 
-# The size is that of `probe`: larger heads overfit frozen features.
+# The head size of `probe`: larger heads overfit frozen features.
 OPEN_DECODER: Mapping[str, Any] = {"queries": "text", "shared_projection": True, **MLDecoder.probe_defaults.settings}
 
 
 def seen_sets(settings: ZeroShot, data: TrainAndVal) -> TrainAndVal:
-    """Return the seen labels of the images that are trained on, and of all validation images.
+    """Return the selected training images and all validation images, with seen labels only.
 
     Args:
-        settings: Those of the recipe.
-        data: The images, with all labels.
+        settings: Settings of the recipe.
+        data: Training and validation set, with all labels.
     """
     unseen = _unseen(settings, data.train.labels)
     return TrainAndVal(seen_part(data.train, unseen, images=settings.images), data.val)
@@ -66,7 +65,7 @@ def _prepare(settings: ZeroShot, data: TrainAndVal, head: type[nn.Module] | None
 
 
 def _train(setup: Setup[ZeroShot], run: RunFolder, reporter: Reporter) -> None:
-    """Train a head whose labels are text, on a frozen backbone."""
+    """Train a head with text queries on a frozen backbone."""
     settings, model, sets = setup.settings, setup.model, setup.sets
     cached = cache_sets(model, sets, settings, progress=reporter.features)
     task = _make_task(settings, model.head, setup.loss)
@@ -74,48 +73,48 @@ def _train(setup: Setup[ZeroShot], run: RunFolder, reporter: Reporter) -> None:
 
     unseen = _unseen(settings, setup.data.train.labels)
     frequency = float(sets.train.targets.positives.mean() / len(sets.train))
-    bias = choose_bias(model, cached.val, unseen=unseen, share=frequency)
+    bias = choose_bias(model, cached.val, unseen=unseen, fraction=frequency)
     model.text = None if model.text is None else replace(model.text, new_label_bias=bias)
     if unseen and is_first_process():
         try:
-            judged = judge_unseen(model, cached.val, setup.data.val, unseen=unseen)
-        except ConfigError as error:  # the model is good all the same
+            result = evaluate_unseen(model, cached.val, setup.data.val, unseen=unseen)
+        except ConfigError as error:  # still save the model
             reporter.say(f"unseen labels are not evaluated: {error}")
         else:
-            write_text(run.path / "zero_shot.json", json.dumps(judged.to_dict(), indent=2) + "\n", overwrite=True)
-            reporter.say(judged.to_text())
+            write_text(run.path / "zero_shot.json", json.dumps(result.to_dict(), indent=2) + "\n", overwrite=True)
+            reporter.say(result.to_text())
     run.save(model)
 
 
 zero_shot = Recipe(ZeroShot, _train, _prepare, files=frozenset({"zero_shot.json"}))
 
 
-def judge_unseen(
+def evaluate_unseen(
     model: Classifier, cached: CachedFeatures, dataset: ImageDataset, *, unseen: tuple[str, ...], draws: int = 1000
 ) -> ZeroShotEvaluation:
     """Evaluate a model on seen and unseen labels.
 
     Args:
-        model: The trained classifier.
+        model: Trained classifier.
         cached: Features of the validation images.
-        dataset: The same images, with all labels.
-        unseen: The labels that it was not trained on.
-        draws: Number of bootstrap draws for the intervals.
+        dataset: Validation set with all labels.
+        unseen: Unseen labels.
+        draws: Number of bootstrap samples for the confidence intervals.
     """
-    asked = model.with_labels(dataset.labels)
+    queried = model.with_labels(dataset.labels)
     names = {cached.dataset.images.name(row): row for row in range(len(cached))}
-    order = [row for row in range(len(dataset)) if dataset.images.name(row) in names]  # without bad images
+    order = [row for row in range(len(dataset)) if dataset.images.name(row) in names]  # without unreadable images
     whole = dataset.subset(order)
     rows = cached.subset([names[whole.images.name(row)] for row in range(len(whole))])
     targets, known = whole.targets.dense()
-    plain = logits_of(asked, rows) - (0 if asked.label_bias is None else asked.label_bias.cpu())
+    plain = logits_of(queried, rows) - (0 if queried.label_bias is None else queried.label_bias.cpu())
     scored = ScoredImages.from_arrays(plain.sigmoid(), targets, labels=whole.labels, known=known)
     bias = 0.0 if model.text is None else model.text.new_label_bias
     return evaluate_zero_shot(scored, unseen=unseen, bias=bias, draws=draws)
 
 
 def _make_task(settings: ZeroShot, head: nn.Module, loss: nn.Module) -> ClassificationTask:
-    """Return a task with augmented queries where the head has queries, else a plain one."""
+    """Return a task with query augmentation if the head has queries, else a plain one."""
     if not hasattr(head, "decode"):
         return ClassificationTask(head, loss, settings=settings)
     augmented = AugmentedQueries(
@@ -125,12 +124,12 @@ def _make_task(settings: ZeroShot, head: nn.Module, loss: nn.Module) -> Classifi
 
 
 def _unseen(settings: ZeroShot, labels: LabelSpace) -> tuple[str, ...]:
-    """Return the labels of the data that are not trained on."""
+    """Return the unseen labels."""
     return choose_unseen(settings.unseen, labels, data=settings.data, seed=settings.split_seed)
 
 
 def _vocabulary(settings: ZeroShot, labels: LabelSpace) -> TextVocabulary:
-    """Return how the labels to train on become vectors."""
+    """Return the text encoder settings for the seen labels."""
     encoder = open_encoder(settings.encoder)
     own = encoder.templates if settings.templates is None else settings.templates.split("|")
     centre = text_centre(encoder, labels, templates=own)

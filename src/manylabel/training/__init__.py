@@ -1,4 +1,4 @@
-"""Lightning tasks, optimizers, callbacks, checkpoints and the folder of a run."""
+"""Lightning tasks, optimizers, callbacks, checkpoints and run folders."""
 
 from manylabel.settings import LoopSettings
 from manylabel.training.callbacks import (

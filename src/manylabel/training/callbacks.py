@@ -1,4 +1,4 @@
-"""What happens beside the loop: averaged weights, frozen epochs, the table of metrics, scores and progress."""
+"""Callbacks: weight averaging, frozen epochs, metrics.csv, validation scores and progress."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ __all__ = [
     "read_metrics",
 ]
 
-MOST_SCORES = 10_000_000  # images times labels; more take too long to draw from
+MOST_SCORES = 10_000_000  # images times labels; the bootstrap is too slow for more
 
 
 class MovingAverage(WeightAveraging):
-    """Keeps an exponential moving average of a task's weights, which is validated and saved.
+    """Exponential moving average (EMA) of the weights, which is validated and saved.
 
-    A long memory would keep the untrained weights in a short run, so the decay grows with the number of steps n, as
-    min(decay, (1 + n) / (10 + n)).
+    The decay grows with the number of steps n as min(decay, (1 + n) / (10 + n)): otherwise the average of a short run
+    would be dominated by untrained weights.
 
     Args:
-        decay: Fraction of the average that a step keeps, in the end.
+        decay: Final decay.
 
     Examples:
         >>> MovingAverage(decay=0.9997).decay
@@ -51,7 +51,7 @@ class MovingAverage(WeightAveraging):
 
     def __init__(self, *, decay: float) -> None:
         if not 0 < decay < 1:
-            raise ConfigError(f"decay must be above 0 and below 1, got {decay}; 0.9997 is the papers'")
+            raise ConfigError(f"decay must be above 0 and below 1, got {decay}; the papers use 0.9997")
         self.decay = decay
         super().__init__(avg_fn=self._average)
 
@@ -60,20 +60,20 @@ class MovingAverage(WeightAveraging):
         return average(averaged, current, keep=min(self.decay, (1 + steps) / (10 + steps)))
 
     def weights(self, task: nn.Module) -> nn.Module:
-        """Return the module that holds the averaged weights; the task itself before there are any."""
+        """Return the module with the averaged weights; the task itself before training."""
         return task if self._average_model is None else self._average_model.module
 
 
 def average(averaged: Tensor, current: Tensor, *, keep: float) -> Tensor:
-    """Return the next average of a weight.
+    """Return the updated average of a weight.
 
     Args:
-        averaged: The average so far.
-        current: The weight now.
-        keep: Fraction of the average that stays.
+        averaged: Average so far.
+        current: Current weight.
+        keep: Weight of the average so far.
 
     Returns:
-        The average; the current value of what is not a number to average, such as an order of labels.
+        The average; for integers, such as an order of labels, the current value.
 
     Examples:
         >>> average(torch.tensor([1.0]), torch.tensor([0.0]), keep=0.9)
@@ -81,16 +81,16 @@ def average(averaged: Tensor, current: Tensor, *, keep: float) -> Tensor:
         >>> average(torch.tensor(3), torch.tensor(5), keep=0.9)
         tensor(5)
     """
-    # lerp leaves what never changes exactly as it is, which keep * a + (1 - keep) * a does not
+    # lerp keeps constant weights bit-identical; keep * a + (1 - keep) * a does not
     return averaged.lerp(current, 1 - keep) if averaged.is_floating_point() else current
 
 
 class FreezeFirst(Callback):
-    """Freezes the backbone for the first epochs: no gradients, no new batch-norm statistics.
+    """Freeze the backbone for the first epochs: no gradients, no new batch-norm statistics.
 
     Args:
-        backbone: The backbone.
-        epochs: Number of epochs.
+        backbone: Backbone to freeze.
+        epochs: Number of frozen epochs.
 
     Examples:
         >>> backbone = Backbone("resnet10t", pretrained=False)
@@ -104,23 +104,23 @@ class FreezeFirst(Callback):
         self.epochs = epochs
 
     def hold(self, epoch: int) -> None:
-        """Freeze or unfreeze the backbone, as is right in an epoch."""
+        """Freeze or unfreeze the backbone for an epoch."""
         self.backbone.freeze(epoch < self.epochs)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:  # noqa: ARG002 (Lightning's)
-        """Act on the epoch that a run begins or resumes in."""
+        """Freeze or unfreeze for the first or resumed epoch."""
         self.hold(trainer.current_epoch)
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:  # noqa: ARG002 (Lightning's)
-        """Act on a new epoch."""
+        """Freeze or unfreeze for the new epoch."""
         self.hold(trainer.current_epoch)
 
 
 def read_metrics(path: Path) -> list[dict[str, float]]:
-    """Return the metrics of each epoch, as far as a run is; none where there is no table yet.
+    """Read metrics.csv; empty if it does not exist yet.
 
     Raises:
-        ValueError: The table holds what is no number.
+        ValueError: A value is not a number.
 
     Examples:
         >>> read_metrics(Path("no such table.csv"))
@@ -133,7 +133,7 @@ def read_metrics(path: Path) -> list[dict[str, float]]:
 
 
 def reached(rows: Sequence[Mapping[str, float]], *, keep: str) -> float | None:
-    """Return the mAP of the weights that a run keeps: those of its ``"last"`` epoch, or of its ``"best"``.
+    """Return the mAP of the saved weights: those of the ``"last"`` or the ``"best"`` epoch.
 
     Examples:
         >>> rows = [{"val_mAP": 0.8}, {"val_mAP": 0.7}]
@@ -147,13 +147,13 @@ def reached(rows: Sequence[Mapping[str, float]], *, keep: str) -> float | None:
 
 
 class MetricsFile(Callback):
-    """Writes metrics.csv, one line per epoch: mean losses per image, mAP, learning rate and seconds.
+    """Write metrics.csv, one line per epoch: mean losses per image, mAP, learning rate and seconds.
 
-    The training loss is logged as ``train_loss``, too: the mean of the epoch so far. What it collected goes into the
-    checkpoint: a run that was resumed leaves the same table, but for the seconds.
+    The running mean of the training loss is logged as ``train_loss``. The rows are part of the checkpoint: a resumed
+    run writes the same table, except for the seconds.
 
     Args:
-        path: Where the table goes.
+        path: File to write.
 
     Examples:
         >>> MetricsFile(Path("run/metrics.csv")).rows
@@ -169,7 +169,7 @@ class MetricsFile(Callback):
         self._tick = time.monotonic()
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:  # noqa: ARG002 (Lightning's)
-        """Begin to count the seconds."""
+        """Start the clock."""
         self._tick = time.monotonic()
 
     def on_train_batch_end(
@@ -180,13 +180,13 @@ class MetricsFile(Callback):
         batch: Any,  # noqa: ANN401 (Lightning's: a batch of images or of features)
         batch_idx: int,  # noqa: ARG002 (Lightning's)
     ) -> None:
-        """Add a batch's loss; it stays on its device, so that nothing waits for it."""
+        """Add the loss of a batch, on its device to avoid synchronisation."""
         self._loss_sum = self._loss_sum + outputs["image_loss"].float() * len(batch)
         self._num_images += len(batch)
         pl_module.log("train_loss", self._loss_sum / self._num_images, batch_size=len(batch))
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Write the line of an epoch."""
+        """Append the row of an epoch and write the table."""
         collected = torch.tensor([float(self._loss_sum), self._num_images], dtype=torch.float64)
         total, count = trainer.strategy.reduce(collected.float().to(pl_module.device), reduce_op="sum").tolist()
         measured = {name: float(value) for name, value in trainer.callback_metrics.items() if name.startswith("val_")}
@@ -206,7 +206,7 @@ class MetricsFile(Callback):
             self._write()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what must outlive a kill."""
+        """Return the state for the checkpoint."""
         self._count_seconds()
         return {
             "rows": self.rows,
@@ -216,7 +216,7 @@ class MetricsFile(Callback):
         }
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Take it up again."""
+        """Restore the state from a checkpoint."""
         self.rows = list(state_dict["rows"])
         self._loss_sum, self._num_images = state_dict["loss_sum"], state_dict["num_images"]
         self._seconds = state_dict["seconds"]
@@ -234,14 +234,14 @@ class MetricsFile(Callback):
 
 
 class ValidationScores(Callback):
-    """Keeps the scores of the validation images after the last epoch and after the best one, in the state, too.
+    """Collect the validation scores of the last and of the best epoch, also in checkpoints.
 
     Attributes:
-        last: Scores ``[N, L]`` of the last epoch; None before the first, for several processes, or too many images.
-        best: Those of the epoch with the best mAP.
-        best_epoch: Its number, from 1.
+        last: Scores ``[N, L]`` of the last epoch; None before the first, with several processes or too many images.
+        best: Scores of the epoch with the best mAP.
+        best_epoch: Number of that epoch, from 1.
         targets: ``[N, L]``, true where a label is present.
-        known: ``[N, L]``, true where that is known.
+        known: ``[N, L]``, false where the target is unknown.
 
     Examples:
         >>> ValidationScores().last is None
@@ -257,11 +257,11 @@ class ValidationScores(Callback):
         self._batches: list[tuple[Tensor, Tensor, Tensor]] = []
 
     def of(self, keep: str) -> Tensor | None:
-        """Return the scores of the epoch that is kept, ``"last"`` or ``"best"``, if there are any."""
+        """Return the scores of the ``"last"`` or ``"best"`` epoch, if any."""
         return self.best if keep == "best" else self.last
 
     def on_validation_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:  # noqa: ARG002 (Lightning's)
-        """Begin anew."""
+        """Discard the scores of an earlier validation."""
         self._batches = []
 
     def on_validation_batch_end(
@@ -279,7 +279,7 @@ class ValidationScores(Callback):
             self._batches.append((outputs.cpu(), batch.targets.cpu() > 0, batch.known.cpu()))
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:  # noqa: ARG002 (Lightning's)
-        """Keep the epoch's scores, if they are all there."""
+        """Store the scores of the epoch."""
         if not self._batches:
             return
         self.last, self.targets, self.known = (torch.cat(parts) for parts in zip(*self._batches, strict=True))
@@ -291,21 +291,21 @@ class ValidationScores(Callback):
             self.best, self.best_value, self.best_epoch = self.last, value, trainer.current_epoch + 1
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what must outlive a kill."""
+        """Return the state for the checkpoint."""
         names = ("last", "best", "best_epoch", "best_value", "targets", "known")
         return {name: getattr(self, name) for name in names}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Take it up again."""
+        """Restore the state from a checkpoint."""
         for name, value in state_dict.items():
             setattr(self, name, value)
 
 
 class RunProgress(Callback):
-    """Shows a bar for the whole run on a terminal; elsewhere, a line per epoch and every ten seconds.
+    """Progress bar of the run on a terminal; elsewhere, a line per epoch and every ten seconds.
 
     Args:
-        console: Console to show it on.
+        console: Console to print on.
 
     Examples:
         >>> RunProgress(Console(quiet=True)).console.is_terminal
@@ -317,7 +317,7 @@ class RunProgress(Callback):
         self._bar = ProgressBar("training", console=console, keep=True)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:  # noqa: ARG002 (Lightning's)
-        """Begin the bar where the run begins or resumes."""
+        """Start the bar at the first or resumed step."""
         self._bar = ProgressBar("training", console=self.console, keep=True)
         self._update(trainer, trainer.fit_loop.total_batch_idx + 1, "")
 
@@ -329,23 +329,23 @@ class RunProgress(Callback):
         batch: object,  # noqa: ARG002 (Lightning's)
         batch_idx: int,
     ) -> None:
-        """Move the bar, now and then, as reading the loss from a GPU makes it wait."""
+        """Update the bar every 20 batches: reading the loss synchronises with the GPU."""
         if batch_idx % 20 == 0:
             done = trainer.current_epoch * int(trainer.num_training_batches) + batch_idx + 1
             self._update(trainer, done, _metrics(trainer))
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:  # noqa: ARG002 (Lightning's)
-        """Show the epoch's metrics."""
+        """Show the metrics of the epoch."""
         self._update(trainer, (trainer.current_epoch + 1) * int(trainer.num_training_batches), _metrics(trainer))
         if trainer.is_global_zero and not self.console.is_terminal:
             self.console.print(f"{_epoch(trainer)}  {_metrics(trainer)}", highlight=False)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:  # noqa: ARG002 (Lightning's)
-        """Leave the bar as it is."""
+        """Stop the bar."""
         self._bar.stop()
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:  # noqa: ARG002 (Lightning's)
-        """Leave the bar as it is."""
+        """Stop the bar."""
         self._bar.stop()
 
     def _update(self, trainer: Trainer, done: int, note: str) -> None:
@@ -359,7 +359,7 @@ def _epoch(trainer: Trainer) -> str:
 
 
 def _metrics(trainer: Trainer) -> str:
-    """Return the loss and what was measured, mAP in percent as the papers print it."""
+    """Return loss and metrics as text, in percent as in the papers."""
     metrics = trainer.callback_metrics
     parts = [f"loss {float(metrics['train_loss']):.4f}"] if "train_loss" in metrics else []
     for name, words in (("val_mAP", "mAP"), ("val_accuracy", "accuracy")):

@@ -1,4 +1,4 @@
-"""Saving the state of a run, so that it can be killed at any time and go on."""
+"""Checkpoints of a run, which can be killed at any time and resumed."""
 
 import time
 from collections.abc import Mapping
@@ -18,22 +18,25 @@ from manylabel.training.signals import StopSignals
 
 __all__ = ["Checkpoints"]
 
-CHEAP_SECONDS, CHEAP_FRACTION = 0.2, 0.05  # a save at an epoch's end may take so long, or so much of the time
+CHEAP_SECONDS, CHEAP_FRACTION = (
+    0.2,
+    0.05,
+)  # limits of a save at the end of an epoch: seconds, or fraction of the time since the last
 
 
 class Checkpoints(Checkpoint):
-    """Saves the whole state to one file, now and then, and before a signal ends the run; and the best weights.
+    """Save the state of a run regularly and before a signal stops it, and the best weights.
 
-    States are saved where a run can be left without loss: at every epoch's end, after the validation, and within long
-    epochs after an optimizer step. Where a save takes more than a twentieth of the time since the one before (a whole
-    backbone on a slow disk), epochs are skipped. A file is replaced in one move, so a kill leaves the one before.
+    Checkpoints are saved after the validation of every epoch, and within long epochs after an optimizer step. If a save
+    takes more than a twentieth of the time since the last one (a whole backbone on a slow disk), epochs are skipped.
+    Files are replaced atomically: a kill leaves the previous one.
 
     Args:
         folder: Folder of ``last.ckpt`` and ``best.safetensors``.
-        minutes: Save at least this often.
-        keep_best: Whether to save the weights of the epoch with the best validation mAP.
-        average: Average of the weights, if there is one.
-        loader: Loader that training draws from; its position is saved, too.
+        minutes: Maximum minutes between checkpoints.
+        keep_best: Save the weights of the epoch with the best validation mAP.
+        average: Moving average of the weights (default: none).
+        loader: Training loader, whose position is saved, too.
 
     Examples:
         >>> Checkpoints(Path("run/checkpoints"), minutes=5).last.name
@@ -57,29 +60,29 @@ class Checkpoints(Checkpoint):
         self.average = average
         self.loader = loader
         self._saved_at = time.monotonic()
-        self._save_seconds = 0.0  # that the last save took
+        self._save_seconds = 0.0  # duration of the last save
 
     @property
     def last(self) -> Path:
-        """The file of the state."""
+        """File of the last checkpoint."""
         return self.folder / "last.ckpt"
 
     @property
     def best(self) -> Path:
-        """The file of the best weights."""
+        """File of the best weights."""
         return self.folder / "best.safetensors"
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:  # noqa: ARG002 (Lightning's)
-        """Begin to note signals; after Lightning, whose own handler would end the run without saving."""
+        """Catch signals, after Lightning, whose own handler would stop the run without saving."""
         self._saved_at = time.monotonic()
         self.signals.catch()
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:  # noqa: ARG002 (Lightning's)
-        """Give the signals back to Lightning, before it gives them back to who had them."""
+        """Restore the signal handlers of Lightning, before it restores the original ones."""
         self.signals.release()
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:  # noqa: ARG002 (Lightning's)
-        """Give the signals back."""
+        """Restore the signal handlers."""
         self.signals.release()
 
     def on_train_batch_end(
@@ -90,32 +93,32 @@ class Checkpoints(Checkpoint):
         batch: object,  # noqa: ARG002 (Lightning's)
         batch_idx: int,
     ) -> None:
-        """Save within an epoch, where it is due and no gradients are waiting."""
+        """Save within an epoch if due, after an optimizer step."""
         number = batch_idx + 1
         if number < trainer.num_training_batches and number % trainer.accumulate_grad_batches == 0:
             self._save_if_due(trainer, due=self._seconds_since_save >= 60 * self.minutes)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Save after the validation, unless saving is slow and the last one was a moment ago."""
+        """Save after the validation, unless saving is slow and the last save recent."""
         if self.keep_best:
             self._save_best(trainer, pl_module)
-        over = trainer.should_stop or trainer.current_epoch + 1 == trainer.max_epochs
+        is_last = trainer.should_stop or trainer.current_epoch + 1 == trainer.max_epochs
         cheap = self._save_seconds <= max(CHEAP_SECONDS, CHEAP_FRACTION * self._seconds_since_save)
-        self._save_if_due(trainer, due=over or cheap or self._seconds_since_save >= 60 * self.minutes)
+        self._save_if_due(trainer, due=is_last or cheap or self._seconds_since_save >= 60 * self.minutes)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what must outlive a kill."""
-        place = None if self.loader is None else self.loader.state_dict()
-        return {"best_value": self.best_value, "place": place}
+        """Return the state for the checkpoint."""
+        position = None if self.loader is None else self.loader.state_dict()
+        return {"best_value": self.best_value, "place": position}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Take it up again."""
+        """Restore the state from a checkpoint."""
         self.best_value = state_dict["best_value"]
-        if self.loader is not None:  # Lightning does this only for a checkpoint from within an epoch
+        if self.loader is not None:  # Lightning restores it only for checkpoints within an epoch
             self.loader.load_state_dict(state_dict["place"])
 
     def restore_best(self, task: LightningModule) -> None:
-        """Put the best weights into a task."""
+        """Load the best weights into a task."""
         task.load_state_dict(load_file(self.best), strict=False)
 
     @property
@@ -123,7 +126,7 @@ class Checkpoints(Checkpoint):
         return time.monotonic() - self._saved_at
 
     def _save_if_due(self, trainer: Trainer, *, due: bool) -> None:
-        """Save if any process finds it due or got a signal; then end the run if it was a signal."""
+        """Save if due or signalled in any process; stop the run on a signal."""
         stop = trainer.strategy.reduce_boolean_decision(self.signals.received is not None, all=False)
         if stop or trainer.strategy.reduce_boolean_decision(due, all=False):
             self._save(trainer)
@@ -140,7 +143,7 @@ class Checkpoints(Checkpoint):
 
     def _save_best(self, trainer: Trainer, task: LightningModule) -> None:
         value = float(trainer.callback_metrics["val_mAP"])
-        if not value > self.best_value:  # nor is an undefined one better
+        if not value > self.best_value:  # false for NaN, too
             return
         self.best_value = value
         weights = task if self.average is None else self.average.weights(task)
@@ -153,6 +156,6 @@ class Checkpoints(Checkpoint):
         name = "another process" if received is None else received.name
         raise RunInterruptedError(
             f"stopped by {name} in epoch {trainer.current_epoch + 1}; the run is saved in {self.folder.parent}: "
-            "give the same command with --resume to go on",
+            "repeat the command with --resume to continue",
             exit_code=128 + (15 if received is None else received.value),
         )

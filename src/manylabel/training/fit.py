@@ -1,4 +1,4 @@
-"""The loop: Lightning's trainer, with everything that lets a run survive."""
+"""Training loop: Lightning's trainer with checkpoints, resuming and clear errors."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LightningPrecision = Literal["32-true", "bf16-mixed", "16-mixed"]
 
 @dataclass(frozen=True)
 class Loaders:
-    """The batches to train on and those to judge by."""
+    """Loaders of the training and the validation set."""
 
     train: SeededLoader[Batch | FeatureBatch]
     val: SeededLoader[Batch | FeatureBatch]
@@ -47,21 +47,21 @@ def fit(
     callbacks: Sequence[Callback] = (),
     find_unused: bool = False,
 ) -> list[dict[str, float]]:
-    """Train a task, going on from the run's last checkpoint if there is one; it ends with the weights to keep.
+    """Train a task, resuming from the last checkpoint if there is one; the task ends with the weights to save.
 
     Args:
-        task: What to train.
-        make_loaders: Makes the loaders of one process.
-        run: Where the state goes.
-        callbacks: What else happens beside the loop.
-        find_unused: Whether parameters may go without gradients.
+        task: Task to train.
+        make_loaders: Factory of the loaders of one process.
+        run: Run folder.
+        callbacks: Additional callbacks.
+        find_unused: Allow parameters without gradients.
 
     Returns:
-        What was measured in each epoch, as in metrics.csv.
+        The metrics of each epoch, as in metrics.csv.
 
     Raises:
-        TrainingError: The loss is not finite or memory ran out; the message says what to do.
-        RunInterruptedError: A signal ended the run, which was saved first.
+        TrainingError: The loss is not finite or memory ran out; the message suggests a fix.
+        RunInterruptedError: A signal stopped the run, after a checkpoint was saved.
     """
     settings = task.settings
     loaders = make_loaders(Share.of_process(settings.devices))
@@ -77,14 +77,14 @@ def fit(
         loader=train,
     )
     stopping = [EarlyStopping("val_mAP", mode="max", patience=settings.patience)] if settings.patience else []
-    beside = [*([average] if average else []), metrics, *stopping, *callbacks, checkpoints]
+    all_callbacks = [*([average] if average else []), metrics, *stopping, *callbacks, checkpoints]
     trainer = make_trainer(
-        settings, epochs=settings.num_epochs(steps), folder=run.path, callbacks=beside, find_unused=find_unused
+        settings, epochs=settings.num_epochs(steps), folder=run.path, callbacks=all_callbacks, find_unused=find_unused
     )
     run.require_space(_checkpoint_bytes(task))
     last = checkpoints.last if checkpoints.last.is_file() else None
     with quiet_lightning(), explain_full_memory(batch_size=settings.batch_size, accumulate=settings.accumulate):
-        # A checkpoint is data: loading it must not run code.
+        # weights_only: loading a checkpoint must not run code.
         trainer.fit(task, train, loaders.val, ckpt_path=last, weights_only=True)
     _finish(trainer, task, average, checkpoints)
     return metrics.rows
@@ -93,17 +93,17 @@ def fit(
 def make_trainer(
     settings: LoopSettings, *, epochs: int, folder: Path, callbacks: Sequence[Callback], find_unused: bool = False
 ) -> Trainer:
-    """Make a trainer.
+    """Build a Lightning trainer.
 
     Args:
-        settings: Device, precision, gradients and logs.
+        settings: Device, precision, gradient clipping and logger.
         epochs: Number of epochs.
-        folder: The run's folder, for the logs.
-        callbacks: What happens beside the loop.
-        find_unused: Whether parameters may go without gradients, which training on several devices must know.
+        folder: Run folder, for the logs.
+        callbacks: Callbacks.
+        find_unused: Allow parameters without gradients, which DDP must know.
 
     Raises:
-        ConfigError: There is no such device, or not so many.
+        ConfigError: The device does not exist, or there are fewer than requested.
 
     Examples:
         >>> make_trainer(LoopSettings(device="cpu"), epochs=3, folder=Path("run"), callbacks=[]).max_epochs
@@ -123,7 +123,7 @@ def make_trainer(
             logger=_make_loggers(settings.logger, folder),
             callbacks=list(callbacks),
             default_root_dir=folder,
-            use_distributed_sampler=False,  # our samplers know their share
+            use_distributed_sampler=False,  # our samplers are distributed already
             num_sanity_val_steps=0,
             log_every_n_steps=10,
             enable_checkpointing=any(isinstance(callback, Checkpoint) for callback in callbacks),
@@ -134,7 +134,7 @@ def make_trainer(
 
 @contextmanager
 def quiet_lightning() -> Iterator[None]:
-    """Silence what Lightning says to developers; its warnings about real trouble stay.
+    """Silence Lightning's hints to developers; other warnings remain.
 
     Examples:
         >>> with quiet_lightning():
@@ -145,8 +145,8 @@ def quiet_lightning() -> Iterator[None]:
     with warnings.catch_warnings():
         for message in (
             r".*does not have many workers.*",  # cached features need none, and `workers` is the user's choice
-            r".*in eval mode at the start of training.*",  # a frozen backbone is meant to be
-            r".*Checkpoint directory .* exists and is not empty.*",  # a resumed run's is
+            r".*in eval mode at the start of training.*",  # intended for a frozen backbone
+            r".*Checkpoint directory .* exists and is not empty.*",  # expected for a resumed run
             r".*`isinstance\(treespec, LeafSpec\)` is deprecated.*",  # Lightning's own call, not ours
             r".*smaller than the logging interval.*",  # epochs on cached features are short
             r".*is not currently supported.*MPS.*",
@@ -162,10 +162,10 @@ def quiet_lightning() -> Iterator[None]:
 
 
 def find_device(settings: LoopSettings) -> Literal["cpu", "cuda", "mps"]:
-    """Return where to compute.
+    """Return the type of the device to train on.
 
     Raises:
-        ConfigError: There is no such device, or not so many.
+        ConfigError: The device does not exist, or there are fewer than requested.
 
     Examples:
         >>> find_device(LoopSettings(device="cpu"))
@@ -177,16 +177,18 @@ def find_device(settings: LoopSettings) -> Literal["cpu", "cuda", "mps"]:
     found: Literal["cpu", "cuda", "mps"] = "cuda" if cuda else "mps" if mps else "cpu"
     device = found if settings.device == "auto" else settings.device
     if device == "cuda" and settings.devices > torch.cuda.device_count():
-        raise ConfigError(f"devices is {settings.devices}, but there are {torch.cuda.device_count()} GPUs")
+        raise ConfigError(
+            f"devices is {settings.devices}, but this machine has {torch.cuda.device_count()} GPUs; lower devices"
+        )
     return device
 
 
 @contextmanager
 def explain_full_memory(*, batch_size: int, accumulate: int) -> Iterator[None]:
-    """Turn an error of full memory, on any device, into one that says what to do.
+    """Turn out-of-memory errors of any device into one that suggests a fix.
 
     Args:
-        batch_size: Images per step that did not fit.
+        batch_size: Images per batch.
         accumulate: Batches per optimizer step.
 
     Raises:
@@ -206,12 +208,12 @@ def explain_full_memory(*, batch_size: int, accumulate: int) -> Iterator[None]:
         smaller = max(batch_size // 2, 1)
         raise TrainingError(
             f"memory ran out with batch_size {batch_size}; try batch_size {smaller} with accumulate {2 * accumulate}, "
-            "which trains alike, or a smaller image_size or head"
+            "which is equivalent, or a smaller image_size or head"
         ) from error
 
 
 def _finish(trainer: Trainer, task: LightningModule, average: MovingAverage | None, checkpoints: Checkpoints) -> None:
-    """Put the weights to keep into the task; a run resumed after its last epoch has not done it yet."""
+    """Load the weights to save into the task, also for a run resumed after its last epoch."""
     if checkpoints.keep_best and checkpoints.best.is_file():
         checkpoints.restore_best(task)
     elif average is not None:
@@ -219,7 +221,7 @@ def _finish(trainer: Trainer, task: LightningModule, average: MovingAverage | No
 
 
 def _checkpoint_bytes(task: nn.Module) -> int:
-    """Estimate what two checkpoints and a model take: weights, their average, and two moments of the optimizer."""
+    """Estimate the size of two checkpoints (weights, average, two optimizer moments) and a model."""
     weights = sum(each.numel() * each.element_size() for each in task.parameters())
     trained = sum(each.numel() * each.element_size() for each in task.parameters() if each.requires_grad)
     return 2 * (2 * weights + 2 * trained) + weights

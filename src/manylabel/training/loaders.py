@@ -1,6 +1,6 @@
-"""Loaders that a run can leave and come back to, in one process or in several.
+"""Resumable loaders for one or several processes.
 
-The batches of an epoch follow from the seed and the epoch alone, so the place in the run is two numbers.
+The batches of an epoch depend only on the seed and the epoch: epoch and batch define the position in a run.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ AnyBatch = TypeVar("AnyBatch", covariant=True)
 
 
 class SeededLoader(Protocol[AnyBatch]):
-    """A loader whose order and chance come from `batches`: of images or of cached features.
+    """Loader of images or cached features whose order and randomness come from `batches`.
 
     Attributes:
-        batches: What is drawn.
-        num_empty: Batches of the present pass that were left out, since all their images are bad.
+        batches: Sampler of batches.
+        num_empty: Batches skipped in the current pass because all their images are unreadable.
     """
 
     batches: SeededBatches
@@ -39,13 +39,13 @@ class SeededLoader(Protocol[AnyBatch]):
 
 
 class ResumableLoader(Generic[AnyBatch]):
-    """Gives the batches of one epoch after the other, and goes on from any place without loading what comes before.
+    """Yield the batches of successive epochs, resumable at any position without loading earlier batches.
 
-    Every epoch has its full length: in place of a batch whose images are all bad, the next one comes twice; in place
-    of the last, the first of the epoch. A resumed run can do the same, and processes that train together stay together.
+    Every epoch has its full length: a batch whose images are all unreadable is replaced by the next one, the last by
+    the first of the epoch. Resumed runs and parallel processes stay in step.
 
     Args:
-        loader: A loader of images or of cached features.
+        loader: Loader of images or cached features.
 
     Examples:
         >>> class Positions(list):
@@ -68,9 +68,9 @@ class ResumableLoader(Generic[AnyBatch]):
         return len(self.loader)
 
     def __iter__(self) -> Iterator[AnyBatch]:
-        self.load_state_dict(self.state_dict())  # a pass that was left after its last batch is over
-        for place, batch in self._good_batches(self.batch):
-            while self.batch <= place:
+        self.load_state_dict(self.state_dict())  # a pass stopped after its last batch is complete
+        for position, batch in self._good_batches(self.batch):
+            while self.batch <= position:
                 self.batch += 1
                 yield batch
         for _, batch in islice(self._good_batches(0), int(self.batch < len(self))):
@@ -80,16 +80,16 @@ class ResumableLoader(Generic[AnyBatch]):
         self.batch = len(self)
 
     def state_dict(self) -> dict[str, int]:
-        """Return the place of the next batch."""
+        """Return the position of the next batch."""
         over = self.batch >= len(self)
         return {"epoch": self.epoch + over, "batch": 0 if over else self.batch}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Go to a place."""
+        """Continue from a position."""
         self.epoch, self.batch = state["epoch"], state["batch"]
 
     def _good_batches(self, first: int) -> Iterator[tuple[int, AnyBatch]]:
-        """Yield the batches of the epoch from a place on, with their places, without those whose images are bad."""
+        """Yield the readable batches of the epoch from a position on, with their positions."""
         self.loader.batches.set_epoch(self.epoch)
         self.loader.batches.skip(first)
         for number, batch in enumerate(self.loader):
@@ -98,14 +98,14 @@ class ResumableLoader(Generic[AnyBatch]):
 
 @dataclass(frozen=True)
 class Share:
-    """Part of the images that a process works on: that of number `rank` of `world_size`."""
+    """Part of the images for the process `rank` of `world_size`."""
 
     rank: int = 0
     world_size: int = 1
 
     @classmethod
     def of_process(cls, world_size: int) -> Share:
-        """Return the part of this process, by the variables that torchrun, SLURM and Lightning set.
+        """Return the part of this process, from the environment of torchrun, SLURM or Lightning.
 
         Examples:
             >>> Share.of_process(1)
@@ -117,15 +117,15 @@ class Share:
 
 
 def shared_sampler(num_images: int, share: Share, *, shuffle: bool, seed: int = 0, even: bool = True) -> EpochSampler:
-    """Return a sampler of the images that one of several processes works on.
+    """Return a sampler of the images of one process.
 
     Args:
-        num_images: Images of the dataset.
-        share: Which process, of how many.
-        shuffle: Whether their order is random, another one each epoch.
-        seed: Fixes the order; must be the same in all processes.
-        even: Whether all get the same number, some images twice if need be: training needs it, a metric cannot
-            have it.
+        num_images: Number of images in the dataset.
+        share: Part of this process.
+        shuffle: Shuffle the images, differently in each epoch.
+        seed: Random seed; must be the same in all processes.
+        even: Give all processes the same number of images, repeating some if necessary: required in training, wrong
+            for metrics.
 
     Examples:
         >>> [list(shared_sampler(5, Share(rank, 2), shuffle=False)) for rank in (0, 1)]

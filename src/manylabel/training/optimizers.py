@@ -1,4 +1,4 @@
-"""Optimizers, without weight decay on biases and norms, and schedules of the learning rate."""
+"""Optimizers, without weight decay on biases and norms, and learning rate schedules."""
 
 import math
 from collections.abc import Callable
@@ -17,22 +17,22 @@ MOMENTUM = 0.9  # of SGD
 
 Schedule: TypeAlias = Literal["one_cycle", "cosine", "constant"]
 
-FIRST, LAST = 1 / 25, 1 / 25e4  # where a one-cycle schedule starts and ends, as in torch's
+FIRST, LAST = 1 / 25, 1 / 25e4  # start and end of the one-cycle schedule, as in torch
 
 
 def parameter_groups(
     model: nn.Module, *, learning_rate: float, weight_decay: float, backbone_scale: float = 1.0
 ) -> list[dict[str, object]]:
-    """Divide what a model trains into groups of one learning rate and weight decay each.
+    """Divide trainable parameters into groups by learning rate and weight decay.
 
     Args:
-        model: A classifier, or a head alone.
-        learning_rate: That of all but the backbone.
-        weight_decay: That of weights; vectors and scalars (biases, norms) get none.
-        backbone_scale: What the learning rate of parameters under ``backbone.`` is multiplied by.
+        model: Classifier or head.
+        learning_rate: Learning rate of all parameters but the backbone.
+        weight_decay: Weight decay; 0 for vectors and scalars (biases, norms).
+        backbone_scale: Factor of the learning rate for parameters under ``backbone.``.
 
     Returns:
-        Groups as torch's optimizers take them; those without parameters are left out.
+        Non-empty parameter groups for a torch optimizer.
 
     Examples:
         >>> groups = parameter_groups(nn.Linear(3, 2), learning_rate=0.1, weight_decay=0.01)
@@ -54,12 +54,12 @@ def parameter_groups(
 
 
 def make_optimizer(model: nn.Module, settings: LoopSettings, *, backbone_scale: float = 1.0) -> Optimizer:
-    """Make the optimizer that the settings ask for.
+    """Build the optimizer that the settings name.
 
     Args:
-        model: A classifier, or a head alone.
+        model: Classifier or head.
         settings: Optimizer, learning rate and weight decay.
-        backbone_scale: What the learning rate of the backbone is multiplied by.
+        backbone_scale: Factor of the learning rate for the backbone.
 
     Examples:
         >>> make_optimizer(nn.Linear(3, 2), LoopSettings(optimizer="sgd")).defaults["momentum"]
@@ -79,14 +79,14 @@ def make_optimizer(model: nn.Module, settings: LoopSettings, *, backbone_scale: 
 
 
 def one_cycle(done: float, *, warmup: float) -> float:
-    """Return the share of the maximum: from 1/25 up to 1 and down to 1/250,000, along half cosines.
+    """Return the fraction of the peak learning rate: from 1/25 up to 1 and down to 1/250,000, along half cosines.
 
-    Smith and Topin, "Super-Convergence" (https://arxiv.org/abs/1708.07120), as torch's `OneCycleLR`; the momentum stays
-    what it is set to.
+    Smith and Topin, "Super-Convergence" (https://arxiv.org/abs/1708.07120), as torch's `OneCycleLR`; momentum stays
+    constant.
 
     Args:
-        done: The share of training that is done.
-        warmup: The share of training in which it rises.
+        done: Completed fraction of training.
+        warmup: Fraction of training spent on warmup.
 
     Examples:
         >>> [round(one_cycle(done, warmup=0.2), 3) for done in (0, 0.1, 0.2, 0.6, 1)]
@@ -98,11 +98,11 @@ def one_cycle(done: float, *, warmup: float) -> float:
 
 
 def cosine(done: float, *, warmup: float) -> float:
-    """Return the share of the maximum: from 0 up to 1 along a line, then down to 0 along half a cosine.
+    """Return the fraction of the peak learning rate: linearly from 0 to 1, then down to 0 along half a cosine.
 
     Args:
-        done: The share of training that is done.
-        warmup: The share of training in which it rises.
+        done: Completed fraction of training.
+        warmup: Fraction of training spent on warmup.
 
     Examples:
         >>> [round(cosine(done, warmup=0.2), 3) for done in (0, 0.1, 0.2, 0.6, 1)]
@@ -112,11 +112,11 @@ def cosine(done: float, *, warmup: float) -> float:
 
 
 def constant(done: float, *, warmup: float) -> float:
-    """Return the share of the maximum: from 0 up to 1 along a line, then 1.
+    """Return the fraction of the peak learning rate: linearly from 0 to 1, then constant.
 
     Args:
-        done: The share of training that is done.
-        warmup: The share of training in which it rises.
+        done: Completed fraction of training.
+        warmup: Fraction of training spent on warmup.
 
     Examples:
         >>> constant(0.1, warmup=0.2), constant(0.7, warmup=0.2), constant(0.0, warmup=0.0)
@@ -129,13 +129,13 @@ SCHEDULES: dict[Schedule, Callable[..., float]] = {"constant": constant, "cosine
 
 
 def make_schedule(optimizer: Optimizer, *, schedule: Schedule, warmup: float, total_steps: int) -> LambdaLR:
-    """Return a scheduler to be stepped after each optimizer step; the learning rates there are the maxima.
+    """Return a scheduler to step after each optimizer step; the optimizer's learning rates are the peaks.
 
     Args:
-        optimizer: What to schedule.
+        optimizer: Optimizer to schedule.
         schedule: ``"one_cycle"``, ``"cosine"`` or ``"constant"``.
-        warmup: The share of training in which the rates rise.
-        total_steps: Optimizer steps of the whole training.
+        warmup: Fraction of training spent on warmup.
+        total_steps: Total number of optimizer steps.
 
     Examples:
         >>> import torch
@@ -151,6 +151,6 @@ def _at_step(shape: Callable[..., float], warmup: float, last_step: int, step: i
     return shape(min(step / last_step, 1.0), warmup=warmup)
 
 
-def _between(start: float, end: float, share: float) -> float:
-    """Go from `start` to `end` along half a cosine."""
-    return end + (start - end) * (1 + math.cos(math.pi * share)) / 2
+def _between(start: float, end: float, fraction: float) -> float:
+    """Interpolate from `start` to `end` along half a cosine."""
+    return end + (start - end) * (1 + math.cos(math.pi * fraction)) / 2

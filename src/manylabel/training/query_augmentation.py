@@ -1,7 +1,8 @@
-"""Query augmentation: training that changes text queries, so that a head answers better for queries it never saw.
+"""Query augmentation: random and noisy text queries in training, to generalise to unseen labels.
 
-Ridnik et al., "ML-Decoder", WACV 2023, Section 2.3.3: random queries beside those of the labels, with a positive target
-that says "random", and noise on the queries. How the target is realised is left open there; see `AugmentedQueries`.
+Ridnik et al., "ML-Decoder", WACV 2023, Section 2.3.3: random queries in addition to those of the labels, with a
+positive target "random", and noise on the queries. The paper leaves open how the target is realised; see
+`AugmentedQueries`.
 
 Letters in shape comments: B images, L labels, K queries of labels, R random queries, D width, E text dimensions.
 """
@@ -21,20 +22,20 @@ __all__ = ["AugmentedQueries", "ZeroShotTask"]
 
 
 class AugmentedQueries(nn.Module):
-    """A head and, while it trains, what is done to its queries.
+    """Head with query augmentation in training.
 
-    Random queries are drawn anew for each batch, from N(0, 1) in text space, where vectors of labels have numbers of
-    about that size. The target "random" has an output of its own, shared by all queries and thrown away after training:
-    1 for random queries, 0 for those of labels. The logit "present" of a random query is not trained. Noise from
-    N(0, noise^2) is added to the text vectors, one draw for a batch.
+    Random queries are sampled for each batch from N(0, 1) in text space, about the scale of the label vectors. The
+    target "random" has an output of its own, shared by all queries and discarded after training: 1 for random queries,
+    0 for those of labels. The logit "present" of a random query is not trained. Noise from N(0, noise^2) is added to
+    the text vectors, one sample per batch.
 
     Args:
-        head: An ML-Decoder with text queries and shared output weights; trained in place.
-        num_random: Random queries for each batch; none when 0.
-        noise: Standard deviation of the noise; none when 0.
+        head: ML-Decoder with text queries and shared output weights; trained in place.
+        num_random: Number of random queries per batch.
+        noise: Standard deviation of the noise.
 
     Raises:
-        ConfigError: A number is negative.
+        ConfigError: A value is negative.
 
     Examples:
         >>> text = {"queries": "text", "shared_projection": True, "text_vectors": torch.randn(3, 8)}
@@ -53,12 +54,12 @@ class AugmentedQueries(nn.Module):
         self.is_random = nn.Linear(head.width, 1) if num_random else None
 
     def forward(self, features: Sequence[Tensor]) -> Tensor:
-        """Return the head's logits ``[B, L]``, with queries as they are."""
+        """Return the logits ``[B, L]`` without augmentation."""
         logits: Tensor = self.head(features)
         return logits
 
     def augmented(self, features: Sequence[Tensor]) -> tuple[Tensor, Tensor | None]:
-        """Return logits ``[B, L]`` with changed queries, and, with random ones, the logits "random" ``[B, K + R]``."""
+        """Return logits ``[B, L]`` with augmented queries and, for random queries, logits "random" ``[B, K + R]``."""
         vectors = self.head.text_vectors
         if vectors is None:
             raise ConfigError("query augmentation needs text queries; set queries='text'")
@@ -70,10 +71,10 @@ class AugmentedQueries(nn.Module):
 
 
 class ZeroShotTask(ClassificationTask):
-    """Trains a head with augmented queries; one loss is taken over the labels and the target "random" together.
+    """Task that trains a head with query augmentation; one loss covers the labels and the target "random".
 
     Args:
-        model: The head and what is done to its queries.
+        model: Head with query augmentation.
         loss: ``(logits, targets, known) -> scalar``.
         settings: Optimizer, schedule and seed.
     """
@@ -90,9 +91,9 @@ class ZeroShotTask(ClassificationTask):
         logits, random = self.model.augmented(batch.features)
         targets, known = batch.targets, batch.known
         if random is not None:
-            wanted = torch.zeros_like(random)
-            wanted[:, -self.model.num_random :] = 1
-            logits, targets = torch.cat([logits, random], 1), torch.cat([targets, wanted], 1)
-            known = torch.cat([known, torch.ones_like(wanted, dtype=torch.bool)], 1)
+            is_random = torch.zeros_like(random)
+            is_random[:, -self.model.num_random :] = 1
+            logits, targets = torch.cat([logits, random], 1), torch.cat([targets, is_random], 1)
+            known = torch.cat([known, torch.ones_like(is_random, dtype=torch.bool)], 1)
         loss: Tensor = self.loss(logits, targets, known)
         return loss

@@ -1,17 +1,17 @@
-"""The folder of a run: its settings, environment, metrics, state and model.
+"""Run folder: settings, environment, metrics, checkpoints and model.
 
 run/
-├── config.yaml        every setting as resolved; ``--config run/config.yaml`` repeats the run
-├── command.txt        the command that made it
-├── environment.json   versions and machine
-├── images.json        number of training and validation images, and a fingerprint of their names
-├── metrics.csv        losses and mAP of each epoch
-├── validation.json    mAP on the validation images with its interval
-├── scores.npz         scores of the validation images, once a report was made
-├── checkpoints/       the state to resume from, and the best weights where asked for
-└── model/             the finished model, for `Classifier.load`
+├── config.yaml        resolved settings; ``--config run/config.yaml`` repeats the run
+├── command.txt        command that started the run
+├── environment.json   package versions and hardware
+├── images.json        number of training and validation images, fingerprint of their names
+├── metrics.csv        losses and mAP per epoch
+├── validation.json    validation mAP with its confidence interval
+├── scores.npz         scores of the validation images, cached by `manylabel report`
+├── checkpoints/       last checkpoint, and the best weights with ``--keep best``
+└── model/             trained model, for `Classifier.load`
 
-A recipe may declare more files of its own.
+Recipes may add files.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ PACKAGES = ("manylabel", "torch", "torchvision", "timm", "lightning", "torchmetr
 
 @dataclass(frozen=True)
 class RunFolder:
-    """The folder of a run.
+    """Folder of a run.
 
     Args:
-        path: Where it is.
+        path: Path of the folder.
 
     Examples:
         >>> RunFolder(Path("runs/first")).model.as_posix()
@@ -58,27 +58,27 @@ class RunFolder:
 
     @property
     def checkpoints(self) -> Path:
-        """The folder of the state to resume from."""
+        """Folder of the checkpoints."""
         return self.path / "checkpoints"
 
     @property
     def model(self) -> Path:
-        """The folder of the finished model."""
+        """Folder of the trained model."""
         return self.path / "model"
 
     @property
     def metrics(self) -> Path:
-        """The table of the epochs."""
+        """Table of metrics per epoch."""
         return self.path / "metrics.csv"
 
     @property
     def is_finished(self) -> bool:
-        """True once the model was saved, which is the last thing a run does."""
+        """True once the model is saved, the last step of a run."""
         return (self.model / "config.json").is_file()
 
     @property
     def has_state(self) -> bool:
-        """True where there is something to resume, or to look at: a saved epoch, or a model or an error of a part."""
+        """True if the run or one of its teachers has a checkpoint, a model or an error report."""
         saved = ("checkpoints/last.ckpt", "model/config.json", "error.txt")
         return any(next(self.path.rglob(pattern), None) for pattern in saved)
 
@@ -86,21 +86,21 @@ class RunFolder:
     def open(
         cls, path: str | Path, *, resume: bool = False, overwrite: bool = False, files: Collection[str] = ()
     ) -> RunFolder:
-        """Make the folder of a new run, or find that of one to resume; find out now whether it can be written to.
+        """Create the folder of a new run, or open that of a run to resume; check that it is writable.
 
         Args:
-            path: The folder.
-            resume: Resume a run that is there, if one is.
-            overwrite: Delete a run that is there.
-            files: Files that its recipe writes besides those of every run.
+            path: Path of the folder.
+            resume: Resume the run in the folder, if it exists.
+            overwrite: Delete an existing run in the folder.
+            files: Files of the recipe besides those of every run.
 
         Raises:
-            OutputExistsError: Something is there and neither `resume` nor `overwrite` is asked for.
-            ConfigError: The folder cannot be written to, or `overwrite` would delete what is no run.
+            OutputExistsError: The folder is not empty and neither `resume` nor `overwrite` is set.
+            ConfigError: The folder is not writable, or `overwrite` would delete files of others.
         """
         folder = cls(Path(path))
         folder.check(resume=resume, overwrite=overwrite, files=files)
-        if is_first_process():  # which has done it for the others
+        if is_first_process():  # acts for all processes
             if overwrite and not resume:
                 shutil.rmtree(folder.path, ignore_errors=True)
             if resume:
@@ -109,33 +109,33 @@ class RunFolder:
         return folder
 
     def check(self, *, resume: bool = False, overwrite: bool = False, files: Collection[str] = ()) -> None:
-        """Raise where `open` would, but write and delete nothing; arguments as there."""
+        """Raise the errors of `open` without writing or deleting anything; same arguments."""
         if not is_first_process():
             return
         if self.path.exists() and not self.path.is_dir():
-            raise OutputExistsError(f"{self.path} is a file; choose another name for the run's folder")
+            raise OutputExistsError(f"{self.path} is a file; choose another folder for the run (--out)")
         if resume or not self.path.is_dir() or not any(self.path.iterdir()):
             return
         if not overwrite:
             raise OutputExistsError(
-                f"{self.path} exists already; go on with that run (--resume), replace it (--overwrite), "
-                "or choose another name (--out)"
+                f"{self.path} already exists; resume that run (--resume), replace it (--overwrite), "
+                "or choose another folder (--out)"
             )
-        strangers = sorted(each.name for each in self.path.iterdir() if each.name not in {*FILES, *files})
-        if strangers:
+        foreign = sorted(each.name for each in self.path.iterdir() if each.name not in {*FILES, *files})
+        if foreign:
             raise ConfigError(
-                f"{self.path} holds what no run made ({', '.join(strangers[:5])}), so it is not overwritten; "
-                "choose another folder"
+                f"{self.path} has files that do not belong to a run ({', '.join(foreign[:5])}) and is not overwritten; "
+                "choose another folder (--out)"
             )
 
     @contextmanager
     def removed_if_failed(self, *, unless: bool = False) -> Iterator[None]:
-        """Remove the folder if the block fails before anything is saved that could be resumed.
+        """Remove the folder if the block fails before a checkpoint is saved.
 
-        Too few images or a full disk leave nothing then that blocks the corrected command.
+        A failed start, such as too few images, must not block the corrected command.
 
         Args:
-            unless: Keep it whatever happens.
+            unless: Never remove it.
         """
         try:
             yield
@@ -145,38 +145,38 @@ class RunFolder:
             raise
 
     def remove_leftovers(self) -> None:
-        """Delete what killed processes left under temporary names: files that they were about to move into place."""
+        """Delete temporary files of killed processes."""
         for name in map(Path, (*FILES, "last.ckpt", "best.safetensors")):
             for path in list(self.path.rglob(f".{name.stem}.*{name.suffix}")):
                 shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
 
     def describe(self, settings: object, *, command: str, resume: bool = False) -> None:
-        """Write the run's settings, command and environment.
+        """Write settings, command and environment.
 
         Args:
-            settings: A dataclass.
-            command: Command that started it.
-            resume: A run that is there is resumed; then its settings must be the same.
+            settings: Dataclass of settings.
+            command: Command that started the run.
+            resume: Resume an existing run, whose settings must be the same.
 
         Raises:
-            ConfigError: A resumed run had other settings.
+            ConfigError: The settings of the resumed run differ.
         """
         if not is_first_process():
             return
         config = self.path / "config.yaml"
         if resume and config.is_file():
             self.check_same(settings)
-            if self.is_finished:  # nothing will happen, so the record of what did stays
+            if self.is_finished:  # nothing will be trained
                 return
         write_text(config, to_yaml(settings), overwrite=True)
         write_text(self.path / "command.txt", command + "\n", overwrite=True)
         write_text(self.path / "environment.json", json.dumps(describe_environment(), indent=2) + "\n", overwrite=True)
 
     def check_same(self, settings: object) -> None:
-        """Refuse to resume with settings that change what is computed.
+        """Refuse to resume with settings that change the result.
 
         Raises:
-            ConfigError: The run had other settings.
+            ConfigError: The settings of the run differ.
         """
         config = self.path / "config.yaml"
         if not config.is_file():
@@ -187,31 +187,31 @@ class RunFolder:
         if changed:
             listed = "; ".join(f"{name} was {before.get(name)!r}, is {now.get(name)!r}" for name in changed)
             raise ConfigError(
-                f"cannot resume {self.path} with other settings: {listed}. Give the same ones "
+                f"cannot resume {self.path} with other settings: {listed}. Use the same settings "
                 f"(--config {config}), or start a new run (--out)"
             )
 
-    def remember_images(self, images: Mapping[str, object]) -> None:
-        """Write down which images the run sees; a resumed run must see the same.
+    def record_images(self, images: Mapping[str, object]) -> None:
+        """Record the images of the run; a resumed run must have the same ones.
 
         Args:
-            images: What tells them from others.
+            images: Sizes and fingerprint of the datasets.
 
         Raises:
-            ConfigError: The run began with others.
+            ConfigError: The run started with other images.
         """
         if not is_first_process():
             return
         if self.images not in (None, images):
             raise ConfigError(
-                f"the images of {self.path} have changed since it began: {_listed(self.images)} then, "
-                f"{_listed(images)} now; give it the data it had, or start a new run (--out)"
+                f"the images of {self.path} have changed since it started: {_listed(self.images)} then, "
+                f"{_listed(images)} now; use the original dataset, or start a new run (--out)"
             )
         write_text(self.path / "images.json", json.dumps(images, indent=2) + "\n", overwrite=True)
 
     @property
     def images(self) -> Mapping[str, object] | None:
-        """Images that the run saw, if it wrote that down."""
+        """Sizes and fingerprint of the datasets, if recorded."""
         file = self.path / "images.json"
         if not file.is_file():
             return None
@@ -219,36 +219,39 @@ class RunFolder:
         return decode_json(file.read_bytes(), dict[str, object], source=file, error=ConfigError, advice=advice)
 
     def save(self, model: Classifier, *, include_backbone: bool = True) -> None:
-        """Write the finished model.
+        """Save the trained model.
 
         Args:
-            model: The model.
-            include_backbone: Save the backbone's weights, too; see `Classifier.save`.
+            model: Trained model.
+            include_backbone: Save the weights of the backbone, too; see `Classifier.save`.
         """
         if is_first_process():
             model.save(self.model, include_backbone=include_backbone, overwrite=True)
 
     def require_space(self, needed: int) -> None:
-        """Raise unless the disk has room for this many bytes.
+        """Check the free disk space.
+
+        Args:
+            needed: Required bytes.
 
         Raises:
-            ConfigError: It has not.
+            ConfigError: There is too little space.
         """
         free = shutil.disk_usage(self.path).free
         if free < needed:
             raise ConfigError(
-                f"the run will need about {needed / 1e6:,.0f} MB in {self.path}, but only {free / 1e6:,.0f} MB are "
+                f"the run needs about {needed / 1e6:,.0f} MB in {self.path}, but only {free / 1e6:,.0f} MB are "
                 "free; free some space or choose a folder on another disk (--out)"
             )
 
     def _try_to_write(self) -> None:
-        """Write and delete a file of a size that a small checkpoint has."""
+        """Write and delete a file as large as a small checkpoint."""
         probe = self.checkpoints / ".probe"
         try:
             self.checkpoints.mkdir(parents=True, exist_ok=True)
             with probe.open("wb") as file:
                 file.write(bytes(2**20))
-            probe.unlink(missing_ok=True)  # another process of the run may have done it
+            probe.unlink(missing_ok=True)  # another process may have deleted it
         except OSError as error:
             raise ConfigError(
                 f"cannot write to {self.path} ({error.strerror}); choose another folder, or free some space"
@@ -256,7 +259,7 @@ class RunFolder:
 
 
 def is_first_process() -> bool:
-    """Return whether this process is the one that writes and prints; alone, it is.
+    """Return True in the process that writes and prints (rank 0).
 
     Examples:
         >>> is_first_process()
@@ -266,7 +269,7 @@ def is_first_process() -> bool:
 
 
 def describe_environment() -> dict[str, object]:
-    """Return versions of Python and the libraries that shape the numbers, the machine and its GPUs.
+    """Return the versions of Python and of the libraries that affect results, the platform and its GPUs.
 
     Examples:
         >>> describe_environment()["python"] == platform.python_version()

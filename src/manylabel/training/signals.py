@@ -1,4 +1,4 @@
-"""Signals that ask a run to stop: noted, and acted on when the run can be left."""
+"""Deferred handling of signals that stop a run."""
 
 import signal
 import threading
@@ -12,7 +12,7 @@ Handler: TypeAlias = Callable[[int, FrameType | None], Any] | int | None
 
 
 class StopSignals:
-    """Notes SIGTERM and Ctrl-C instead of dying of them; a second Ctrl-C is obeyed at once.
+    """Record SIGTERM and Ctrl-C for later handling; a second Ctrl-C stops at once.
 
     Examples:
         >>> signals = StopSignals()
@@ -28,19 +28,19 @@ class StopSignals:
         self._before: dict[signal.Signals, Handler] = {}
 
     def catch(self) -> None:
-        """Begin to note signals; only Python's main thread can."""
+        """Install the handlers; only possible in the main thread."""
         if threading.current_thread() is not threading.main_thread():
             return
         for number in (signal.SIGTERM, signal.SIGINT):
-            self._before[number] = signal.signal(number, self._note)
+            self._before[number] = signal.signal(number, self._record)
 
     def release(self) -> None:
-        """Give the signals back to who had them before."""
+        """Restore the previous handlers."""
         while self._before:
             number, handler = self._before.popitem()
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
-    def _note(self, number: int, frame: FrameType | None) -> None:
+    def _record(self, number: int, frame: FrameType | None) -> None:
         if number == signal.SIGINT and self.received is signal.SIGINT:
             signal.default_int_handler(number, frame)
         self.received = signal.Signals(number)

@@ -1,4 +1,4 @@
-"""The task that every recipe trains: a model, a loss and what is measured, on images or on cached features.
+"""Training task of all recipes: model, loss and metrics, on images or cached features.
 
 Letters in shape comments: B images, L labels.
 """
@@ -23,31 +23,31 @@ __all__ = ["ClassificationTask", "DistillationTerm"]
 
 
 class DistillationTerm(Protocol):
-    """A second term of the loss: the distance of a model to teachers."""
+    """Second term of the loss: the distance of a model to its teachers."""
 
     @property
     def weight(self) -> float:
-        """Weight of the term, from 0 to 1; the loss of the labels has the rest."""
+        """Weight of the term, from 0 to 1; the label loss has weight 1 minus this."""
         ...
 
     def __call__(self, batch: Batch | FeatureBatch, logits: Tensor) -> Tensor:
-        """Return the distance, a scalar, for a batch and the model's logits ``[B, L]``."""
+        """Return the scalar distance for a batch and the logits ``[B, L]`` of the model."""
         ...
 
 
 class ClassificationTask(LightningModule):
-    """Trains a model on batches of images, or a head on batches of features, and measures mAP on others.
+    """Train a model on images, or a head on cached features, and validate mAP.
 
-    Randomness in the model (dropout) follows from the seed and the position in the run alone, so that a resumed run
-    continues as if nothing had happened.
+    Randomness in the model (dropout) depends only on the seed and the position in the run: a resumed run continues
+    exactly as an uninterrupted one.
 
     Args:
-        model: A classifier for batches of images, or a head for batches of features.
+        model: Classifier for batches of images, or head for batches of features.
         loss: ``(logits, targets, known) -> scalar``.
         settings: Optimizer, schedule and seed.
-        single_label: True where every image has exactly one label; then accuracy is measured, too.
-        backbone_scale: Factor of the backbone's learning rate.
-        distillation: Second term of the loss in training, not in validation. It is no part of the model: neither
+        single_label: True if every image has exactly one label; also computes accuracy.
+        backbone_scale: Learning rate of the backbone relative to the head.
+        distillation: Second term of the training loss, not of the validation loss. Not part of the model: neither
             saved, nor averaged, nor put into train mode.
 
     Examples:
@@ -91,9 +91,9 @@ class ClassificationTask(LightningModule):
         return logits
 
     def on_train_batch_start(self, batch: Batch | FeatureBatch, batch_idx: int) -> None:  # noqa: ARG002 (Lightning's)
-        """Seed the randomness of the model."""
-        place = self.settings.seed, self.current_epoch, batch_idx, self.global_rank
-        torch.manual_seed(int(seed_sequence("training step", *place).generate_state(1)[0]))
+        """Seed the randomness of the model for this step."""
+        position = self.settings.seed, self.current_epoch, batch_idx, self.global_rank
+        torch.manual_seed(int(seed_sequence("training step", *position).generate_state(1)[0]))
 
     def objective(self, batch: Batch | FeatureBatch) -> Tensor:
         """Compute the training loss; subclasses override this."""
@@ -105,7 +105,7 @@ class ClassificationTask(LightningModule):
         return (1 - weight) * loss + weight * self.distillation(batch, logits)
 
     def training_step(self, batch: Batch | FeatureBatch, batch_idx: int) -> dict[str, Tensor]:
-        """Return the loss of a batch, and the same per image, which `MetricsFile` averages over the epoch."""
+        """Return the loss of a batch, and the loss per image for `MetricsFile`."""
         loss = self.objective(batch)
         if not loss.isfinite():
             raise TrainingError(self._not_finite(float(loss.detach()), batch, batch_idx))
@@ -123,7 +123,7 @@ class ClassificationTask(LightningModule):
         return scores
 
     def on_validation_epoch_end(self) -> None:
-        """Compute what needs all images at once."""
+        """Log the metrics of the whole validation set."""
         self.log("val_mAP", self.mean_average_precision.compute(), sync_dist=True)
         self.mean_average_precision.reset()
         if self.accuracy is not None:
@@ -142,14 +142,14 @@ class ClassificationTask(LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     def _per_image(self, loss: Tensor, batch: Batch | FeatureBatch) -> Tensor:
-        """Return a batch's loss per image, so that numbers compare between batch sizes and datasets."""
+        """Return the loss per image, comparable between batch sizes and datasets."""
         return loss / len(batch) if getattr(self.loss, "reduction", "mean") == "sum" else loss
 
     def _not_finite(self, loss: float, batch: Batch | FeatureBatch, batch_idx: int) -> str:
         values = batch.features if isinstance(batch, FeatureBatch) else (batch.images,)
         if not all(bool(value.isfinite().all()) for value in values):
             images = batch.indices.tolist()
-            return f"the inputs of batch {batch_idx} are not finite; look at the images number {images[:8]}"
+            return f"the inputs of batch {batch_idx} are not finite; check the images with index {images[:8]}"
         rate = self.trainer.optimizers[0].param_groups[0]["lr"]
         return (
             f"the loss became {loss} in epoch {self.current_epoch + 1}, batch {batch_idx + 1}, at a learning rate of "

@@ -195,7 +195,7 @@ def test_sigterm_saves_the_teachers_first(brief, sets, tmp_path, forking, monkey
     path = tmp_path / "run"
     settings = SelfDistillation(**{**brief, **LONG, "checkpoint_minutes": 5.0}, out=path)
     kill_when(path / "teachers/co-01/metrics.csv", os.getpid, signal.SIGTERM)
-    with pytest.raises(RunInterruptedError, match="stopped by SIGTERM while teachers were trained") as stopped:
+    with pytest.raises(RunInterruptedError, match="stopped by SIGTERM while training teachers") as stopped:
         self_distillation(settings, sets=sets)
     assert stopped.value.exit_code == 143
     assert (path / "teachers/co-01/checkpoints/last.ckpt").is_file()

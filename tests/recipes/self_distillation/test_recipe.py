@@ -83,7 +83,7 @@ def test_the_baseline_is_a_plain_model_of_as_many_epochs(brief, sets, tmp_path):
 
 def test_more_subsets_than_labels_are_refused_before_anything_is_computed(brief, sets, tmp_path):
     settings = SelfDistillation(**{**brief, "k": 99}, out=tmp_path / "run")
-    with pytest.raises(ConfigError, match=r"24 labels cannot be divided into k=99 subsets; give --k 24"):
+    with pytest.raises(ConfigError, match=r"cannot divide 24 labels into k=99 subsets; set --k to at most 24"):
         self_distillation(settings, sets=sets)
 
 
@@ -182,7 +182,7 @@ def test_more_groups_than_a_teacher_has_labels_are_as_many_as_it_has(brief, sets
 
 
 def test_single_labels_are_refused(brief, sets, tmp_path):
-    with pytest.raises(ConfigError, match="images with one label each have none"):
+    with pytest.raises(ConfigError, match="every image has exactly one"):
         self_distillation(SelfDistillation(**brief, out=tmp_path / "run", single_label=True), sets=sets)
 
 

@@ -1,4 +1,4 @@
-"""Self-distillation: teachers of parts of the labels, trained in parallel, and a student that learns from all."""
+"""Self-distillation: teachers on subsets of the labels, trained in parallel, and a student that distils them."""
 
 from manylabel.recipes.self_distillation.recipe import self_distillation
 

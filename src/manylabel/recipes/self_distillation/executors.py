@@ -1,7 +1,7 @@
 """Executors that train the teachers: this process, several processes on this machine, or Ray.
 
-Starting Python and importing torch takes seconds, so a process stays for many teachers; one that dies takes only the
-teacher with it that it had, and another takes its place.
+Starting Python and importing torch takes seconds, so each process trains many teachers. If a process dies, only its
+current teacher fails, and a new process replaces it.
 """
 
 from __future__ import annotations
@@ -37,39 +37,39 @@ __all__ = ["Executor", "OnRay", "Processes", "Sequential", "make_executor", "tra
 
 logger = logging.getLogger(__name__)
 
-RETRIES = 1  # of a teacher that fails, from where it was saved last
-POLL_SECONDS = 0.5  # how long a signal may go unnoticed
+RETRIES = 1  # of a failed teacher, from its last checkpoint
+POLL_SECONDS = 0.5  # maximum delay in handling a signal
 
 
 class Executor(Protocol):
-    """Trains teachers, which know nothing of each other, in any order."""
+    """Trains independent teachers in any order."""
 
     def run(self, training: TeacherTraining, tasks: Sequence[TeacherTask]) -> dict[str, str]:
-        """Train a teacher for each task, whatever becomes of the others.
+        """Train a teacher for each task, even if others fail.
 
         Args:
-            training: What all share.
-            tasks: The teachers.
+            training: Common settings and data.
+            tasks: Tasks of the teachers.
 
         Returns:
-            The names of the teachers that failed, with what went wrong.
+            The errors of failed teachers, by name.
 
         Raises:
-            RunInterruptedError: A signal ended it; what was done is saved.
+            RunInterruptedError: A signal stopped it; checkpoints are saved.
         """
         ...
 
 
 def train_teachers(training: TeacherTraining, tasks: Sequence[TeacherTask]) -> None:
-    """Train the teachers that are not finished yet; one that fails is tried again.
+    """Train all unfinished teachers; failed ones are retried.
 
     Args:
-        training: What all share.
-        tasks: The teachers.
+        training: Common settings and data.
+        tasks: Tasks of the teachers.
 
     Raises:
-        TrainingError: Some failed each time; they are named, and the others are kept.
-        RunInterruptedError: A signal ended it; what was done is saved.
+        TrainingError: Teachers failed repeatedly; the message lists them. The others are saved.
+        RunInterruptedError: A signal stopped it; checkpoints are saved.
     """
     failures: dict[str, str] = {}
     for _ in range(1 + RETRIES):
@@ -83,20 +83,20 @@ def train_teachers(training: TeacherTraining, tasks: Sequence[TeacherTask]) -> N
         logger.warning("%d of %d teachers failed: %s", len(failures), len(missing), ", ".join(failures))
     listed = "\n  ".join(f"{name}: {reason}" for name, reason in failures.items())
     raise TrainingError(
-        f"{len(failures)} of {len(tasks)} teachers could not be trained; the others are kept in "
-        f"{training.folder}. Fix the cause and give the same command with --resume:\n  {listed}"
+        f"{len(failures)} of {len(tasks)} teachers could not be trained; the others are saved in "
+        f"{training.folder}. Fix the cause and repeat the command with --resume:\n  {listed}"
     )
 
 
 def make_executor(settings: SelfDistillation, *, num_teachers: int) -> Executor:
-    """Make the executor that the settings ask for.
+    """Build the executor that the settings name.
 
     Args:
-        settings: Those of the recipe.
+        settings: Settings of the recipe.
         num_teachers: Number of teachers to train.
 
     Raises:
-        MissingExtraError: Ray is asked for and not installed.
+        MissingExtraError: Ray is requested but not installed.
 
     Examples:
         >>> settings = SelfDistillation(data="scenes:50", processes=64, device="cpu")
@@ -114,7 +114,7 @@ def make_executor(settings: SelfDistillation, *, num_teachers: int) -> Executor:
 
 
 class Sequential:
-    """Trains one teacher after the other, in this process."""
+    """Train teachers sequentially in this process."""
 
     def run(self, training: TeacherTraining, tasks: Sequence[TeacherTask]) -> dict[str, str]:
         """Train a teacher for each task; see `Executor`."""
@@ -124,12 +124,12 @@ class Sequential:
 
 @dataclass(frozen=True)
 class OnRay:
-    """Trains teachers as tasks of Ray.
+    """Train teachers as Ray tasks.
 
     Args:
-        address: Address of a cluster (default: start Ray on this machine).
-        cpus: CPUs of each teacher.
-        gpus: GPUs of each teacher.
+        address: Address of a Ray cluster (default: start one on this machine).
+        cpus: CPUs per teacher.
+        gpus: GPUs per teacher.
     """
 
     address: str | None = None
@@ -139,7 +139,7 @@ class OnRay:
     def run(self, training: TeacherTraining, tasks: Sequence[TeacherTask]) -> dict[str, str]:
         """Train a teacher for each task; see `Executor`."""
         failures: dict[str, str] = {}
-        advice = "try again with --resume when the machine is less busy, or take --executor processes"
+        advice = "try again with --resume when the machine is less busy, or use --executor processes"
         work = partial(_attempt_in, Path.cwd(), training.portable())
         with connected_to_ray(self.address, advice=advice), _stop_signals() as signals:
             for task, reason in run_on_ray(
@@ -153,12 +153,12 @@ class OnRay:
 
 @dataclass(frozen=True)
 class Processes:
-    """Trains teachers in several processes.
+    """Train teachers in several processes.
 
     Args:
         num_processes: Number of processes.
-        threads: Threads of each process.
-        num_gpus: GPUs that the processes are dealt out to.
+        threads: Threads per process.
+        num_gpus: Number of GPUs to distribute the processes over.
     """
 
     num_processes: int
@@ -201,27 +201,27 @@ class Processes:
 
 
 class _Worker:
-    """A process that trains teachers, seen from outside."""
+    """Handle of a process that trains teachers."""
 
     def __init__(self, shared: Path, *, threads: int, gpu: int | None) -> None:
-        context = multiprocessing.get_context("spawn")  # a fork of a process in which torch has threads may hang
+        context = multiprocessing.get_context("spawn")  # forking a process with torch threads may hang
         self.connection, theirs = context.Pipe()
         self.process = context.Process(target=_work, args=(theirs, shared, threads, gpu))
         self.process.start()
-        theirs.close()  # so that its death ends the connection
+        theirs.close()  # then the connection closes when the process dies
         self.task: TeacherTask | None = None
         self.is_dead = False
 
     def give(self, task: TeacherTask) -> None:
-        """Have a teacher trained."""
+        """Start the training of a teacher."""
         self.task = task
         try:
             self.connection.send(task)
         except OSError:
-            self.is_dead = True  # `take` will tell of it
+            self.is_dead = True  # `take` reports it
 
     def take(self) -> tuple[str, str | None]:
-        """Return the name of the teacher that was trained, and what went wrong, if anything did."""
+        """Return the name of the finished teacher, and its error, if any."""
         name, self.task = "" if self.task is None else self.task.name, None
         try:
             return name, self.connection.recv()
@@ -231,17 +231,17 @@ class _Worker:
             return name, f"its process died with exit code {self.process.exitcode}"
 
     def end(self) -> None:
-        """End the process, which has nothing to do or is not wanted any more."""
+        """Stop the process."""
         if self.task is not None:
             self.process.kill()
-        with suppress(OSError):  # it may be dead
+        with suppress(OSError):  # the process may be dead
             self.connection.send(None)
         self.connection.close()
         self.process.join()
 
 
 def _reporting(workers: Sequence[_Worker]) -> list[_Worker]:
-    """Wait a moment for processes that have something to say."""
+    """Return the processes with a result, waiting briefly for one."""
     busy = [worker for worker in workers if worker.task is not None]
     ready = wait([worker.connection for worker in busy], timeout=POLL_SECONDS)
     return [worker for worker in busy if worker.connection in ready]
@@ -256,14 +256,14 @@ def _save_and_end(workers: Sequence[_Worker]) -> None:
 
 
 def _work(connection: Connection, shared: Path, threads: int, gpu: int | None) -> None:
-    """Train teachers until there are no more; the other side of `_Worker`."""
+    """Train teachers until None is received; main function of a `_Worker` process."""
     threading.Thread(target=_die_with_parent, daemon=True).start()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides what to do
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole process group; only the parent handles it
     if gpu is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = str(gpu)
     torch.set_num_threads(threads)
-    # Through a file, as a process that is handed much holds up the start of the next one until it has read it.
-    training: TeacherTraining = pickle.loads(shared.read_bytes())  # noqa: S301 (our own parent wrote it just now)
+    # Through a file: large arguments would delay the start of the next process.
+    training: TeacherTraining = pickle.loads(shared.read_bytes())  # noqa: S301 (written by the parent process)
     while True:
         try:
             task = connection.recv()
@@ -275,7 +275,7 @@ def _work(connection: Connection, shared: Path, threads: int, gpu: int | None) -
 
 
 def _die_with_parent() -> None:
-    """End this process when its parent was killed: a run that resumes must find no one else at its teachers."""
+    """Exit when the parent is killed: a resumed run must not compete for its teachers."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         wait([parent.sentinel])
@@ -283,7 +283,7 @@ def _die_with_parent() -> None:
 
 
 def _attempt_in(folder: Path, training: TeacherTraining, task: TeacherTask) -> str | None:
-    """Train one teacher in the folder of the command, where paths start that are not absolute; Ray has its own."""
+    """Train one teacher in the working directory of the command, for relative paths; Ray changes it."""
     with chdir(folder) if folder.is_dir() else nullcontext():
         return attempt(training, task)
 
@@ -300,14 +300,14 @@ def _stop_signals() -> Iterator[StopSignals]:
 
 def _interrupted(received: signal.Signals) -> RunInterruptedError:
     return RunInterruptedError(
-        f"stopped by {received.name} while teachers were trained; each is saved in its folder: give the same command "
+        f"stopped by {received.name} while training teachers; their checkpoints are saved: repeat the command "
         "with --resume to continue",
         exit_code=128 + received.value,
     )
 
 
 def _sharing_workers(training: TeacherTraining, num_teachers: int) -> TeacherTraining:
-    """Divide the processes that decode images among teachers, where the user did not set their number."""
+    """Divide the image-decoding processes among teachers, unless `workers` is set."""
     settings = training.settings
     if settings.workers is not None or settings.executor == "sequential":
         return training
@@ -316,7 +316,7 @@ def _sharing_workers(training: TeacherTraining, num_teachers: int) -> TeacherTra
 
 
 def _processes(settings: SelfDistillation) -> int:
-    """Return how many teachers train at once."""
+    """Return the number of teachers trained in parallel."""
     return settings.processes or _gpus(settings) or min(available_cores(), 8)
 
 

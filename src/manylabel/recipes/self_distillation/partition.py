@@ -1,4 +1,4 @@
-"""Partitions of the labels: every subset has a teacher.
+"""Label partitions, with one teacher per subset.
 
 Xu et al., *Boosting Multi-Label Image Classification with Complementary Parallel Self-Distillation*, 2022, section 3.2.
 """
@@ -28,17 +28,17 @@ _SIDES: dict[str, tuple[PartitionKind, ...]] = {
     "co": ("co",),
     "dis": ("dis",),
     "random": ("random",),
-    "whole": ("co",),  # of which one subset holds all labels
+    "whole": ("co",),  # with one subset
 }
 
 
 @dataclass(frozen=True)
 class Side:
-    """One partition of the labels: the teachers of its subsets together know them all.
+    """Partition of the labels, covered by the teachers of its subsets.
 
     Args:
         name: Name of the side, such as ``co``.
-        partition: The subsets.
+        partition: Partition of the labels.
     """
 
     name: str
@@ -47,13 +47,13 @@ class Side:
 
 @dataclass(frozen=True)
 class TeacherTask:
-    """The labels that one teacher learns.
+    """Labels of one teacher.
 
     Args:
-        name: The teacher's, such as ``co-03``.
-        side: That of its side.
-        labels: Its labels.
-        number: Its number among all teachers.
+        name: Name of the teacher, such as ``co-03``.
+        side: Name of its side.
+        labels: Labels to learn.
+        number: Number among all teachers.
     """
 
     name: str
@@ -72,11 +72,11 @@ def partition_sides(train: ImageDataset, *, partition: str, k: int, tau: float, 
     """Partition the labels of a dataset.
 
     Args:
-        train: The training images.
-        partition: The kind: both, co, dis, random or whole.
+        train: Training set.
+        partition: Kind of partition: both, co, dis, random or whole.
         k: Number of subsets.
-        tau: Root that is taken of co-occurrences.
-        seed: Seed of the clustering.
+        tau: Temperature of the co-occurrence rates.
+        seed: Random seed of the clustering.
 
     Raises:
         ConfigError: There are more subsets than labels.
@@ -93,15 +93,15 @@ def partition_sides(train: ImageDataset, *, partition: str, k: int, tau: float, 
 def read_or_partition(
     folder: Path, train: ImageDataset, *, partition: str, k: int, tau: float, seed: int
 ) -> list[Side]:
-    """Read the partitions in a run's folder, or make them and leave partitions.json and a drawing there.
+    """Read the partitions from a run folder, or create them and write partitions.json and a drawing.
 
     Args:
-        folder: The run's.
-        train: The training images.
-        partition: The kind: both, co, dis, random or whole.
+        folder: Run folder.
+        train: Training set.
+        partition: Kind of partition: both, co, dis, random or whole.
         k: Number of subsets.
-        tau: Root that is taken of co-occurrences.
-        seed: Seed of the clustering.
+        tau: Temperature of the co-occurrence rates.
+        seed: Random seed of the clustering.
     """
     path = folder / "partitions.json"
     if path.is_file():
@@ -118,7 +118,7 @@ def read_or_partition(
 
 
 def teacher_tasks(sides: Sequence[Side]) -> list[TeacherTask]:
-    """Return a task for each subset, numbered from 1 within its side.
+    """Return a task per subset, named by its number within the side.
 
     Examples:
         >>> side = Side("dis", Partition((("cat", "dog"), ("cow",)), kind="dis"))
@@ -136,16 +136,16 @@ def teacher_tasks(sides: Sequence[Side]) -> list[TeacherTask]:
 def image_mask(
     targets: Targets, labels: LabelSpace, task: TeacherTask, *, which: Literal["all", "own"]
 ) -> NDArray[np.bool_]:
-    """Return the images that a teacher trains on, and is asked about, as a mask ``[N]``.
+    """Return a mask ``[N]`` of the images on which a teacher is trained and queried.
 
-    With ``"all"``, as in the authors' code, every image; one without its labels is all negative. With ``"own"``, as in
-    the paper's text (X_C), those that show one of its labels. Two cases in which nothing could be learned from those
-    alone get all images there, too: a single label, which would never be absent, and labels that no image shows.
+    With ``"all"``, as in the authors' code, every image; without its labels, all targets are negative. With ``"own"``,
+    as in the paper's text (X_C), images with one of its labels. Two cases use all images even then, since nothing could
+    be learned otherwise: a single label, which would never be absent, and labels without positive images.
 
     Args:
-        targets: What is present, absent and unknown.
+        targets: Targets of all images.
         labels: All labels.
-        task: The teacher's.
+        task: Task of the teacher.
         which: ``"all"`` or ``"own"``.
 
     Examples:

@@ -1,12 +1,12 @@
-"""Self-distillation: teachers of a part of the labels each, trained in parallel, and a student that learns from all.
+"""Self-distillation: teachers on subsets of the labels, trained in parallel, and a student that distils them.
 
     manylabel train self_distillation --data voc:VOCdevkit/VOC2012 --out runs/distilled
 
 Xu et al., *Boosting Multi-Label Image Classification with Complementary Parallel Self-Distillation*, 2022 (PSD): CPSD
-(``partition: both``), CGPD (co), DGPD (dis), a random partition, and plain self-distillation (whole). As in the code
-that made the paper's tables, teachers train on all images and as long as the student, which asks all of them about
-every image; ``teacher_images: own`` is the paper's text (X_C). What differs from the code: teachers are in eval mode
-while the student learns. Images with exactly one label are refused.
+(``partition: both``), CGPD (co), DGPD (dis), a random partition, and plain self-distillation (whole). As in the
+authors' code, which produced the tables of the paper, teachers train on all images and for as many epochs as the
+student, which queries all of them on every image; ``teacher_images: own`` follows the paper's text (X_C). Deviation
+from the code: teachers are in eval mode during distillation. Single-label data is refused.
 """
 
 import shlex
@@ -51,15 +51,19 @@ from manylabel.types import Batch, FeatureBatch
 
 __all__ = ["self_distillation"]
 
-BATCH_SIZE = 256  # of images that teachers are asked about: without gradients, so more fit than train
+BATCH_SIZE = 256  # of teacher inference: without gradients, larger batches fit
 
 
 def _prepare(settings: SelfDistillation, data: TrainAndVal, head: type[nn.Module] | None) -> Setup[SelfDistillation]:
     if is_single_label(settings, data.train):
-        raise ConfigError("self_distillation divides labels that come together; images with one label each have none")
+        raise ConfigError(
+            "self_distillation needs co-occurring labels, but every image has exactly one; use probe or finetune"
+        )
     num_labels = len(data.train.labels)
     if settings.partition != "whole" and settings.k > num_labels:
-        raise ConfigError(f"{num_labels} labels cannot be divided into k={settings.k} subsets; give --k {num_labels}")
+        raise ConfigError(
+            f"cannot divide {num_labels} labels into k={settings.k} subsets; set --k to at most {num_labels}"
+        )
     model = build_classifier(settings, data.train, frozen=settings.on_features, head=head)
     loss = build_loss(settings, single_label=False)
     epochs = _total_epochs(settings, data.train)
@@ -67,16 +71,18 @@ def _prepare(settings: SelfDistillation, data: TrainAndVal, head: type[nn.Module
 
 
 def _train(setup: Setup[SelfDistillation], run: RunFolder, reporter: Reporter) -> None:
-    """Partition the labels, train a teacher for each subset, and a student on all labels that learns from them.
+    """Partition the labels, train a teacher per subset, and distil them into a student on all labels.
 
-    With ``executor: processes``, which is the default, a script of your own must call this below
-    ``if __name__ == "__main__":``, as with all processes that Python starts.
+    With ``executor: processes`` (the default), a script must call this under ``if __name__ == "__main__":``, as always
+    with `multiprocessing`.
     """
     settings, model, sets = setup.settings, setup.model, setup.sets
     seen: TrainAndVal | CachedSets = sets
     if settings.on_features:
         seen = cache_sets(model, sets, settings, progress=reporter.features)
-        sets = TrainAndVal(seen.train.dataset, seen.val.dataset)  # without bad images, as batches number them
+        sets = TrainAndVal(
+            seen.train.dataset, seen.val.dataset
+        )  # without unreadable images, to match the batch indices
 
     sides = read_or_partition(
         run.path, sets.train, partition=settings.partition, k=settings.k, tau=settings.tau, seed=settings.seed
@@ -101,7 +107,7 @@ def _train(setup: Setup[SelfDistillation], run: RunFolder, reporter: Reporter) -
 def _train_baseline(
     setup: Setup[SelfDistillation], training: TeacherTraining, run: RunFolder, reporter: Reporter
 ) -> RunFolder:
-    """Train a plain model for as many epochs as the student, and from where it begins."""
+    """Train a model without distillation, with the epochs and initialisation of the student."""
     settings = setup.settings
     plain = RunFolder.open(run.path / "baseline", resume=True)
     own = replace(settings, out=plain.path)
@@ -124,7 +130,7 @@ def _distillation(
     train: ImageDataset,
     run: RunFolder,
 ) -> Distillation:
-    """Ask the teachers: once, where images look the same each time, else while the student learns."""
+    """Return the distillation term: cached teacher logits if images are not augmented, else online teachers."""
     settings, labels = setup.settings, setup.model.labels
     sides: dict[str, list[TeacherTask]] = {}
     for task in tasks:
@@ -155,7 +161,7 @@ def _distillation(
 
 
 def _all_images(training: TeacherTraining, model: Classifier) -> Callable[[], Iterator[Batch | FeatureBatch]]:
-    """Return what gives every view of every training image."""
+    """Return a function that yields every view of every training image."""
     sets, settings = training.sets, training.settings
 
     def of_features(cached: CachedSets) -> Iterator[FeatureBatch]:
@@ -174,7 +180,7 @@ def _all_images(training: TeacherTraining, model: Classifier) -> Callable[[], It
 
 
 def _total_epochs(settings: SelfDistillation, train: ImageDataset) -> float:
-    """Return the epochs' worth of images that teachers, student and baseline see."""
+    """Return the total epochs of teachers, student and baseline."""
     sides = partition_sides(train, partition=settings.partition, k=settings.k, tau=settings.tau, seed=settings.seed)
     masks = (
         image_mask(train.targets, train.labels, task, which=settings.teacher_images) for task in teacher_tasks(sides)

@@ -1,13 +1,13 @@
-"""What a student learns from: the logits of all teachers, and its distance to them.
+"""Distillation term of the student: merged logits of all teachers, and the distance to them.
 
-Teachers know a part of the labels each; merged in the order of the student's labels they know all: rho in Eq. 5 of Xu
-et al., *Boosting Multi-Label Image Classification with Complementary Parallel Self-Distillation*, 2022. Columns are
-found by the labels' names, never by the order of files, in which a tenth teacher may come before the second.
+Each teacher covers a subset of the labels; their logits are merged in the order of the student's labels: rho in Eq. 5
+of Xu et al., *Boosting Multi-Label Image Classification with Complementary Parallel Self-Distillation*, 2022.
+Columns are matched by label name, never by the order of files.
 
 The loss is that of the authors' code, ``1/2 ASL + 1/4 |student - co|^2 + 1/4 |student - dis|^2`` on raw logits, summed
-over images and labels as their ASL is; every teacher is asked about every image. A loss that takes the mean instead of
-the sum (``--loss.reduction mean``) takes it of both terms. With one side only (co, dis, random, whole), that side has
-the whole weight. The distance counts for unknown labels, too: teachers have an opinion on them.
+over images and labels like their ASL; every teacher is queried on every image. ``--loss.reduction mean`` applies to
+both terms. A single side (co, dis, random, whole) has the whole weight. The distance includes unknown labels, for which
+teachers have predictions, too.
 
 Letters in shape comments: B images of a batch, L labels, N images of a dataset, T teachers of a side, V views.
 """
@@ -46,13 +46,13 @@ AnyBatch = Batch | FeatureBatch
 
 
 def distance(student: Tensor, teacher: Tensor, *, reduction: Reduction = "sum", mask: Tensor | None = None) -> Tensor:
-    """Return the squared distance of logits to a teacher's.
+    """Return the squared distance between the logits of student and teacher.
 
     Args:
-        student: ``[B, L]``.
-        teacher: ``[B, L]``.
+        student: Logits ``[B, L]``.
+        teacher: Logits ``[B, L]``.
         reduction: ``"sum"`` or ``"mean"`` over images and labels.
-        mask: ``[B, L]``, true where the teacher counts (default: everywhere).
+        mask: ``[B, L]``, true where the teacher is used (default: everywhere).
 
     Examples:
         >>> distance(torch.tensor([[1.0, 2.0]]), torch.tensor([[0.0, 4.0]]))
@@ -68,13 +68,13 @@ def distance(student: Tensor, teacher: Tensor, *, reduction: Reduction = "sum", 
 
 @dataclass(frozen=True, eq=False)
 class Distillation:
-    """Distance of a student to its teachers, the mean over the sides; a `DistillationTerm`.
+    """Mean distance of a student to the teachers of each side; a `DistillationTerm`.
 
     Args:
-        teachers: Returns the logits of the teachers of each side for a batch, ``[B, L]`` each.
+        teachers: Function from a batch to the teacher logits of each side, ``[B, L]`` each.
         weight: Weight of the distance in the loss.
-        reduction: That of the loss of the labels.
-        mask: Returns where the teachers of each side count, ``[B, L]`` each (default: everywhere).
+        reduction: Reduction of the label loss.
+        mask: Function from a batch to the mask of each side, ``[B, L]`` each (default: everywhere).
 
     Examples:
         >>> batch = Batch(torch.zeros(1, 3, 8, 8), torch.zeros(1, 1), torch.ones(1, 1).bool(), torch.zeros(1).long())
@@ -89,7 +89,7 @@ class Distillation:
     mask: Callable[[AnyBatch], Sequence[Tensor]] | None = None
 
     def __call__(self, batch: AnyBatch, logits: Tensor) -> Tensor:
-        """Return the distance for a batch whose logits are ``[B, L]``."""
+        """Return the distance for a batch and the student's logits ``[B, L]``."""
         answers = self.teachers(batch)
         masks: Sequence[Tensor | None] = [None] * len(answers) if self.mask is None else self.mask(batch)
         distances = [
@@ -99,18 +99,18 @@ class Distillation:
         return torch.stack(distances).mean()
 
     def __deepcopy__(self, memo: object) -> Distillation:
-        """Stay the same: the average of a task's weights is a copy of the task, which needs no other teachers."""
+        """Return itself: the weight average copies the task, but must not copy the teachers."""
         return self
 
 
 class TeacherMask:
-    """Returns for each image of a batch the labels on which the teachers of each side count.
+    """Mask of the labels for which the teachers of each side are used, per image.
 
-    Those that were trained on their own images only (X_C) count on such images (Eq. 5, ``x in X_C``): of others they
-    know nothing, and a student that learns it is ruined (docs/results.md).
+    Teachers trained on their own images only (X_C) are used on such images only (Eq. 5, ``x in X_C``): their
+    predictions elsewhere are arbitrary and ruin the student (docs/results.md).
 
     Args:
-        sides: The teachers of each side.
+        sides: Teacher tasks of each side.
         targets: Targets of all training images.
         labels: All labels.
 
@@ -129,13 +129,13 @@ class TeacherMask:
             torch.from_numpy(np.stack([image_mask(targets, labels, task, which="own") for task in side], axis=1))
             for side in sides
         ]
-        self.teachers = []  # [L] each: the teacher that knows a label
+        self.teachers = []  # [L] each: teacher of each label
         for side in sides:
             teacher_of = {name: number for number, task in enumerate(side) for name in task.labels}
             self.teachers.append(torch.tensor([teacher_of[name] for name in labels]))
 
     def __call__(self, batch: AnyBatch) -> list[Tensor]:
-        """Return for each side where its teachers count, ``[B, L]``."""
+        """Return the mask of each side, ``[B, L]``."""
         rows = batch.indices.cpu()
         return [
             own[rows][:, teachers].to(batch.targets.device)
@@ -143,46 +143,46 @@ class TeacherMask:
         ]
 
 
-def columns(known: LabelSpace, labels: LabelSpace) -> Tensor:
-    """Return where the labels that a teacher knows stand among all labels.
+def columns(own: LabelSpace, labels: LabelSpace) -> Tensor:
+    """Return the positions of a teacher's labels among all labels.
 
     Examples:
         >>> columns(LabelSpace(["cow", "cat"]), LabelSpace(["cat", "dog", "cow"]))
         tensor([2, 0])
     """
-    return torch.tensor([labels.index(name) for name in known])
+    return torch.tensor([labels.index(name) for name in own])
 
 
-def merge(parts: Sequence[Tensor], places: Sequence[Tensor]) -> Tensor:
-    """Put the logits of teachers together in the order of all labels.
+def merge(parts: Sequence[Tensor], positions: Sequence[Tensor]) -> Tensor:
+    """Merge the logits of teachers in the order of all labels.
 
     Args:
-        parts: The logits of each teacher, ``[B, labels of it]``.
-        places: Where its labels stand among all; see `columns`. Together they are all labels, each once.
+        parts: Logits of each teacher, ``[B, labels of the teacher]``.
+        positions: Positions of its labels among all; see `columns`. Together they cover each label once.
 
     Returns:
         Logits, ``[B, L]``.
 
     Raises:
-        LabelError: A label is missing or stands twice.
+        LabelError: A label is missing or covered twice.
 
     Examples:
         >>> merge([torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0]])], [torch.tensor([2, 0]), torch.tensor([1])])
         tensor([[2., 3., 1.]])
     """
-    order = torch.cat(list(places))
+    order = torch.cat(list(positions))
     back = order.argsort()
     if not torch.equal(order[back], torch.arange(len(order))):
-        raise LabelError("the teachers of a side must know every label once; train them with self_distillation")
+        raise LabelError("the teachers of a side must cover each label exactly once; train them with self_distillation")
     merged = torch.cat(list(parts), dim=1)
     return merged[:, back.to(merged.device)]
 
 
 class OnlineTeachers:
-    """Teachers that are asked about each batch as it comes; they never change.
+    """Frozen teachers, run on each batch.
 
     Args:
-        sides: The teachers of each side, as loaded.
+        sides: Loaded teachers of each side.
         labels: All labels.
 
     Examples:
@@ -196,22 +196,22 @@ class OnlineTeachers:
 
     def __init__(self, sides: Sequence[Sequence[Classifier]], labels: LabelSpace) -> None:
         self.sides = [[teacher.eval().requires_grad_(False) for teacher in side] for side in sides]
-        self.places = [[columns(teacher.labels, labels) for teacher in side] for side in sides]
+        self.positions = [[columns(teacher.labels, labels) for teacher in side] for side in sides]
 
     @torch.no_grad()
     def __call__(self, batch: AnyBatch) -> list[Tensor]:
         """Return the logits of each side, ``[B, L]``."""
         return [
-            merge([_ask(teacher.to(batch.targets.device), batch) for teacher in side], places)
-            for side, places in zip(self.sides, self.places, strict=True)
+            merge([_query(teacher.to(batch.targets.device), batch) for teacher in side], positions)
+            for side, positions in zip(self.sides, self.positions, strict=True)
         ]
 
 
 class CachedTeachers:
-    """Teachers that were asked once; their answers are read from disk.
+    """Teacher logits computed once and read from disk.
 
     Args:
-        files: What `write_logits` wrote, a file for each side.
+        files: Files of `write_logits`, one per side.
     """
 
     def __init__(self, files: Sequence[Path]) -> None:
@@ -235,14 +235,14 @@ def write_logits(
     num_images: int,
     device: str = "cpu",
 ) -> None:
-    """Ask teachers about all images, one teacher after the other, and write their logits: ``[V, N, L]``.
+    """Compute the logits of teachers for all images, one teacher at a time, and write them: ``[V, N, L]``.
 
-    Memory holds one teacher at a time; the file is mapped.
+    The file is memory-mapped.
 
     Args:
-        path: The file; a file of as many images that is there is complete, and left as it is.
-        teachers: Those of one side.
-        batches: Gives all views of all images.
+        path: File to write; an existing file of the same shape is complete and reused.
+        teachers: Teachers of one side.
+        batches: Function that yields all views of all images.
         labels: All labels.
         num_views: Number of views.
         num_images: Number of images.
@@ -254,27 +254,27 @@ def write_logits(
     with replacing(path, overwrite=True) as temporary:
         answers = np.lib.format.open_memmap(temporary, mode="w+", dtype=np.float32, shape=shape)
         for teacher in teachers:
-            _write_answers(teacher.eval().to(device), batches(), answers, columns(teacher.labels, labels), device)
+            _write_teacher(teacher.eval().to(device), batches(), answers, columns(teacher.labels, labels), device)
         answers.flush()
 
 
 @torch.inference_mode()
-def _write_answers(
+def _write_teacher(
     teacher: Classifier,
     batches: Iterator[AnyBatch],
     answers: NDArray[np.float32],
-    places: Tensor,
+    positions: Tensor,
     device: str,
 ) -> None:
     for batch in batches:
         views = batch.views if isinstance(batch, FeatureBatch) else None
         view = np.zeros(len(batch), dtype=np.int64) if views is None else views.numpy()
-        logits = _ask(teacher, batch.to(device)).float().cpu().numpy()
-        answers[view[:, None], batch.indices.numpy()[:, None], places.numpy()] = logits
+        logits = _query(teacher, batch.to(device)).float().cpu().numpy()
+        answers[view[:, None], batch.indices.numpy()[:, None], positions.numpy()] = logits
 
 
-def _ask(teacher: Classifier, batch: AnyBatch) -> Tensor:
-    """Return a teacher's logits; of features only the head is asked, and no image passes a backbone again."""
+def _query(teacher: Classifier, batch: AnyBatch) -> Tensor:
+    """Return the logits of a teacher; for features, only the head is run."""
     module: nn.Module = teacher.head if isinstance(batch, FeatureBatch) else teacher
     logits: Tensor = module(batch.features if isinstance(batch, FeatureBatch) else batch.images)
     return logits

@@ -1,4 +1,4 @@
-"""What became of a run: the scores of teachers, student and baseline, and what each of them cost."""
+"""Summary of a run: mAP and training time of teachers, student and baseline."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ __all__ = ["Row", "Summary", "summarise"]
 
 @dataclass(frozen=True)
 class Row:
-    """A model of the run.
+    """Result of one model of the run.
 
     Args:
-        name: Its name.
-        labels: Number of labels it knows.
-        judged: Number of them that validation images show, and so have a score.
-        images: Number of its training images.
+        name: Name of the model.
+        labels: Number of labels.
+        evaluated: Number of labels with positive validation images.
+        images: Number of training images.
         epochs: Number of epochs.
-        mAP: Mean average precision over the labels that have a score.
+        mAP: Mean average precision over the evaluated labels.
         seconds: Training time.
     """
 
     name: str
     labels: int
-    judged: int
+    evaluated: int
     images: int
     epochs: int
     mAP: float  # noqa: N815 (the field's spelling)
@@ -46,14 +46,14 @@ class Row:
 
 @dataclass(frozen=True)
 class Summary:
-    """All models of a run.
+    """Results of all models of a run.
 
     Args:
-        partition: The kind of partition.
-        teachers: The teachers.
-        sides: Mean average precision of the teachers of a side together.
-        student: The student.
-        baseline: The plain model, if there is one.
+        partition: Kind of partition.
+        teachers: Results of the teachers.
+        sides: Mean average precision of all teachers of a side together.
+        student: Result of the student.
+        baseline: Result of the model without distillation, if there is one.
         gain: mAP of the student minus that of the baseline, on the same validation images.
     """
 
@@ -65,15 +65,15 @@ class Summary:
     gain: Estimate | None = None
 
     def describe_gain(self) -> str:
-        """Return the gain over the baseline in words."""
+        """Describe the gain over the baseline."""
         if self.gain is None:
-            return "the gain over a plain model is not known: there is no baseline, or no scores of it"
+            return "the gain over the baseline is unknown: there is no baseline, or it has no scores"
         value, low, high = (100 * (each or 0.0) for each in self.gain)
         verdict = "" if low > 0 or high < 0 else ": no significant difference"
-        return f"gain over the plain baseline: {value:+.2f} mAP ({low:+.2f} to {high:+.2f}){verdict}"
+        return f"gain over the baseline: {value:+.2f} mAP ({low:+.2f} to {high:+.2f}){verdict}"
 
     def write(self, folder: Path) -> None:
-        """Leave summary.json and summary.md in a folder."""
+        """Write summary.json and summary.md to a folder."""
         values = asdict(self) | {"gain": None if self.gain is None else self.gain._asdict()}
         write_text(folder / "summary.json", json.dumps(values, indent=2) + "\n", overwrite=True)
         lines = ["| " + " | ".join(cells) + " |" for cells in self._cells()]
@@ -117,15 +117,15 @@ def summarise(
     baseline: RunFolder | None,
     scores: ValidationScores,
 ) -> Summary:
-    """Put together what became of a run.
+    """Summarise a run.
 
     Args:
-        training: What all teachers share.
-        tasks: The teachers.
-        sets: The training and the validation set.
-        student: The student's run.
-        baseline: The baseline's run, if there is one.
-        scores: Scores of the validation images by the student.
+        training: Common settings and data of the teachers.
+        tasks: Tasks of the teachers.
+        sets: Training and validation set.
+        student: Run folder of the student.
+        baseline: Run folder of the baseline, if there is one.
+        scores: Validation scores of the student.
     """
     settings, train, val = training.settings, sets.train, sets.val
     shown = {name for name, count in zip(val.labels, val.targets.positives, strict=True) if count}
@@ -162,6 +162,6 @@ def _gain(scores: ValidationScores, baseline: RunFolder, *, keep: str) -> Estima
 
 
 def _mean(rows: Sequence[Row]) -> float:
-    """Return the mean over the labels of all: average precision is a label's own."""
-    judged = np.array([row.judged for row in rows])
-    return float((judged * [row.mAP for row in rows]).sum() / max(1, judged.sum()))
+    """Return the mAP over the labels of all rows."""
+    evaluated = np.array([row.evaluated for row in rows])
+    return float((evaluated * [row.mAP for row in rows]).sum() / max(1, evaluated.sum()))

@@ -1,4 +1,4 @@
-"""Training of teachers: what all share, sent to every process that trains some of them, and the training of one."""
+"""Training of teachers: common settings and data, picklable, and the training of one."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ POLL_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class TeacherTraining:
-    """What all teachers share; it can be sent to another process.
+    """Common settings and data of all teachers; can be pickled.
 
     Args:
-        settings: Those of the recipe.
-        sets: Features of a frozen backbone, or the images.
-        folder: The folder of the teachers' own folders.
-        head: The head's class, when it is one of the user's own.
-        command: The command that started the run.
+        settings: Settings of the recipe.
+        sets: Cached features of a frozen backbone, or images.
+        folder: Parent of the teachers' run folders.
+        head: Custom head class (default: the one the settings name).
+        command: Command that started the run.
     """
 
     settings: SelfDistillation
@@ -65,21 +65,21 @@ class TeacherTraining:
     command: str = ""
 
     def run_of(self, task: TeacherTask) -> RunFolder:
-        """Return a teacher's folder."""
+        """Return the run folder of a teacher."""
         return RunFolder(self.folder / task.name)
 
     def is_finished(self, task: TeacherTask) -> bool:
-        """Return whether a teacher is finished."""
+        """Return True if a teacher is finished."""
         return self.run_of(task).is_finished
 
     def settings_of(self, task: TeacherTask) -> SelfDistillation:
-        """Return the settings of a teacher: a seed of its own, so that none begins where the student does."""
+        """Return the settings of a teacher, with a seed and so an initialisation of its own."""
         seed = int(seed_sequence("teacher", self.settings.seed, task.number).generate_state(1)[0])
         epochs = self.settings.teacher_epochs or self.settings.epochs
         return replace(self.settings, seed=seed, epochs=epochs, out=self.run_of(task).path)
 
     def sets_of(self, task: TeacherTask) -> CachedSets | TrainAndVal:
-        """Return a teacher's labels and images; all validation images, as the student asks it about all."""
+        """Return the training images and all validation images, with the labels of a teacher."""
         train = self.sets.train
         labelled = train.dataset if isinstance(train, CachedFeatures) else train
         chosen = image_mask(labelled.targets, labelled.labels, task, which=self.settings.teacher_images)
@@ -90,18 +90,18 @@ class TeacherTraining:
         )
 
     def portable(self) -> TeacherTraining:
-        """Return the same without images, where features are all that anybody looks at."""
+        """Return a smaller copy to pickle: cached features need no images."""
         if not isinstance(self.sets, CachedSets):
             return self
         return replace(self, sets=CachedSets(_without_images(self.sets.train), _without_images(self.sets.val)))
 
 
 def train_teacher(training: TeacherTraining, task: TeacherTask) -> None:
-    """Train one teacher, resuming from its own checkpoint if there is one; a finished one is left as it is.
+    """Train one teacher, resuming from its checkpoint if there is one; a finished one is skipped.
 
     Args:
-        training: What all share.
-        task: The labels that it learns.
+        training: Common settings and data.
+        task: Labels of the teacher.
     """
     run = RunFolder.open(training.run_of(task).path, resume=True)
     if run.is_finished:
@@ -118,7 +118,7 @@ def train_teacher(training: TeacherTraining, task: TeacherTask) -> None:
         head=training.head,
     )
     train_model(sets, model, settings, run=run)
-    # A backbone that anybody can load again need not be saved once per teacher.
+    # A pretrained frozen backbone need not be saved once per teacher.
     run.save(model, include_backbone=not settings.on_features or not settings.pretrained)
     shutil.rmtree(run.checkpoints)
 
@@ -132,15 +132,15 @@ def train_model(
     distillation: DistillationTerm | None = None,
     callbacks: Sequence[Callback] = (),
 ) -> None:
-    """Train a model on features or on images, whichever there are.
+    """Train a model on cached features or on images.
 
     Args:
-        sets: The training and the validation set.
-        model: The classifier; of one with a frozen backbone, the head.
-        settings: Those of the recipe, its epochs and seed those of this training.
-        run: The folder of the state.
-        distillation: Distance to teachers, for a student.
-        callbacks: What else happens beside the loop.
+        sets: Training and validation set.
+        model: Classifier; only the head is trained on cached features.
+        settings: Settings of the recipe, with the epochs and seed of this model.
+        run: Run folder.
+        distillation: Distillation term, for a student.
+        callbacks: Additional callbacks.
     """
     on_features = isinstance(sets, CachedSets)
     freezing: list[Callback] = []
@@ -158,23 +158,23 @@ def train_model(
 
 
 def attempt(training: TeacherTraining, task: TeacherTask) -> str | None:
-    """Train one teacher; a failure is returned, not raised, and goes to error.txt in the teacher's folder.
+    """Train one teacher; return errors instead of raising them, and write them to error.txt in its folder.
 
     Args:
-        training: What all share.
-        task: The labels that it learns.
+        training: Common settings and data.
+        task: Labels of the teacher.
 
     Returns:
-        What went wrong, if anything did.
+        The error, if any.
 
     Raises:
-        RunInterruptedError: A signal ended it.
+        RunInterruptedError: A signal stopped it.
     """
     try:
         train_teacher(training, task)
     except RunInterruptedError:
         raise
-    except Exception as error:  # noqa: BLE001 (whatever it is, the other teachers go on)
+    except Exception as error:  # noqa: BLE001 (the other teachers continue)
         report = training.run_of(task).path / "error.txt"
         write_text(report, traceback.format_exc(), overwrite=True)
         logger.warning("teacher %s failed: %s", task.name, error)
@@ -187,14 +187,14 @@ def attempt(training: TeacherTraining, task: TeacherTask) -> str | None:
 def showing_progress(
     console: Console | None, training: TeacherTraining, tasks: Sequence[TeacherTask]
 ) -> Iterator[None]:
-    """Show the progress of all teachers while the block runs.
+    """Show the progress of all teachers within the block.
 
-    It is read from the teachers' folders, so it does not matter which process, or machine, trains them.
+    Progress is read from the teachers' folders, so they may train in other processes or on other machines.
 
     Args:
-        console: Console to show it on, if any.
-        training: What all share.
-        tasks: The teachers.
+        console: Console to print on, if any.
+        training: Common settings and data.
+        tasks: Tasks of the teachers.
     """
     if console is None:
         yield
@@ -215,7 +215,7 @@ def _watch(console: Console, training: TeacherTraining, tasks: Sequence[TeacherT
     with ProgressBar("epochs of teachers", console=console, keep=True) as bar:
         is_over = False
         while not is_over:
-            is_over = over.wait(POLL_SECONDS)  # look once more when all is over
+            is_over = over.wait(POLL_SECONDS)  # then update once more
             rows = {task.name: read_metrics(training.run_of(task).metrics) for task in tasks}
             finished = [task.name for task in tasks if training.is_finished(task)]
             for name in [name for name in finished if name not in reported]:
