@@ -45,7 +45,7 @@ def main() -> None:
         start = time.perf_counter()
         expected = plain_scores(model, dataset)
         middle = time.perf_counter()
-        found = score(engine, dataset, common_labels=True, max_bad_share=1.0)
+        found = score(engine, dataset, common_labels=True, max_bad_fraction=1.0)
         plain.append(middle - start)
         ours.append(time.perf_counter() - middle)
     columns = [model.labels.index(name) for name in found.labels]

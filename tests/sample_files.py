@@ -45,11 +45,11 @@ def bad_files():
     """Content that is no image, and words of the reason that should be given."""
     jpeg, flat = encode(photo(), "JPEG"), encode(photo(), "PNG")
     return {
-        "truncated.jpg": (jpeg[: len(jpeg) // 2], "cut short"),
-        "almost whole.jpg": (jpeg[:-2], "cut short"),
-        "truncated progressive.jpg": (encode(photo(), "JPEG", progressive=True)[:-50], "cut short"),
-        "truncated.png": (flat[: len(flat) // 2], "cut short"),
-        "truncated.gif": (encode(photo(), "GIF")[:-200], "cut short"),
+        "truncated.jpg": (jpeg[: len(jpeg) // 2], "truncated"),
+        "almost whole.jpg": (jpeg[:-2], "truncated"),
+        "truncated progressive.jpg": (encode(photo(), "JPEG", progressive=True)[:-50], "truncated"),
+        "truncated.png": (flat[: len(flat) // 2], "truncated"),
+        "truncated.gif": (encode(photo(), "GIF")[:-200], "truncated"),
         "only a start.jpg": (jpeg[:40], ""),
         "empty.jpg": (b"", "empty (0 bytes)"),
         "text.jpg": (b"<html>404 not found</html>", "starts with b'<html>404 no'"),

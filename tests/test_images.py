@@ -136,7 +136,7 @@ def test_an_open_image_becomes_what_its_file_does(content):
 
 
 def test_an_open_image_that_is_cut_short_is_a_image_error():
-    with pytest.raises(ImageError, match="'mine': it is damaged or cut short"):
+    with pytest.raises(ImageError, match="'mine': it is damaged or truncated"):
         decode(Image.open(io.BytesIO(encode(photo(), "JPEG")[:-100])), name="mine")
 
 

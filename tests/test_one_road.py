@@ -71,7 +71,7 @@ def test_scores_and_errors_are_the_same_in_evaluation(folder, tiny_model, expect
     names = sorted(path.name for path in folder.iterdir())
     targets = Targets.from_lists([[0]] * len(names), num_labels=2)
     dataset = ImageDataset(Files(folder, names), targets, LabelSpace(LABELS))
-    scored = score(Predictor.load(tiny_model, engine="torch").engine, dataset, max_bad_share=1.0)
+    scored = score(Predictor.load(tiny_model, engine="torch").engine, dataset, max_bad_fraction=1.0)
     result, errors = expected
     np.testing.assert_allclose(scored.scores, result.scores[result.readable], atol=TOLERANCE)
     assert {image.name: image.reason for image in scored.bad} == errors

@@ -1,22 +1,22 @@
-"""Exceptions of manylabel, for mistakes that a user can fix.
+"""Exceptions of manylabel, for errors that a user can fix.
 
     ManyLabelError
     ├── ConfigError           a setting is wrong                           (ValueError)
-    ├── LabelError            a label is unknown, doubled or empty         (ValueError)
-    ├── DataError             a dataset cannot be read as it is            (ValueError)
+    ├── LabelError            a label is unknown, duplicate or empty       (ValueError)
+    ├── DataError             a dataset cannot be read                     (ValueError)
     │   ├── SpecError         a data spec such as ``voc:PATH,split=train`` is wrong
     │   ├── ImageError        an image cannot be decoded
     │   └── BadImagesError    too many images cannot be decoded
     ├── StorageError          a file cannot be written                     (OSError)
     │   ├── DiskFullError     the disk is full
-    │   ├── BusyError         another process writes there
+    │   ├── BusyError         another process is writing there
     │   └── CacheError        cached features cannot be written or read
-    ├── ModelFormatError      a saved model cannot be understood           (ValueError)
+    ├── ModelFormatError      a saved model cannot be read                 (ValueError)
     ├── OutputExistsError     a file or folder would be overwritten        (FileExistsError)
     ├── MissingExtraError     an optional dependency is not installed      (ImportError)
     ├── ClusterError          Ray is not available, or work on it failed   (RuntimeError)
     └── TrainingError         a run cannot continue                        (RuntimeError)
-        └── RunInterruptedError  a signal ended a run, which was saved first
+        └── RunInterruptedError  a signal stopped a run after it was saved
 
 Every message states what was wrong, what was given and what to do.
 """
@@ -47,7 +47,7 @@ __all__ = [
 
 
 class ManyLabelError(Exception):
-    """Any mistake that a user of manylabel can fix; catch this to catch them all."""
+    """Base class of all errors that a user of manylabel can fix."""
 
 
 class ConfigError(ManyLabelError, ValueError):
@@ -55,11 +55,11 @@ class ConfigError(ManyLabelError, ValueError):
 
 
 class LabelError(ManyLabelError, ValueError):
-    """A label is unknown, doubled or empty."""
+    """A label is unknown, duplicate or empty."""
 
 
 class DataError(ManyLabelError, ValueError):
-    """A dataset cannot be read as it is."""
+    """A dataset cannot be read."""
 
 
 class SpecError(DataError):
@@ -71,7 +71,7 @@ class ImageError(DataError):
 
     Args:
         name: Name of the image in its dataset.
-        reason: Reason, in words.
+        reason: Readable reason.
     """
 
     def __init__(self, name: str, reason: str) -> None:
@@ -92,11 +92,11 @@ class StorageError(ManyLabelError, OSError):
 
 
 class DiskFullError(StorageError):
-    """The disk is full; all that is written from now on would fail."""
+    """The disk is full; further writes would fail, too."""
 
 
 class BusyError(StorageError):
-    """Another process writes there."""
+    """Another process is writing there."""
 
 
 class CacheError(StorageError):
@@ -104,7 +104,7 @@ class CacheError(StorageError):
 
 
 class ModelFormatError(ManyLabelError, ValueError):
-    """A saved model cannot be understood."""
+    """A saved model cannot be read."""
 
 
 class OutputExistsError(ManyLabelError, FileExistsError):
@@ -124,11 +124,11 @@ class TrainingError(ManyLabelError, RuntimeError):
 
 
 class RunInterruptedError(TrainingError):
-    """A signal ended a run, which was saved first.
+    """A signal stopped a run after it was saved.
 
     Args:
-        message: What happened, and how to resume.
-        exit_code: Exit code for the process: 128 plus the number of the signal.
+        message: The event, and how to resume.
+        exit_code: Exit code of the process: 128 plus the signal number.
     """
 
     def __init__(self, message: str, exit_code: int) -> None:
@@ -141,12 +141,12 @@ class RunInterruptedError(TrainingError):
 
 
 def list_choices(given: str, choices: Iterable[str], *, at_most: int = 12) -> str:
-    """Return the nearest names and the choices, as half a sentence for the end of an error message.
+    """Return the closest names and the choices, for the end of an error message.
 
     Args:
-        given: Name that the user gave.
-        choices: Names that exist.
-        at_most: Largest number of choices to spell out.
+        given: Name given by the user.
+        choices: Existing names.
+        at_most: Largest number of choices to list.
 
     Examples:
         >>> list_choices("trian", ["train", "val"])
@@ -157,7 +157,7 @@ def list_choices(given: str, choices: Iterable[str], *, at_most: int = 12) -> st
     names = sorted(map(str, choices))
     if not names:
         return "there is nothing to choose from"
-    # difflib compares every pair of letters: minutes for a million names, or for a name of a million letters
+    # difflib is quadratic in the length of names: minutes for a million names, or for a name of a million letters
     near = get_close_matches(given[:100], names, n=3, cutoff=0.6) if len(names) <= 20_000 else []
     more = f" and {len(names) - at_most} more" if len(names) > at_most else ""
     there_is = f"here is: {', '.join(names[:at_most])}{more}"

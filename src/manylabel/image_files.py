@@ -1,6 +1,6 @@
-"""Where images are found: in folders, by patterns, in lists and on the web; never all of them at once.
+"""Lazy listing of images in folders, glob patterns, lists and on the web.
 
-Every command and reader that walks a folder does it here.
+All commands and readers that walk folders use this module.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ __all__ = ["expand", "fetch", "image_names", "is_address", "list_images"]
 logger = logging.getLogger(__name__)
 
 SECONDS_TO_FETCH = 30.0
-MOST_BYTES = 100_000_000  # of an image that is fetched
+MOST_BYTES = 100_000_000  # of a downloaded image
 
 
 def list_images(
     paths: Sequence[str], *, listed: Iterable[str] = (), allow_urls: bool = False, quiet: bool = False
 ) -> Iterator[str]:
-    """Give images by their path or address, as they are found.
+    """Yield images by path or URL, as they are found.
 
     Args:
-        paths: Files, folders (with all below), patterns such as ``photos/**/*.jpg``, addresses, or ``-`` for `listed`.
-        listed: A path or address on each line, such as the standard input.
-        allow_urls: Accept addresses (``http://``, ``https://``), which are fetched.
-        quiet: Log nothing of what is left out, such as when images are only counted.
+        paths: Files, folders (recursively), patterns such as ``photos/**/*.jpg``, URLs, or ``-`` for `listed`.
+        listed: Lines with a path or URL each, such as standard input.
+        allow_urls: Whether to accept URLs (``http://``, ``https://``), which are downloaded.
+        quiet: Whether to suppress log messages about skipped files.
 
     Yields:
-        One path or address per image. A file that does not exist is given, too: whoever opens it says so.
+        One path or URL per image. A missing file is yielded, too: opening it reports the error.
 
     Raises:
-        DataError: A folder holds no images, or nothing matches a pattern.
-        ConfigError: An address is given and not allowed.
+        DataError: A folder contains no images, or nothing matches a pattern.
+        ConfigError: A URL is given and not allowed.
 
     Examples:
         >>> list(list_images(["b.jpg", "-"], listed=["a.jpg", ""]))
@@ -55,15 +55,15 @@ def list_images(
         names = (line.rstrip("\r\n") for line in listed) if path == "-" else [path]
         for name in filter(None, names):
             if is_address(name) and not allow_urls:
-                raise ConfigError(f"{name} would be fetched from the network; allow that with --allow-urls")
+                raise ConfigError(f"{name} is a URL; allow downloads with --allow-urls")
             yield from [name] if path == "-" or is_address(name) else expand(name, quiet=quiet)
 
 
 def expand(path: str, *, quiet: bool = False) -> Iterator[str]:
-    """Give the images that a path stands for: those of a folder or pattern, or the path itself.
+    """Yield the images of a folder or pattern, or the path itself.
 
     Raises:
-        DataError: A folder holds no images, or nothing matches a pattern.
+        DataError: A folder contains no images, or nothing matches a pattern.
 
     Examples:
         >>> list(expand("no_such.jpg"))
@@ -86,17 +86,17 @@ def expand(path: str, *, quiet: bool = False) -> Iterator[str]:
 
 
 def image_names(folder: str | Path, *, quiet: bool = False) -> Iterator[str]:
-    """Walk a folder; names of one folder at a time are in memory.
+    """Walk a folder recursively, with the names of one folder at a time in memory.
 
-    Links to other folders are followed, and every folder is walked once, however many links lead to it.
+    Symbolic links are followed; every folder is walked once, however many links lead to it.
 
     Args:
-        folder: Where to look; what cannot be read is left out and logged.
-        quiet: Log nothing.
+        folder: Folder to walk; unreadable subfolders are skipped and logged.
+        quiet: Whether to suppress log messages.
 
     Yields:
-        Names relative to `folder`, with ``/`` between their parts, by their endings; each folder in the order of its
-        names, hidden files and folders left out.
+        Names of image files (by extension) relative to `folder`, with ``/`` as separator, each folder in sorted order;
+        hidden files and folders are skipped.
 
     Examples:
         >>> from tempfile import mkdtemp
@@ -120,20 +120,20 @@ def image_names(folder: str | Path, *, quiet: bool = False) -> Iterator[str]:
 
 
 def _entries(root: str, prefix: str, seen: dict[tuple[int, int], str], level: int) -> Iterator[tuple[str, bool]]:
-    """Give the images and folders in a folder, each with the truth of being a folder; nothing for one seen before."""
+    """Yield the images and subfolders of a folder, each with whether it is a folder; nothing for one seen before."""
     path = os.path.join(root, prefix)  # noqa: PTH118 - a Path for each of a million names takes seconds
     try:
         status = os.stat(path)  # noqa: PTH116 - likewise
         first = seen.setdefault((status.st_dev, status.st_ino), path)
         if first is not path:
-            logger.log(level, "folder %s is left out: it is %s again", path, first)
+            logger.log(level, "skipping folder %s: it is the same as %s", path, first)
             return
         with os.scandir(path) as entries:
             found = sorted(
                 (entry.name, _is_folder(entry, level)) for entry in entries if not entry.name.startswith(".")
             )
     except OSError as error:
-        logger.log(level, "folder %s is left out: %s", path, error.strerror)
+        logger.log(level, "skipping folder %s: %s", path, error.strerror)
         return
     for name, is_folder in found:
         if is_folder or _is_image(name):
@@ -144,7 +144,7 @@ def _is_folder(entry: os.DirEntry[str], level: int) -> bool:
     try:
         return entry.is_dir()
     except OSError as error:  # such as a link to itself
-        logger.log(level, "%s is left out: %s", entry.path, error.strerror)
+        logger.log(level, "skipping %s: %s", entry.path, error.strerror)
         return False
 
 
@@ -153,7 +153,7 @@ def _is_image(name: str) -> bool:
 
 
 def is_address(path: str) -> bool:
-    """Tell addresses of the web from paths.
+    """Return whether a path is a URL.
 
     Examples:
         >>> is_address("https://example.org/a.jpg"), is_address("a.jpg")
@@ -163,14 +163,14 @@ def is_address(path: str) -> bool:
 
 
 def fetch(address: str, *, seconds: float | None = None) -> bytes:
-    """Return what is at an address of the web.
+    """Download a URL.
 
     Args:
-        address: With ``http://`` or ``https://``; redirects to anything else are refused.
-        seconds: How long it may take in all, however slowly it drips (default: 30).
+        address: URL with ``http://`` or ``https://``; redirects to anything else are refused.
+        seconds: Total time limit in seconds (default: 30).
 
     Raises:
-        ImageError: It cannot be fetched, takes too long, or is larger than 100 MB.
+        ImageError: The download fails, takes too long, or is larger than 100 MB.
     """
     seconds = SECONDS_TO_FETCH if seconds is None else seconds
     sockets: list[socket.socket] = []
@@ -179,7 +179,7 @@ def fetch(address: str, *, seconds: float | None = None) -> bytes:
     def hang_up() -> None:
         is_over.set()
         for each in sockets:
-            with suppress(OSError):  # it ended by itself
+            with suppress(OSError):  # already closed
                 each.shutdown(socket.SHUT_RDWR)
 
     timer = threading.Timer(seconds, hang_up)
@@ -204,7 +204,7 @@ def fetch(address: str, *, seconds: float | None = None) -> bytes:
 
 
 def _ascii(address: str) -> str:
-    """Return an address as it is sent: other than ASCII letters percent-encoded, the host in IDNA."""
+    """Encode a URL as ASCII: percent-encoding, and IDNA for the host."""
     parts = urlsplit(address)
     host = parts.netloc if parts.netloc.isascii() else parts.netloc.encode("idna").decode()
     path, query = (quote(text, safe="/%:=&?~+!$,;'@()*[]") for text in (parts.path, parts.query))
@@ -212,7 +212,7 @@ def _ascii(address: str) -> str:
 
 
 def _opener(sockets: list[socket.socket]) -> urllib.request.OpenerDirector:
-    """Return what opens addresses of the web and nothing else: no files and no FTP, where a redirect might lead."""
+    """Return an opener for HTTP and HTTPS only, so that redirects cannot reach files or FTP."""
     opener = urllib.request.OpenerDirector()
     for handler in (
         urllib.request.ProxyHandler(),
@@ -227,18 +227,18 @@ def _opener(sockets: list[socket.socket]) -> urllib.request.OpenerDirector:
 
 
 class _WebHandler(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
-    """Opens HTTP and HTTPS, and notes the sockets, so that they can be shut down from outside."""
+    """HTTP and HTTPS handler that records its sockets, so that they can be shut down from outside."""
 
     def __init__(self, sockets: list[socket.socket]) -> None:
         super().__init__()
         self.sockets = sockets
 
     def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        """Open an address with http."""
+        """Open an HTTP URL."""
         return self._open(http.client.HTTPConnection, req)
 
     def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        """Open an address with https."""
+        """Open an HTTPS URL."""
         return self._open(http.client.HTTPSConnection, req)
 
     def _open(self, kind: type[http.client.HTTPConnection], req: urllib.request.Request) -> http.client.HTTPResponse:

@@ -1,7 +1,7 @@
-"""Any kind of image to the pixels that a model takes, without torch: decode, turn upright, resize.
+"""Image decoding and preprocessing without torch: decode, apply the EXIF orientation, resize.
 
-Everything that shows images to a model goes through `prepare`, so that training, evaluation, prediction and serving see
-the same pixels. An image that cannot be read raises an `ImageError` that gives the reason in words.
+Training, evaluation, prediction and serving all use `prepare` and therefore see the same pixels. An unreadable image
+raises an `ImageError` with the reason in words.
 
 Letters in shape comments: H and W pixels.
 """
@@ -46,18 +46,18 @@ Pixels: TypeAlias = NDArray[np.uint8]
 """RGB bytes: ``[H, W, 3]`` of one image, ``[B, H, W, 3]`` of several."""
 
 FORMATS: Final = ("JPEG", "PNG", "GIF", "WEBP", "TIFF", "BMP", "AVIF", "JPEG2000", "PPM")
-"""Supported formats. Pillow knows more, but some of it starts other programs (EPS) or is not made for photos."""
+"""Supported formats. Pillow's others start external programs (EPS) or are not meant for photos."""
 
 IMAGE_ENDINGS: Final = frozenset(
     (".avif", ".bmp", ".gif", ".jfif", ".jpe", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 )
-"""Endings of the image files of a folder; a file given by its own name may end as it likes."""
+"""File name extensions of images in folders; a file given by name may have any extension."""
 
 MAX_PIXELS: Final = 178_956_970
-"""Images with more pixels are refused before any is decoded: half a gigabyte of RGB, and Pillow's own last limit."""
+"""Larger images are refused before decoding: half a gigabyte of RGB, and Pillow's own hard limit."""
 
 _FILTERS: Final = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
-_LONGEST: Final = 8  # a strip of 1 x 50,000 pixels that kept its proportions would grow to gigabytes
+_LONGEST: Final = 8  # aspect ratio; resized in full, a strip of 1 x 50,000 pixels would take gigabytes
 
 _TURNS: Final = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -67,18 +67,18 @@ _TURNS: Final = {
     6: Image.Transpose.ROTATE_270,
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
-}  # EXIF orientation -> what puts the image upright; 5 and above exchange height and width
+}  # EXIF orientation -> transposition that makes the image upright; 5 and above swap height and width
 
 _IGNORE_PILLOW: Final = ("ignore", None, Warning, re.compile(r"PIL\."), 0)
 
 
 def prepare(image: ImageLike, spec: InputSpec, *, name: str | None = None) -> Pixels:
-    """Decode an image of any kind and resize it as a model wants it.
+    """Decode an image of any kind and resize it for a model.
 
     Args:
         image: The image.
         spec: Input size and resizing of the model.
-        name: Name of the image in an error (default: its path).
+        name: Name of the image in errors (default: its path).
 
     Returns:
         Bytes ``[H, W, 3]`` of the model's input size.
@@ -97,20 +97,20 @@ def prepare(image: ImageLike, spec: InputSpec, *, name: str | None = None) -> Pi
 
 
 def decode(image: ImageLike, *, name: str | None = None, at_least: tuple[int, int] | None = None) -> Image.Image:
-    """Return an image as 8-bit RGB, upright.
+    """Decode an image to 8-bit RGB, upright.
 
-    The EXIF orientation is applied. Transparency becomes white. 16-bit grey is scaled to 8 bit. Of an animation
-    the first frame is taken. Colour profiles are ignored.
+    The EXIF orientation is applied, transparency becomes white, 16-bit grey is scaled to 8 bit, the first frame of an
+    animation is used, and colour profiles are ignored.
 
     Args:
-        image: The image; an open PIL image gives the same as its file, and is not changed.
-        name: Name of the image in an error (default: its path).
-        at_least: Height and width below which detail is not needed: a JPEG file that is at least twice as large each
-            way is decoded at 1/2, 1/4 or 1/8 of its size, never smaller than this, which is several times faster.
+        image: The image; an open PIL image gives the same result as its file, and is not modified.
+        name: Name of the image in errors (default: its path).
+        at_least: Smallest height and width to decode to: a JPEG file at least twice as large in both dimensions is
+            decoded at 1/2, 1/4 or 1/8 of its size, never smaller than this, which is several times faster.
 
     Raises:
-        ImageError: The image cannot be read; the reason is in words, whatever the decoder raised.
-        ConfigError: It is not an image of any kind.
+        ImageError: The image cannot be read; states the reason in words.
+        ConfigError: The argument has an unsupported type.
 
     Examples:
         >>> stream = BytesIO()
@@ -151,8 +151,8 @@ def resize(
         image: The image, of any size.
         size: Height and width.
         interpolation: ``"bilinear"`` or ``"bicubic"``.
-        keep_proportions: Whether to return the smallest image of the same proportions that covers `size`, instead of
-            one of exactly this size. An image more than eight times as long as wide loses its ends first.
+        keep_proportions: Whether to preserve the aspect ratio and return the smallest image that covers `size`, instead
+            of one of exactly this size. The ends of an image more than eight times as long as wide are cropped first.
 
     Examples:
         >>> resize(Image.new("RGB", (640, 480)), (256, 256), keep_proportions=True).size
@@ -170,19 +170,19 @@ def resize(
 
 
 def resized_size(spec: InputSpec) -> tuple[int, int]:
-    """Return the height and width that a model's images are resized to, before the crop of ``resize="crop"``."""
+    """Return the height and width to resize images to, before the crop of ``resize="crop"``."""
     fraction = spec.crop_fraction if spec.resize == "crop" else 1.0
-    return int(spec.size[0] / fraction), int(spec.size[1] / fraction)  # rounded down as timm does
+    return int(spec.size[0] / fraction), int(spec.size[1] / fraction)  # rounded down as in timm
 
 
 def image_size(source: Path | bytes, *, name: str | None = None) -> tuple[int, int]:
-    """Return the height and width that `decode` would give, from the file's header alone.
+    """Return the height and width after `decode`, from the file header alone.
 
-    An orientation that a PNG file states only after its pixels, which is rare, is not seen.
+    An orientation stored after the pixels of a PNG file, which is rare, is ignored.
 
     Args:
         source: A file, or its content.
-        name: Name of the image in an error (default: its path).
+        name: Name of the image in errors (default: its path).
 
     Raises:
         ImageError: The header cannot be read.
@@ -198,12 +198,12 @@ def image_size(source: Path | bytes, *, name: str | None = None) -> tuple[int, i
 
 
 class _RefusedError(Exception):
-    """The image is refused, for a reason that is already in words."""
+    """The image is refused; the message is the reason."""
 
 
 @contextmanager
 def _opened(source: Path | bytes, name: str | None) -> Iterator[Image.Image]:
-    """Open an image and read its header; whatever goes wrong inside becomes an `ImageError`."""
+    """Open an image and read its header; any error inside the block becomes an `ImageError`."""
     try:
         with _quiet(), _stream(source) as stream, _read_header(stream) as image:
             yield image
@@ -214,9 +214,9 @@ def _opened(source: Path | bytes, name: str | None) -> Iterator[Image.Image]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence Pillow's warnings: an image either decodes or becomes an error, there is nothing in between.
+    """Silence Pillow's warnings: an image either decodes or raises an error.
 
-    `warnings.catch_warnings` would not do: it is not made for threads, and makes Python repeat everybody's warnings.
+    `warnings.catch_warnings` is not thread-safe, and makes Python repeat warnings already shown.
     """
     filters = cast("list[Any]", warnings.filters)
     filters.insert(0, _IGNORE_PILLOW)
@@ -234,9 +234,9 @@ def _stream(source: Path | bytes) -> Iterator[BinaryIO]:
         return
     kind = source.stat().st_mode
     if stat.S_ISDIR(kind):
-        raise IsADirectoryError  # Windows would say that there is no permission
+        raise IsADirectoryError  # Windows would report a permission error
     if not stat.S_ISREG(kind):
-        raise _RefusedError("it is not a regular file")  # opening a pipe would wait for ever
+        raise _RefusedError("it is not a regular file")  # opening a pipe would block forever
     with source.open("rb") as stream:
         yield stream
 
@@ -282,34 +282,34 @@ def _in_words(error: Exception) -> str:
             return f"it has more than {MAX_PIXELS:,} pixels; make it smaller"
         case MemoryError():
             return "there is not enough memory to decode it"
-    return f"it is damaged or cut short: {str(error) or type(error).__name__}"
+    return f"it is damaged or truncated: {str(error) or type(error).__name__}"
 
 
 def _orientation(image: Image.Image) -> int:
     try:
         return int(image.getexif().get(ExifTag.Orientation, 1))
-    except Exception:  # noqa: BLE001 - broken EXIF fails in many ways, and none of them spoils the pixels
+    except Exception:  # noqa: BLE001 - broken EXIF fails in many ways, but the pixels are fine
         return 1
 
 
 def _is_on_its_side(image: Image.Image) -> bool:
-    """Tell from the header whether height and width are to be exchanged."""
+    """Return whether the EXIF orientation swaps height and width, from the header."""
     if image.format == "TIFF" or (image.format == "PNG" and "exif" not in image.info):
-        return False  # Pillow turns TIFF by itself; asking a PNG for EXIF that did not come yet decodes it
+        return False  # Pillow rotates TIFF itself; reading EXIF of a PNG may decode it
     return 5 <= _orientation(image) <= 8
 
 
 def _upright(image: Image.Image) -> Image.Image:
-    """Decode what is open, to RGB, and turn it as its EXIF orientation says."""
+    """Decode an open image to RGB and apply its EXIF orientation."""
     image.load()
     turn = _TURNS.get(_orientation(image))
     flat = _flatten(image)
-    flat.info.clear()  # or its orientation would be applied again when it comes back as an open image
+    flat.info.clear()  # otherwise the orientation would be applied again if this image is decoded
     return flat if turn is None else flat.transpose(turn)
 
 
 def _flatten(image: Image.Image) -> Image.Image:
-    """Return RGB, with white behind what is transparent."""
+    """Convert to RGB, with transparency on white."""
     if image.mode in ("I", "F") or image.mode.startswith("I;16"):
         return _from_16_bit(image).convert("RGB")
     if not image.has_transparency_data:
@@ -327,6 +327,6 @@ def _from_16_bit(image: Image.Image) -> Image.Image:
 
 
 def _centre(image: Image.Image, height: int, width: int) -> Image.Image:
-    """Cut out the centre, rounded as torchvision does."""
+    """Crop the centre, rounded as in torchvision."""
     left, top = round((image.width - width) / 2), round((image.height - height) / 2)
     return image.crop((left, top, left + width, top + height))

@@ -1,7 +1,7 @@
-"""Labels and names as text in files, escaped so that no file breaks and everything can be read back.
+"""Reversible escaping of labels and names in text files.
 
-Inside a text, a character that a file cannot hold is percent-encoded as in web addresses (``a|b`` becomes ``a%7Cb``),
-and so is a ``%`` that would look like such an escape; `unquote` undoes it.
+A character that a file cannot hold is percent-encoded as in URLs (``a|b`` becomes ``a%7Cb``), as is a ``%`` that would
+look like such an escape; `unquote` reverses it.
 """
 
 from __future__ import annotations
@@ -25,30 +25,30 @@ __all__ = [
 ]
 
 SEPARATOR = "|"
-"""Stands between the labels of a CSV cell."""
+"""Separator of labels in a CSV cell."""
 
 TAG_COLUMNS = ("image", "tags", "scores", "error")
-"""The header of a CSV file of tags; by it such a file is known when it is read back."""
+"""Header of a CSV file of tags, by which the file is recognised when it is read back."""
 
 LABEL_FILE = ".label"
-"""Holds the label of a folder whose name cannot be it, percent-encoded."""
+"""File with the percent-encoded label of a folder whose name differs from it."""
 
-_UNPRINTABLE = "\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff"  # no XML 1.0 may hold these
+_UNPRINTABLE = "\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff"  # not allowed in XML 1.0
 _ESCAPE_LIKE = "%(?=[0-9A-Fa-f]{2})"
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
 PROTECTED = r"^'('*[=+\-@\t\r])"
-"""A cell that `protect_cell` changed, as a regular expression whose group is its text without the apostrophe."""
+"""Regular expression for a cell that `protect_cell` changed; its group is the text without the apostrophe."""
 
-_DEVICES = re.compile(r"(?i)(?:con|prn|aux|nul|com\d|lpt\d)(?:\.|$)")  # names that Windows keeps for itself
-_LONGEST_NAME = 180  # bytes; file systems take 255, and a sync program may add to it
+_DEVICES = re.compile(r"(?i)(?:con|prn|aux|nul|com\d|lpt\d)(?:\.|$)")  # names reserved by Windows
+_LONGEST_NAME = 180  # bytes; file systems allow 255, and sync programs may append to names
 
 
 def printable(label: str, *, reserved: str = "") -> str:
-    r"""Percent-encode control characters, and those that are reserved.
+    r"""Percent-encode control characters and reserved characters.
 
     Args:
         label: Any text.
-        reserved: More characters to encode, as in the brackets of a regular expression.
+        reserved: Other characters to encode, as in the brackets of a regular expression.
 
     Examples:
         >>> printable("50 % off\x07"), unquote(printable("%41"))
@@ -58,7 +58,7 @@ def printable(label: str, *, reserved: str = "") -> str:
 
 
 def protect_cell(text: str) -> str:
-    """Return the text of a CSV cell that no spreadsheet takes for a formula: behind an apostrophe where it starts so.
+    """Prefix a CSV cell that looks like a spreadsheet formula with an apostrophe.
 
     Examples:
         >>> protect_cell("=1+1"), protect_cell("a=b"), unprotect_cell("'=1+1")
@@ -68,12 +68,12 @@ def protect_cell(text: str) -> str:
 
 
 def unprotect_cell(cell: str) -> str:
-    """Undo `protect_cell`."""
+    """Reverse `protect_cell`."""
     return re.sub(PROTECTED, r"\1", cell)
 
 
 def join_labels(labels: Iterable[str]) -> str:
-    """Return a CSV cell of labels.
+    """Join labels into a CSV cell.
 
     Examples:
         >>> join_labels(["cat", "a|b"]), split_labels("cat|a%7Cb")
@@ -83,14 +83,14 @@ def join_labels(labels: Iterable[str]) -> str:
 
 
 def split_labels(cell: str) -> list[str]:
-    """Return the labels of a cell that `join_labels` made, once its protection is undone."""
+    """Split an unprotected cell of `join_labels` into labels."""
     return [unquote(label, errors="surrogatepass") for label in cell.split(SEPARATOR) if label]
 
 
 def folder_name(label: str) -> str:
-    """Return a name for a label's folder on every system, another one for each label.
+    """Return a folder name for a label that is valid on every system and unique to the label.
 
-    A name that would be too long is cut, and ends in a hash of the whole label.
+    A long name is truncated and ends in a hash of the label.
 
     Examples:
         >>> folder_name("traffic light"), folder_name("cat/dog?"), folder_name("..")

@@ -1,4 +1,4 @@
-"""One writer at a time: a lock file that says who holds it, and that does not outlive its holder."""
+"""Writer lock: a lock file that identifies its holder and becomes stale when the holder is gone."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from manylabel.errors import BusyError
 
 __all__ = ["Holder", "WriterLock"]
 
-STALE_AFTER = 3600.0  # seconds without a sign of life; the longest that any batch of images may take
+STALE_AFTER = 3600.0  # seconds without renewal; longer than any batch of images takes
 
 
 @dataclass(frozen=True)
 class Holder:
-    """Who holds a lock: a process on a machine, when it was started, and a token that no other holder ever has."""
+    """Holder of a lock: machine, process, start time of the process, and a unique token."""
 
     process: int
     machine: str
@@ -33,14 +33,14 @@ class Holder:
 
 
 class WriterLock:
-    """Keeps a second writer out while it is held.
+    """Exclusive lock for one writer.
 
-    A lock is stale, and taken over, when its process is gone, or gave no sign of life for an hour. A holder that
-    slept through that finds out at its next `renew`.
+    A lock is stale, and taken over, when its process is gone or has not renewed it for an hour. A holder that was
+    suspended that long finds out at its next `renew`.
 
     Args:
         path: The lock file.
-        guarded: What it guards, for messages (default: the folder of the lock file).
+        guarded: Path it guards, for messages (default: the folder of the lock file).
 
     Examples:
         >>> import tempfile
@@ -61,7 +61,7 @@ class WriterLock:
         """Try to take the lock.
 
         Returns:
-            None if it is taken now, else who holds it.
+            None if the lock was acquired, else its holder.
         """
         if self._create():
             return None
@@ -72,33 +72,33 @@ class WriterLock:
         return None if self._create() else self.holder() or self._me
 
     def holder(self) -> Holder | None:
-        """Return who holds the lock, None if nobody does or only a stale one is there."""
+        """Return the holder of the lock, None if it is free or stale."""
         try:
             age = time.time() - self.path.stat().st_mtime
             holder = Holder(**json.loads(self.path.read_text(encoding="utf-8")))
         except FileNotFoundError:
             return None
-        except (ValueError, TypeError):  # made but not written yet; or damaged, and then it grows old
+        except (ValueError, TypeError):  # created but not written yet; or damaged, then it becomes stale
             return Holder(0, "unknown", "", "") if age < 60 else None
         gone = holder.machine == self._me.machine and _start_of(holder.process) != holder.started
         return None if gone or age > STALE_AFTER else holder
 
     def renew(self) -> None:
-        """Give a sign of life.
+        """Renew the lock.
 
         Raises:
-            BusyError: The lock is somebody else's by now.
+            BusyError: Another process has taken the lock.
         """
         try:
             content = json.loads(self.path.read_text(encoding="utf-8"))
         except (FileNotFoundError, ValueError):
             content = {}
         if content.get("token") != self._me.token:
-            raise BusyError(f"another process took over {self.guarded} while this one slept; start it again")
+            raise BusyError(f"another process took over {self.guarded} while this one was suspended; run it again")
         os.utime(self.path)
 
     def release(self) -> None:
-        """Give the lock back."""
+        """Release the lock."""
         with suppress(BusyError):
             self.renew()
             self.path.unlink()
@@ -107,8 +107,8 @@ class WriterLock:
         holder = self.acquire()
         if holder is not None:
             raise BusyError(
-                f"{self.guarded} is being written by {holder}; wait for it, "
-                f"or remove {self.path} if you know that it is gone"
+                f"{self.guarded} is being written by {holder}; wait for it to finish, "
+                f"or remove {self.path} if that process no longer exists"
             )
         return self
 
@@ -116,7 +116,7 @@ class WriterLock:
         self.release()
 
     def _remove_stale(self) -> None:
-        """Move a stale lock away; one that was taken over meanwhile is put back, so that only one process gets it."""
+        """Move a stale lock away; restore it if another process took it over meanwhile."""
         aside = self.path.with_name(f"{self.path.name}.{self._me.token}")
         with suppress(FileNotFoundError):
             self.path.replace(aside)
@@ -126,7 +126,7 @@ class WriterLock:
             aside.unlink()
 
     def _create(self) -> bool:
-        """Make the lock file unless there is one."""
+        """Create the lock file unless it exists."""
         try:
             handle = os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
         except FileExistsError:
@@ -134,16 +134,16 @@ class WriterLock:
         try:
             with os.fdopen(handle, "w", encoding="utf-8") as file:
                 json.dump(vars(self._me), file)
-        except OSError:  # a full disk: nobody holds a lock that says nothing
+        except OSError:  # a full disk: an empty lock file holds nothing
             self.path.unlink(missing_ok=True)
             raise
         return True
 
 
 def _start_of(process: int) -> str | None:
-    """Return when a process of this machine was started, None if it is gone, nothing where that cannot be told.
+    """Return the start time of a process on this machine, None if it is gone, "" where unknown.
 
-    Its number alone does not do: a container that is started again has the same name and the same small numbers.
+    The process id alone is ambiguous: a restarted container has the same name and the same small ids.
     """
     if os.name != "posix":
         return ""
@@ -152,6 +152,6 @@ def _start_of(process: int) -> str | None:
         fields = Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     except ProcessLookupError:
         return None
-    except OSError:  # somebody else's process, or no Linux
+    except OSError:  # another user's process, or not Linux
         return ""
     return None if fields[0] == "Z" else fields[19]  # a zombie is gone, too; start in ticks, the 22nd of all fields

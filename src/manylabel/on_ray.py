@@ -1,4 +1,4 @@
-"""Work on a Ray cluster, or on Ray that is started on this machine and stopped in the end: images, and teachers."""
+"""Parallel work on a Ray cluster, or on a local Ray that is stopped afterwards."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ __all__ = ["connected_to_ray", "map_on_ray", "run_on_ray"]
 
 logger = logging.getLogger(__name__)
 
-LOCAL_ATTEMPTS = 3  # Ray gives its own processes 15 seconds to start, too few on a busy machine whose disk is cold
-RESTARTS = 2  # of an actor that dies; its item is tried again
+LOCAL_ATTEMPTS = 3  # Ray allows its processes 15 seconds to start, too few on a busy machine with a cold disk
+RESTARTS = 2  # of an actor that dies; its item is retried
 ITEMS_AHEAD = 2  # per actor
-POLL_SECONDS = 0.5  # how long a signal may go unnoticed
+POLL_SECONDS = 0.5  # largest delay in noticing a signal
 SECONDS_TO_SAVE = 60
 
 Item = TypeVar("Item")
@@ -34,12 +34,12 @@ Result = TypeVar("Result")
 def connected_to_ray(
     address: str | None = None, *, num_cpus: int | None = None, advice: str = "try again"
 ) -> Iterator[ModuleType]:
-    """Connect to Ray, or start it on this machine; Ray that runs already in this process is used as it is.
+    """Connect to Ray, or start it on this machine; a connection that exists in this process is reused.
 
     Args:
-        address: Address of a cluster (default: start Ray on this machine, and stop it in the end).
-        num_cpus: CPUs that Ray on this machine may use (default: all).
-        advice: End of the error when Ray cannot be had.
+        address: Address of a cluster (default: start Ray on this machine, and stop it afterwards).
+        num_cpus: CPUs that a local Ray may use (default: all).
+        advice: End of the error message if Ray is not available.
 
     Yields:
         The module ``ray``.
@@ -52,7 +52,7 @@ def connected_to_ray(
     if ray.is_initialized():
         yield ray
         return
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing leaves the machine unasked
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no telemetry without consent
     with _own_signals():
         try:
             _start(ray, address, num_cpus, advice)
@@ -70,20 +70,20 @@ def map_on_ray(
     address: str | None = None,
     advice: str = "try again",
 ) -> Iterator[Result]:
-    """Map items over actors, each of which builds a function once; results come in the order of the items.
+    """Map items over actors that each build a function once; yield results in the order of the items.
 
     Args:
-        build: Called in each actor; returns the function that is called with items.
-        items: The items; taken as they are needed, a few ahead.
+        build: Called in each actor; returns the function to apply to items.
+        items: The items; consumed lazily, a few ahead.
         replicas: Number of actors (default: one per GPU if they need one, else one per CPU).
-        gpus: GPUs of each actor.
+        gpus: GPUs per actor.
         address: Address of a cluster (default: start Ray on this machine).
-        advice: End of an error, which tells what to do.
+        advice: End of the error message, with what to do.
 
     Raises:
         MissingExtraError: Ray is not installed.
         ConfigError: There are more replicas than CPUs or GPUs on this machine.
-        ClusterError: Ray cannot be had, or its actors fail.
+        ClusterError: Ray is not available, or its actors fail.
     """
     with connected_to_ray(address, advice=advice) as ray:
         kind = "GPU" if gpus else "CPU"
@@ -118,17 +118,17 @@ def run_on_ray(
     gpus: float = 0,
     is_stopped: Callable[[], bool] = lambda: False,
 ) -> Iterator[tuple[Item, Result | ClusterError]]:
-    """Call a function with each item, as tasks of Ray, which must be connected; items come as they are finished.
+    """Call a function with each item as a Ray task, over an existing connection; yield items as they finish.
 
     Args:
         function: The function.
         items: The items.
-        cpus: CPUs of each task.
-        gpus: GPUs of each task.
-        is_stopped: Asked twice a second; once it is true, tasks get a `KeyboardInterrupt` and a minute to save.
+        cpus: CPUs per task.
+        gpus: GPUs per task.
+        is_stopped: Polled twice a second; once true, tasks get a `KeyboardInterrupt` and a minute to save.
 
     Yields:
-        Each item, and its result or the error that ended it.
+        Each item, with its result or error.
     """
     ray = require("ray", extra="ray")
     shared = ray.put(function)  # once, not with each item
@@ -148,7 +148,7 @@ def run_on_ray(
 
 
 class _Actor(Generic[Item, Result]):
-    """A function in a process of Ray."""
+    """A function in a Ray process."""
 
     def __init__(self, build: Callable[[], Callable[[Item], Result]]) -> None:
         self.function = build()
@@ -172,9 +172,9 @@ def _start(ray: ModuleType, address: str | None, num_cpus: int | None, advice: s
             try:
                 ray.init(address=address, log_to_driver=False, configure_logging=False, **local)
                 return
-            except Exception as error:  # a plain one, where a busy machine takes too long
+            except Exception as error:  # a plain Exception on a timeout
                 if attempts_left:
-                    logger.info("Ray did not start in time, and is started again: %s", error)
+                    logger.info("Ray did not start in time, retrying: %s", error)
                     continue
                 where = "be started on this machine" if address is None else f"be reached at {address}"
                 raise ClusterError(f"Ray cannot {where} ({error}); {advice}") from error
@@ -182,7 +182,7 @@ def _start(ray: ModuleType, address: str | None, num_cpus: int | None, advice: s
 
 @contextmanager
 def _own_signals() -> Iterator[None]:
-    """Give back what SIGTERM does, which Ray changes for good; only the main thread can, and Ray does so only there."""
+    """Restore the SIGTERM handler, which Ray replaces in the main thread."""
     before = signal.getsignal(signal.SIGTERM)
     try:
         yield
@@ -193,7 +193,7 @@ def _own_signals() -> Iterator[None]:
 
 @contextmanager
 def _own_path() -> Iterator[None]:
-    """Let processes that are started here import what this one can: Ray hands on the environment, not ``sys.path``."""
+    """Let Ray processes import what this one can: Ray passes on the environment, but not ``sys.path``."""
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
     try:

@@ -1,4 +1,4 @@
-"""ONNX files: written from any torch module, and opened in onnxruntime, for which torch is not needed."""
+"""ONNX files: export any torch module, and open files in onnxruntime without torch."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from manylabel.errors import ConfigError
 from manylabel.storage import replacing
 from manylabel.system import available_cores, require
 
-if TYPE_CHECKING:  # opening a file must not wait for torch
+if TYPE_CHECKING:  # opening a file must not import torch
     from torch import Tensor, nn
 
 __all__ = ["open_session", "write_onnx"]
 
-MOST_BYTES = 1.9e9  # an ONNX file holds 2 GB at most
+MOST_BYTES = 1.9e9  # ONNX files are limited to 2 GB
 
 
 def open_session(path: str | Path, *, num_threads: int | None = None) -> Any:  # noqa: ANN401 - onnxruntime has no types
@@ -35,9 +35,9 @@ def open_session(path: str | Path, *, num_threads: int | None = None) -> Any:  #
     onnxruntime = require("onnxruntime", extra="onnx")
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = available_cores() if num_threads is None else num_threads
-    options.inter_op_num_threads = 1  # the layers of a model stand in a row
+    options.inter_op_num_threads = 1  # the layers of a model are sequential
     options.log_severity_level = 3  # errors only
-    # a thread that waits must not burn the core on which images are decoded meanwhile
+    # waiting threads must not spin on cores that decode images
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
@@ -52,15 +52,15 @@ def write_onnx(
     dynamic_axes: Sequence[int] = (0,),
     metadata: Mapping[str, str] | None = None,
 ) -> None:
-    """Write a module as an ONNX file, replacing one that is there.
+    """Export a module to an ONNX file, replacing an existing one.
 
     Args:
-        module: Module to write, in eval mode, on the CPU; its one input is called ``images``.
-        images: Example input of two images, because exporters take a batch of one for a constant.
-        path: File to write.
+        module: Module to export, in eval mode, on the CPU; its one input is called ``images``.
+        images: Example input of two images, because exporters treat a batch size of one as constant.
+        path: Output file.
         name: Name of the module in errors.
         outputs: Names of the outputs.
-        dynamic_axes: The axes of the input whose length is free.
+        dynamic_axes: Input axes of dynamic length.
         metadata: Metadata of the file.
 
     Raises:
@@ -83,7 +83,7 @@ def write_onnx(
         raise ConfigError(f"{name} has {num_bytes / 1e9:.1f} GB of weights, more than one ONNX file can hold")
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about the exporter's own inside
+            warnings.simplefilter("ignore")  # internal to the exporter
             program = torch.onnx.export(
                 module,
                 (images,),
@@ -95,8 +95,8 @@ def write_onnx(
             )
     except Exception as error:
         raise ConfigError(f"{name} cannot be exported to ONNX: {type(error).__name__}: {error}") from error
-    if program is None:  # only when torch writes the file itself
-        raise ConfigError(f"{name} cannot be exported to ONNX: torch gave nothing")
+    if program is None:  # only if torch writes the file itself
+        raise ConfigError(f"{name} cannot be exported to ONNX: torch returned nothing")
     program.model.metadata_props.update(metadata or {})
     with replacing(path, overwrite=True) as temporary:
         program.save(temporary, external_data=False)

@@ -1,6 +1,6 @@
-"""Results of a model, and the one road to them: images are prepared, an engine scores them, thresholds choose tags.
+"""Predictions and how they are made: images are prepared, an engine scores them, thresholds select tags.
 
-`Classifier.predict`, the commands, the server and Ray all take this road, so that they give the same scores and report
+`Classifier.predict`, the commands, the server and Ray all use this module, so they give the same scores and report
 unreadable images the same way. Nothing here needs torch.
 
 Letters in shape comments: N images, B images of a batch, L labels, H and W pixels.
@@ -42,23 +42,23 @@ __all__ = [
 ]
 
 METADATA_KEY = "manylabel"
-"""Key of the `InferenceSpec` in the metadata of an exported file."""
+"""Metadata key of the `InferenceSpec` in an exported file."""
 
 SPEC_VERSION = 2
 MOST_SHOWN = 10  # images in a repr
 
 NamedImage = tuple[str, ImageLike | ImageError]
-"""Name and image, or the reason why the image could not be fetched."""
+"""Name and image, or the error that prevented fetching it."""
 
 
 @dataclass(frozen=True)
 class InferenceSpec:
-    """All that is needed to go from an image to tags, except the weights.
+    """Everything needed to turn an image into tags, except the weights.
 
     Args:
         labels: The labels, in the order of the scores.
-        input_spec: Input size and resizing. Normalisation is part of the engine, which takes plain bytes.
-        thresholds: Score from which a label counts as present, one per label (default: 0.5 for all).
+        input_spec: Input size and resizing. Normalisation is part of the engine, which takes uint8 pixels.
+        thresholds: Minimum score of each label to count as present (default: 0.5 for all).
         single_label: Whether every image has exactly one label.
 
     Examples:
@@ -73,20 +73,20 @@ class InferenceSpec:
     single_label: bool = False
 
     def to_json(self) -> str:
-        """Return it as JSON, for the metadata of a file."""
+        """Serialise to JSON, for the metadata of a file."""
         fields = _SpecFields(SPEC_VERSION, self.labels.to_dict(), self.input_spec, self.thresholds, self.single_label)
         return msgspec.json.encode(fields).decode()
 
     @classmethod
     def from_json(cls, text: str, *, source: str) -> InferenceSpec:
-        """Read what `to_json` wrote.
+        """Restore a spec from `to_json`.
 
         Args:
             text: The JSON.
             source: The file, for errors.
 
         Raises:
-            ModelFormatError: It is damaged, or from another version.
+            ModelFormatError: The JSON is damaged, or from another version.
         """
         version = decode_json(text, _SpecVersion, source=source).version
         if version != SPEC_VERSION:
@@ -103,13 +103,13 @@ class InferenceSpec:
 
 
 class _SpecVersion(msgspec.Struct):
-    """The part of an `InferenceSpec` that all versions share."""
+    """Part of an `InferenceSpec` common to all versions."""
 
     version: int
 
 
 class _SpecFields(msgspec.Struct, forbid_unknown_fields=True):
-    """An `InferenceSpec` as files hold it."""
+    """Schema of an `InferenceSpec` in files."""
 
     version: int
     labels: dict[str, Any]
@@ -121,14 +121,14 @@ class _SpecFields(msgspec.Struct, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class TagChoice:
-    """Rule that turns scores into tags (default: the model's own thresholds, or 0.5 where it has none).
+    """Rule that turns scores into tags (default: the model's thresholds, or 0.5 if it has none).
 
     Args:
-        top: Take this number of labels of each image, the most confident ones.
-        threshold: Take the labels that reach it; ``"tuned"`` requires the model's own thresholds.
+        top: Number of most confident labels per image.
+        threshold: Minimum score; ``"tuned"`` requires the model's own thresholds.
 
     Raises:
-        ConfigError: A setting is wrong, or both are given.
+        ConfigError: A setting is invalid, or both are given.
 
     Examples:
         >>> spec = InferenceSpec(LabelSpace(["cat", "dog"]), InputSpec(), thresholds=(0.5, 0.1))
@@ -151,7 +151,7 @@ class TagChoice:
             raise ConfigError(f"threshold must be in 0..1 or 'tuned', got {self.threshold}")
 
     def limits(self, model: InferenceSpec | Predictions) -> float | tuple[float, ...]:
-        """Return the threshold that scores must reach, or one for each label.
+        """Return the threshold, or one for each label.
 
         Raises:
             ConfigError: Tuned thresholds are required and the model has none.
@@ -170,7 +170,7 @@ class TagChoice:
 
         Args:
             scores: ``[B, L]``, probabilities.
-            model: Labels and thresholds of the model that gave them.
+            model: Labels and thresholds of the model.
         """
         top = self.top
         if model.single_label and self.threshold is None and top is None:
@@ -192,7 +192,7 @@ class Prediction:
     Args:
         name: Name of the image.
         tags: Its tags, the most confident first.
-        error: Reason why it could not be read; it has no tags then.
+        error: Reason why the image could not be read; it then has no tags.
 
     Examples:
         >>> Prediction("a.jpg", (Tag("cat", 0.9),))
@@ -222,18 +222,18 @@ class Prediction:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Predictions(Sequence[Prediction]):
-    """Results of a model for some images, in their order; images that could not be read keep their place.
+    """Results for a sequence of images, including unreadable ones, in order.
 
     Args:
-        scores: ``[N, L]``, probabilities, never logits; nan in the rows of images that could not be read.
+        scores: ``[N, L]``, probabilities, never logits; NaN in the rows of unreadable images.
         labels: The labels, in the order of the columns.
         names: Name of each image.
-        thresholds: Score from which a label is a tag, one per label (default: 0.5 for all).
-        single_label: Whether the most confident label is the tag of each image, whatever its score.
-        bad: The images that could not be read, and why.
+        thresholds: Minimum score of each label to become a tag (default: 0.5 for all).
+        single_label: Whether each image's only tag is its most confident label, whatever its score.
+        bad: The unreadable images, with reasons.
 
     Raises:
-        ConfigError: The shapes differ, or the scores are no probabilities.
+        ConfigError: The shapes differ, or the scores are not probabilities.
 
     Examples:
         >>> scores = np.array([[0.9, 0.2], [0.6, 0.7], [np.nan, np.nan]])
@@ -268,7 +268,7 @@ class Predictions(Sequence[Prediction]):
 
     @property
     def readable(self) -> NDArray[np.bool_]:
-        """``[N]``, true for the images that could be read."""
+        """``[N]``, true for readable images."""
         mask = np.ones(len(self.names), dtype=bool)
         mask[[image.index for image in self.bad]] = False
         return mask
@@ -289,10 +289,10 @@ class Predictions(Sequence[Prediction]):
         return iter(self.tagged())
 
     def tagged(self, choice: TagChoice | None = None, *, rows: Sequence[int] | None = None) -> list[Prediction]:
-        """Return the result of each image, with tags chosen by a rule of one's own.
+        """Return the result of each image, with tags selected by a custom rule.
 
         Args:
-            choice: Rule that turns scores into tags (default: the model's own thresholds).
+            choice: Rule that turns scores into tags (default: the model's thresholds).
             rows: Positions of the images to return (default: all).
         """
         rows = range(len(self)) if rows is None else rows
@@ -302,10 +302,10 @@ class Predictions(Sequence[Prediction]):
         return [Prediction(self.names[row], tags.get(row, ()), errors.get(row)) for row in rows]
 
     def above(self, threshold: float | Sequence[float] | None = None) -> list[tuple[Tag, ...]]:
-        """Return each image's tags with at least this score, the most confident first.
+        """Return each image's tags at or above a threshold, the most confident first.
 
         Args:
-            threshold: One number for all labels, or one for each (default: the model's own thresholds).
+            threshold: One threshold for all labels, or one for each (default: the model's thresholds).
         """
         if threshold is None:
             return [image.tags for image in self]
@@ -316,7 +316,7 @@ class Predictions(Sequence[Prediction]):
         return [image.tags for image in own]
 
     def top(self, k: int = 5) -> list[tuple[Tag, ...]]:
-        """Return each image's `k` most confident tags, or all of them where there are fewer."""
+        """Return each image's `k` most confident tags, or all if there are fewer."""
         return [image.tags for image in self.tagged(TagChoice(top=k))]
 
     def __repr__(self) -> str:
@@ -328,7 +328,7 @@ class Predictions(Sequence[Prediction]):
 
 
 class Engine(Protocol):
-    """Anything that scores pixels: an exported file in onnxruntime, or a classifier in torch."""
+    """Model that scores pixels: an exported file in onnxruntime, or a classifier in torch."""
 
     spec: InferenceSpec
 
@@ -342,7 +342,7 @@ class Engine(Protocol):
 
 
 class Uncalibrated:
-    """An engine without the calibration of its model, which `tune` is to find anew.
+    """Engine without its model's calibration, for `tune` to find a new one.
 
     Args:
         engine: The engine.
@@ -357,12 +357,12 @@ class Uncalibrated:
         return self.engine.logits(pixels)
 
     def scores(self, pixels: Pixels) -> NDArray[np.float32]:
-        """Return the probabilities ``[B, L]`` that belong to the logits."""
+        """Return the uncalibrated probabilities ``[B, L]``."""
         logits = self.engine.logits(pixels).astype(np.float64)
         if self.spec.single_label:
             odds = np.exp(logits - logits.max(axis=1, keepdims=True))
             return np.asarray(odds / odds.sum(axis=1, keepdims=True), dtype=np.float32)
-        return np.asarray(0.5 * (1 + np.tanh(0.5 * logits)), dtype=np.float32)  # a sigmoid that does not overflow
+        return np.asarray(0.5 * (1 + np.tanh(0.5 * logits)), dtype=np.float32)  # numerically stable sigmoid
 
 
 @dataclass(frozen=True, eq=False)
@@ -371,8 +371,8 @@ class PreparedBatch:
 
     Args:
         names: Name of each image.
-        pixels: ``[B, H, W, 3]``, of the images that could be read.
-        errors: Reason why an image could not be read, for each name; None where it could.
+        pixels: ``[B, H, W, 3]``, of the readable images.
+        errors: Reason why each image could not be read; None if it could.
     """
 
     names: tuple[str, ...]
@@ -381,7 +381,7 @@ class PreparedBatch:
 
 
 def prepare_batch(images: Sequence[NamedImage], spec: InputSpec) -> PreparedBatch:
-    """Prepare images of any kind; one that cannot be read is recorded.
+    """Prepare images of any kind; unreadable ones are recorded.
 
     Examples:
         >>> prepare_batch([("a.jpg", "no_such.jpg")], InputSpec(size=(8, 8))).errors
@@ -402,7 +402,7 @@ def prepare_batch(images: Sequence[NamedImage], spec: InputSpec) -> PreparedBatc
 
 
 def score_batch(engine: Engine, batch: PreparedBatch) -> Predictions:
-    """Score images that are prepared."""
+    """Score prepared images."""
     spec = engine.spec
     scores = np.full((len(batch.names), len(spec.labels)), np.nan, dtype=np.float32)
     if len(batch.pixels):
@@ -416,7 +416,7 @@ def score_batch(engine: Engine, batch: PreparedBatch) -> Predictions:
 
 
 def name_images(images: ImageLike | Iterable[ImageLike]) -> Iterator[NamedImage]:
-    """Give each image its name, its path or its position; a folder or pattern stands for all its images.
+    """Yield each image with a name, its path or position; a folder or pattern is expanded to its images.
 
     Examples:
         >>> [name for name, _ in name_images(["a.jpg", b"..."])]
@@ -434,16 +434,16 @@ def predict_images(engine: Engine, images: ImageLike | Iterable[ImageLike], *, b
     """Score images with an engine, in this process.
 
     Args:
-        engine: What turns pixels into scores.
-        images: A file, a folder (with all below), encoded bytes, a PIL image, an array ``[H, W, 3]`` of bytes, or
-            a list of these.
-        batch_size: Number of images that go through the model at once.
+        engine: Engine that scores pixels.
+        images: A file, a folder (recursively), encoded bytes, a PIL image, a uint8 array ``[H, W, 3]``, or a list of
+            these.
+        batch_size: Number of images per batch.
 
     Returns:
-        Scores of every image and label; an image that cannot be read is recorded in its place.
+        Scores of every image and label; an unreadable image is recorded at its position.
 
     Raises:
-        DataError: A folder holds no images.
+        DataError: A folder contains no images.
     """
     if batch_size < 1:
         raise ConfigError(f"batch_size must be at least 1, got {batch_size}")
@@ -455,7 +455,7 @@ def predict_images(engine: Engine, images: ImageLike | Iterable[ImageLike], *, b
 
 
 def join_predictions(parts: Sequence[Predictions], spec: InferenceSpec) -> Predictions:
-    """Return the predictions of several batches as one."""
+    """Concatenate the predictions of several batches."""
     names: list[str] = []
     bad: list[BadImage] = []
     for part in parts:

@@ -1,4 +1,4 @@
-"""Progress of long work: a bar on a terminal, elsewhere a line every ten seconds."""
+"""Progress display: a bar on a terminal, otherwise a line every ten seconds."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ SECONDS_BETWEEN_LINES = 10  # in a log
 
 
 class ProgressBar:
-    """Shows how much of some work is done; used as a context manager, or until `stop`.
+    """Progress bar; use as a context manager, or until `stop`.
 
     Args:
-        doing: The work, such as "reading images".
-        console: Console to show it on (default: standard error).
-        keep: Leave the full bar on the terminal at the end.
+        doing: Description of the work, such as "reading images".
+        console: Console to draw on (default: standard error).
+        keep: Whether to leave the complete bar on the terminal at the end.
 
     Examples:
         >>> with ProgressBar("reading images") as bar:
@@ -38,13 +38,13 @@ class ProgressBar:
         self._first: int | None = None
 
     def update(self, done: int, total: int | None, note: str = "", *, doing: str | None = None) -> None:
-        """Show how much is done.
+        """Update the progress.
 
         Args:
-            done: Number of things that are done.
-            total: Number of all, if it is known.
-            note: What else to show, such as a loss.
-            doing: The work from now on (default: as before).
+            done: Number of items done.
+            total: Total number of items, if known.
+            note: Additional text, such as a loss.
+            doing: New description of the work (default: unchanged).
         """
         self.doing = doing or self.doing
         if not self.console.is_terminal:
@@ -64,7 +64,7 @@ class ProgressBar:
         self._bar.update(self._bar.task_ids[0], completed=done, total=total, note=note, description=self.doing)
 
     def stop(self) -> None:
-        """End the bar; another `update` begins a new one."""
+        """Stop the bar; another `update` starts a new one."""
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
@@ -91,10 +91,10 @@ class ProgressBar:
 
 @contextmanager
 def progress_bar(doing: str) -> Iterator[Callable[[int, int], None]]:
-    """Give a function to be called with the number of images that are done, and of all.
+    """Yield a function to call with the number of images done and the total.
 
     Args:
-        doing: The work, such as "reading images".
+        doing: Description of the work, such as "reading images".
 
     Examples:
         >>> with progress_bar("reading images") as progress:
@@ -105,7 +105,7 @@ def progress_bar(doing: str) -> Iterator[Callable[[int, int], None]]:
 
 
 def duration(seconds: float) -> str:
-    """Write a time as people read it.
+    """Format a duration for people.
 
     Examples:
         >>> duration(9.4), duration(75), duration(7300)

@@ -1,8 +1,8 @@
-"""Seeds by purpose: no two kinds of draws share a stream, and none of ours is that of ``torch.manual_seed``.
+"""Random generators by purpose: independent of each other and of ``torch.manual_seed``.
 
-Torch's generator is fixed by the low 32 bits of its seed, so a ``torch.Generator`` of ours seeded with 0 repeats the
-numbers of everybody's ``torch.manual_seed(0)``: weights drawn from one then equal queries drawn from the other. Private
-draws therefore come from numpy's generators, which are of another kind and cannot coincide with torch's at any seed.
+Torch's generator is determined by the low 32 bits of its seed, so a ``torch.Generator`` seeded with 0 repeats the
+numbers of a user's ``torch.manual_seed(0)``: weights drawn from one then equal queries drawn from the other. Private
+draws therefore come from numpy's generators, a different algorithm that cannot coincide with torch's at any seed.
 """
 
 import hashlib
@@ -13,11 +13,11 @@ __all__ = ["private_generator", "seed_sequence"]
 
 
 def seed_sequence(purpose: str, *numbers: int) -> np.random.SeedSequence:
-    """Return the source of seeds for a purpose.
+    """Return the seed sequence of a purpose.
 
     Args:
-        purpose: The kind of draw, such as ``"random queries"``; another purpose, unrelated seeds.
-        numbers: The seed, then whatever else tells draws apart, such as epoch and batch; always as many per purpose.
+        purpose: The kind of draw, such as ``"random queries"``; different purposes get unrelated seeds.
+        numbers: The seed, then anything that distinguishes draws, such as epoch and batch; a fixed count per purpose.
 
     Examples:
         >>> first, second = (seed_sequence(purpose, 0).generate_state(1) for purpose in ("views", "steps"))
@@ -29,7 +29,7 @@ def seed_sequence(purpose: str, *numbers: int) -> np.random.SeedSequence:
 
 
 def private_generator(purpose: str, *numbers: int) -> np.random.Generator:
-    """Return a generator that shares its stream with nothing else; arguments as for `seed_sequence`.
+    """Return a generator with an independent stream; arguments as for `seed_sequence`.
 
     Examples:
         >>> private_generator("random queries", 0).standard_normal(3).round(2)

@@ -1,7 +1,7 @@
-"""Files written whole or not at all, with a sentence where the disk fails; checked JSON; and the folder of caches.
+"""Atomic file writes with readable disk errors, validated JSON, and the cache folder.
 
-Every file of the package is written here: whole ones under a temporary name that is moved into place (`replacing`),
-growing ones by `append`.
+All files of the package are written here: complete ones under a temporary name that is moved into place
+(`replacing`), growing ones by `append`.
 """
 
 import errno
@@ -28,27 +28,27 @@ __all__ = [
     "write_text",
 ]
 
-_FULL = (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC))  # EFBIG: a limit of the process or disk
-# Of libraries that write themselves, safetensors and polars give the reason in their own words, torch and numpy none.
+_FULL = (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC))  # EFBIG: limit of the process or disk
+# Libraries that write files themselves: safetensors and polars word the reason differently, torch and numpy omit it
 _FULL_WORDS = (*map(os.strerror, _FULL), "inline_container.cc", "iostream error", " requested and ")
 
 
 @contextmanager
 def replacing(path: str | Path, *, overwrite: bool = False) -> Iterator[Path]:
-    """Give a temporary path to write to, and move it to `path` when the block ends well.
+    """Yield a temporary path to write to, and move it to `path` when the block succeeds.
 
-    A reader never sees half a file, and an error inside the block leaves what was there before.
+    Readers never see a partial file, and an error inside the block leaves an existing file unchanged.
 
     Args:
-        path: Where the file goes in the end; parent folders are made.
-        overwrite: Replace a file that exists.
+        path: Final path of the file; parent folders are created.
+        overwrite: Whether to replace an existing file.
 
     Yields:
-        A path in the same folder, with the same ending.
+        A path in the same folder, with the same extension.
 
     Raises:
         OutputExistsError: The file exists and `overwrite` is false.
-        StorageError: The disk is full, or cannot be written to.
+        StorageError: The disk is full or not writable.
 
     Examples:
         >>> folder = Path(tempfile.mkdtemp())
@@ -75,21 +75,21 @@ def replacing(path: str | Path, *, overwrite: bool = False) -> Iterator[Path]:
 
 @contextmanager
 def replacing_folder(path: str | Path, *, overwrite: bool = False) -> Iterator[Path]:
-    """Give a temporary folder to fill, and move it to `path` when the block ends well.
+    """Yield a temporary folder to fill, and move it to `path` when the block succeeds.
 
-    A folder takes two moves to be replaced. A kill between them leaves the old one inside ``.NAME.*``, from where the
-    next call puts it back.
+    Replacing a folder takes two moves. A kill between them leaves the old one inside ``.NAME.*``, from where the next
+    call restores it.
 
     Args:
-        path: Where the folder goes in the end; parent folders are made.
-        overwrite: Replace a folder that exists, with all that is in it.
+        path: Final path of the folder; parent folders are created.
+        overwrite: Whether to replace an existing folder and its content.
 
     Yields:
         An empty folder next to `path`.
 
     Raises:
-        OutputExistsError: Something is there and `overwrite` is false. An empty folder is nothing.
-        StorageError: The disk is full, or cannot be written to.
+        OutputExistsError: `path` exists and is not an empty folder, and `overwrite` is false.
+        StorageError: The disk is full or not writable.
 
     Examples:
         >>> target = Path(tempfile.mkdtemp()) / "model"
@@ -118,17 +118,17 @@ def replacing_folder(path: str | Path, *, overwrite: bool = False) -> Iterator[P
             temporary.replace(path)
     finally:
         if old.exists() and not path.exists():
-            old.replace(path)  # the second move failed: what was there comes back
+            old.replace(path)  # the second move failed: restore the old folder
         shutil.rmtree(workshop, ignore_errors=True)
 
 
 def write_text(path: str | Path, text: str, *, overwrite: bool = False) -> Path:
-    """Write a text file in one move; see `replacing`.
+    """Write a text file atomically; see `replacing`.
 
     Args:
-        path: Where the file goes.
+        path: The file.
         text: Its content.
-        overwrite: Replace a file that exists.
+        overwrite: Whether to replace an existing file.
 
     Returns:
         The path.
@@ -143,14 +143,14 @@ def write_text(path: str | Path, text: str, *, overwrite: bool = False) -> Path:
 
 
 def append(path: str | Path, content: bytes) -> None:
-    r"""Add to the end of a file: all of it, or nothing and an error.
+    r"""Append to a file, completely or not at all.
 
     Args:
-        path: The file; it is made where there is none.
-        content: What to add; a kill between may leave some of it, never anything else.
+        path: The file; created if missing.
+        content: Bytes to append; a kill may leave a prefix of them.
 
     Raises:
-        StorageError: The disk is full, or cannot be written to; the file is as long as it was before.
+        StorageError: The disk is full or not writable; the file has its previous length.
 
     Examples:
         >>> file = Path(tempfile.mkdtemp()) / "rows.txt"
@@ -164,7 +164,7 @@ def append(path: str | Path, content: bytes) -> None:
         try:
             rest = memoryview(content)
             while rest:
-                rest = rest[file.write(rest) :]  # a disk that is nearly full takes less than it is given
+                rest = rest[file.write(rest) :]  # a nearly full disk writes less than requested
         except BaseException:
             file.truncate(length)
             raise
@@ -172,22 +172,22 @@ def append(path: str | Path, content: bytes) -> None:
 
 @contextmanager
 def write_errors(path: str | Path, *, inside: Path | None = None) -> Iterator[None]:
-    """Turn the failures of a disk into sentences, whichever library met them.
+    """Turn disk errors of any library into readable errors.
 
     Args:
-        path: What is written, for the message.
-        inside: The temporary file or folder that the block writes to: an error about any other file, such as one
-            that is read in the block, is left as it is (default: every `OSError` is about `path`).
+        path: Path to name in the message.
+        inside: Temporary file or folder that the block writes to; errors about other files, such as those it reads,
+            pass unchanged (default: every `OSError` is about `path`).
 
     Raises:
         DiskFullError: The disk is full.
-        StorageError: It cannot be written to.
+        StorageError: The path is not writable.
 
     Examples:
         >>> with write_errors("tags.csv"):
         ...     raise OSError(errno.ENOSPC, "No space left on device")
         Traceback (most recent call last):
-        manylabel.errors.DiskFullError: cannot write tags.csv: the disk is full; make room and run the same command ...
+        manylabel.errors.DiskFullError: cannot write tags.csv: the disk is full; free some space and run the same ...
     """
     try:
         yield
@@ -197,12 +197,12 @@ def write_errors(path: str | Path, *, inside: Path | None = None) -> Iterator[No
         is_ours = isinstance(error, OSError) and (inside is None or _is_about(error, inside))
         if getattr(error, "errno", None) in _FULL or any(words in str(error) for words in _FULL_WORDS):
             raise DiskFullError(
-                f"cannot write {path}: the disk is full; make room and run the same command again, with --resume where "
-                "it has that: what was written before is whole"
+                f"cannot write {path}: the disk is full; free some space and run the same command again, with --resume "
+                "if it has that option: existing files are intact"
             ) from error
         if is_ours and not isinstance(error, OutputExistsError):
             reason = error.strerror or error  # type: ignore[attr-defined] # an OSError, as `is_ours` says
-            raise StorageError(f"cannot write {path}: {reason}; choose a place that can be written to") from error
+            raise StorageError(f"cannot write {path}: {reason}; choose a writable location") from error
         raise
 
 
@@ -211,11 +211,11 @@ def _is_about(error: OSError, inside: Path) -> bool:
 
 
 def refuse_existing(path: str | Path, *, overwrite: bool = False) -> None:
-    """Refuse to overwrite a file or folder, before the work whose result goes there.
+    """Refuse to overwrite a file or folder, before the work that produces it.
 
     Args:
-        path: Where something is to be written.
-        overwrite: Allow to replace what is there; then nothing is refused.
+        path: Output path.
+        overwrite: Whether to allow replacing it.
 
     Raises:
         OutputExistsError: The file exists and `overwrite` is false.
@@ -226,7 +226,7 @@ def refuse_existing(path: str | Path, *, overwrite: bool = False) -> None:
         manylabel.errors.OutputExistsError: ... exists already; choose another name ...
     """
     if Path(path).exists() and not overwrite:
-        raise OutputExistsError(f"{path} exists already; choose another name or ask to overwrite it (--overwrite)")
+        raise OutputExistsError(f"{path} exists already; choose another name or pass --overwrite")
 
 
 T = TypeVar("T")
@@ -240,14 +240,14 @@ def decode_json(
     error: type[ManyLabelError] = ModelFormatError,
     advice: str = "copy or download it again",
 ) -> T:
-    """Read JSON as a type, refusing whatever does not fit it.
+    """Parse JSON and validate it against a type.
 
     Args:
         content: The JSON.
-        kind: A type that msgspec understands: a struct, a dataclass, ``dict[str, float]`` and the like.
-        source: File that the content is from, for the error.
-        error: Error to raise.
-        advice: End of its message.
+        kind: A type that msgspec supports: a struct, a dataclass, ``dict[str, float]`` and so on.
+        source: File name for the error message.
+        error: Exception class to raise.
+        advice: End of the message.
 
     Returns:
         The value, of the type.
@@ -267,7 +267,7 @@ def decode_json(
 
 
 def cache_folder() -> Path:
-    """Return the folder of what can be made again: MANYLABEL_CACHE if that is set, else in the platform's own.
+    """Return the cache folder: MANYLABEL_CACHE if set, else in the platform's cache folder.
 
     Examples:
         >>> isinstance(cache_folder(), Path)
@@ -286,7 +286,7 @@ def _platform_caches() -> Path:
 
 
 def _let_others_read(file: Path) -> None:
-    """Give a file the rights that a new file has; mkstemp and safetensors make some that only their owner can read."""
-    mask = os.umask(0)  # which can only be read by setting it
+    """Give a file the default permissions; mkstemp and safetensors create files that only their owner can read."""
+    mask = os.umask(0)  # the mask can only be read by setting it
     os.umask(mask)
     file.chmod(0o666 & ~mask)

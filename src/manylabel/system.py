@@ -1,4 +1,4 @@
-"""The machine and its installed packages: cores this process may use, and optional dependencies."""
+"""The machine and its installed packages: available cores, devices and optional dependencies."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 from manylabel.errors import ConfigError, MissingExtraError
 
-if TYPE_CHECKING:  # loaded where a device is chosen
+if TYPE_CHECKING:  # imported only when a device is selected
     import torch
 
 __all__ = ["available_cores", "default_workers", "find_device", "require"]
 
 
 def available_cores() -> int:
-    """Return the number of cores that this process may use; containers and batch jobs often allow fewer than exist.
+    """Return the number of cores available to this process; containers and batch jobs often allow fewer than exist.
 
     Examples:
         >>> available_cores() >= 1
@@ -26,10 +26,10 @@ def available_cores() -> int:
 
 
 def default_workers(*, on_gpu: bool = False) -> int:
-    """Return the number of processes that decode images, at most 8: half of the cores, all beside a GPU.
+    """Return the default number of decoding processes, at most 8: half of the cores, or all if the model is on a GPU.
 
     Args:
-        on_gpu: Whether the model runs on a GPU, so that it needs none of the cores.
+        on_gpu: Whether the model runs on a GPU.
 
     Examples:
         >>> 1 <= default_workers() <= default_workers(on_gpu=True) <= 8
@@ -40,10 +40,10 @@ def default_workers(*, on_gpu: bool = False) -> int:
 
 
 def find_device(name: str | torch.device) -> torch.device:
-    """Return a device of torch that this machine has.
+    """Return a torch device, after checking that this machine has it.
 
     Args:
-        name: Its name, such as ``"cpu"``, ``"cuda"`` or ``"cuda:1"``.
+        name: Name such as ``"cpu"``, ``"cuda"`` or ``"cuda:1"``.
 
     Raises:
         ConfigError: There is no such device.
@@ -64,16 +64,14 @@ def find_device(name: str | torch.device) -> torch.device:
     counts = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}
     count = counts.get(device.type, 0)
     if not count:
-        raise ConfigError(
-            f"this machine has no {device.type} device that torch can use; leave out the device, or give cpu"
-        )
+        raise ConfigError(f"this machine has no {device.type} device that torch can use; omit the device, or give cpu")
     if device.type != "cpu" and (device.index or 0) >= count:
         raise ConfigError(f"there is no device {device}: this machine has {count}, counted from 0")
     return device
 
 
 def require(module: str, *, extra: str) -> ModuleType:
-    """Import a module of an optional dependency.
+    """Import an optional dependency.
 
     Args:
         module: Import name of the module, such as ``"onnxruntime"``.
@@ -97,5 +95,5 @@ def require(module: str, *, extra: str) -> ModuleType:
     except ModuleNotFoundError as error:
         package = module.partition(".")[0]
         if error.name is None or package != error.name.partition(".")[0]:
-            raise  # the extra is installed, but something inside it is broken: do not hide that
+            raise  # installed, but broken inside: do not hide that
         raise MissingExtraError(f'{package} is not installed; run: pip install "manylabel[{extra}]"') from error

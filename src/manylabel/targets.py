@@ -1,4 +1,4 @@
-"""Sparse targets: which labels each image has, lacks, or is not known to have.
+"""Sparse multi-label targets with present, absent and unknown labels.
 
 Letters in shape comments: N images of a dataset, L labels.
 """
@@ -19,16 +19,16 @@ __all__ = ["Targets", "boolean_matrix"]
 
 @dataclass(frozen=True, eq=False)
 class Targets:
-    """Which labels each image has, lacks, or is not known to have; sparse, so millions of images fit.
+    """Present, absent and unknown labels of each image, stored sparsely to fit millions of images.
 
-    `present` lists what is there. Of all the rest, either `unknown` lists what nobody looked for (then what is not
-    listed is absent), or `absent` lists what somebody looked for in vain (then what is not listed is unknown, as in
-    Open Images). With neither, everything not present is absent.
+    `present` lists the positives. Of all other labels, either `unknown` lists the unannotated ones (the rest are
+    absent), or `absent` lists the verified negatives (the rest are unknown, as in Open Images). With neither, every
+    label that is not present is absent.
 
     Args:
         present: Boolean matrix ``[N, L]``.
         unknown: Boolean matrix ``[N, L]``, disjoint from `present`.
-        absent: Boolean matrix ``[N, L]``, disjoint from `present`; instead of `unknown`, never beside it.
+        absent: Boolean matrix ``[N, L]``, disjoint from `present`; mutually exclusive with `unknown`.
 
     Examples:
         >>> targets = Targets.from_lists([[0, 2], [1]], num_labels=3, unknown=[[], [0]])
@@ -52,7 +52,7 @@ class Targets:
         if rest.shape != self.present.shape:
             raise ConfigError(f"the matrices must have one shape, got {self.present.shape} and {rest.shape}")
         if self.present.multiply(rest).nnz:
-            raise ConfigError("a label of an image is both present and unknown or absent; decide which")
+            raise ConfigError("a label of an image is both present and unknown or absent; choose one")
 
     @classmethod
     def from_lists(
@@ -63,7 +63,7 @@ class Targets:
         unknown: Sequence[Sequence[int]] | None = None,
         absent: Sequence[Sequence[int]] | None = None,
     ) -> Targets:
-        """Make targets from a list of label positions per image."""
+        """Create targets from a list of label positions per image."""
 
         def matrix(rows: Sequence[Sequence[int]]) -> csr_array:
             lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
@@ -82,7 +82,7 @@ class Targets:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Number of images and of labels."""
+        """Numbers of images and labels."""
         return (int(self.present.shape[0]), int(self.present.shape[1]))
 
     def __len__(self) -> int:
@@ -104,7 +104,7 @@ class Targets:
         )
 
     def dense(self, images: ArrayLike | slice = slice(None)) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-        """Return ``(values, known)`` of some images as arrays ``[n, L]``; where not known, the value is 0."""
+        """Return ``(values, known)`` of some images as arrays ``[n, L]``; unknown values are 0."""
         present = self.present[images].toarray()
         if self.absent is not None:
             known = present | self.absent[images].toarray()
@@ -121,7 +121,7 @@ class Targets:
 
     @property
     def known(self) -> NDArray[np.int64]:
-        """Number of images of which each label is known, ``[L]``."""
+        """Number of images in which each label is known, ``[L]``."""
         if self.absent is not None:
             return self.positives + np.asarray(self.absent.sum(axis=0), dtype=np.int64)
         everything = np.full(self.shape[1], len(self), dtype=np.int64)
@@ -129,12 +129,12 @@ class Targets:
 
     @property
     def labels_per_image(self) -> NDArray[np.int64]:
-        """Number of labels that each image has, ``[N]``."""
+        """Number of present labels of each image, ``[N]``."""
         return np.asarray(np.diff(self.present.indptr), dtype=np.int64)
 
     @classmethod
     def stack(cls, parts: Sequence[Targets]) -> Targets:
-        """Put datasets of the same labels one below the other."""
+        """Concatenate targets of the same labels."""
         if any(part.absent is not None for part in parts):
             mixed = [part for part in parts if part.absent is None]
             if mixed:
@@ -148,13 +148,13 @@ class Targets:
 
 
 def boolean_matrix(rows: ArrayLike, columns: ArrayLike, *, shape: tuple[int, int]) -> csr_array:
-    """Return a sparse boolean matrix that is true at the given places; a place may be given twice.
+    """Return a sparse boolean matrix that is true at the given positions, which may repeat.
 
     Examples:
         >>> boolean_matrix([0, 0, 1], [2, 2, 0], shape=(2, 3)).toarray().astype(int).tolist()
         [[0, 0, 1], [1, 0, 0]]
     """
-    rows = np.asarray(rows, dtype=np.int32)  # scipy keeps the width of what it is given: half the memory
+    rows = np.asarray(rows, dtype=np.int32)  # scipy preserves the integer width: half the memory
     columns = np.asarray(columns, dtype=np.int32)
     matrix = csr_array((np.ones(len(rows), dtype=bool), (rows, columns)), shape=shape)
     matrix.sum_duplicates()

@@ -1,4 +1,4 @@
-"""Small types that everyone shares: labels, batches and input specs.
+"""Basic types: labels, batches and input specs.
 
 Letters in shape comments: B images of a batch, L labels, H and W pixels.
 """
@@ -17,7 +17,7 @@ import msgspec
 
 from manylabel.errors import ConfigError, LabelError, list_choices
 
-if TYPE_CHECKING:  # what runs an exported model needs labels and input specs, and must do without torch
+if TYPE_CHECKING:  # running an exported model needs these types, but must not need torch
     import torch
     from torch import Tensor
 
@@ -32,11 +32,11 @@ class LabelSpace:
 
     Args:
         names: The labels, in the order of the logits.
-        display_names: Names to show instead, for some labels (``/m/01yrx`` -> ``cat``).
-        descriptions: A sentence per label, for the labels that have one; text queries use them.
+        display_names: Display names of some labels (``/m/01yrx`` -> ``cat``).
+        descriptions: Descriptions of some labels, used by text queries.
 
     Raises:
-        LabelError: A name is empty or occurs twice, or a display name or description is of no label.
+        LabelError: A name is empty or a duplicate, or a display name or description belongs to no label.
 
     Examples:
         >>> labels = LabelSpace(["cat", "dog"])
@@ -104,7 +104,7 @@ class LabelSpace:
         return self.display_names.get(name, name)
 
     def subset(self, names: Sequence[str]) -> LabelSpace:
-        """Return a space of some of these labels, in the order given.
+        """Return some of the labels, in the order given.
 
         Examples:
             >>> LabelSpace(["cat", "dog", "cow"]).subset(["cow", "cat"]).names
@@ -118,13 +118,13 @@ class LabelSpace:
         )
 
     def resolve(self, wanted: LabelSpace | Sequence[str]) -> LabelSpace:
-        """Return the labels that a user asked for, each once, with the display names and descriptions that are known.
+        """Resolve the labels a user asked for, each once, with known display names and descriptions.
 
         Args:
             wanted: Names or display names of these labels, and new ones.
 
         Raises:
-            LabelError: There is none, or a name is blank or not a text.
+            LabelError: The list is empty, or a name is blank or not a string.
 
         Examples:
             >>> labels = LabelSpace(["/m/01yrx"], display_names={"/m/01yrx": "cat"})
@@ -141,7 +141,7 @@ class LabelSpace:
         stripped = [name.strip() for name in names]
         found = dict.fromkeys(name if name in self else shown.get(name, name) for name in stripped)
         if len(found) < len(names):
-            logger.warning("%d of the labels occur twice; each is taken once", len(names) - len(found))
+            logger.warning("%d duplicate labels are ignored", len(names) - len(found))
         display, descriptions = (
             {name: text for name, text in {**old, **new}.items() if name in found}
             for old, new in ((self.display_names, given.display_names), (self.descriptions, given.descriptions))
@@ -158,7 +158,7 @@ class LabelSpace:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> LabelSpace:
-        """Make the space again that `to_dict` described.
+        """Restore a label space from `to_dict`.
 
         Raises:
             LabelError: A value is missing or has the wrong type, or the labels are wrong.
@@ -171,7 +171,7 @@ class LabelSpace:
 
 
 class _LabelFields(msgspec.Struct, forbid_unknown_fields=True):
-    """A `LabelSpace` as saved files hold it."""
+    """Schema of a `LabelSpace` in saved files."""
 
     names: tuple[str, ...]
     display_names: dict[str, str] = {}
@@ -189,14 +189,14 @@ class BadImage:
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """A batch of images, to train or evaluate a model.
+    """A batch of images.
 
     Args:
         images: ``[B, 3, H, W]``, normalised.
         targets: ``[B, L]``, 1 where a label is present, else 0.
         known: ``[B, L]``, true where the target is known.
         indices: ``[B]``, positions of the images in their dataset.
-        bad: Images that should have been here but could not be decoded.
+        bad: Images of this batch that could not be decoded.
     """
 
     images: Tensor
@@ -219,7 +219,7 @@ class Batch:
 
 @dataclass(frozen=True, eq=False)
 class FeatureBatch:
-    """A batch of feature maps, which a backbone has computed.
+    """A batch of feature maps computed by a backbone.
 
     Args:
         features: One map ``[B, C, H, W]`` per stage, finest first; pooled ones are ``[B, C, 1, 1]``.
@@ -255,23 +255,23 @@ def _each_tensor(batch: AnyBatch, change: Callable[[Tensor], Tensor]) -> AnyBatc
             return tuple(map(changed, value))
         return change(value) if isinstance(value, Tensor) else value
 
-    return replace(batch, **{part.name: changed(getattr(batch, part.name)) for part in fields(batch)})  # type: ignore[arg-type] # each of its own type
+    return replace(batch, **{part.name: changed(getattr(batch, part.name)) for part in fields(batch)})  # type: ignore[arg-type] # each field has its own type
 
 
-LARGEST_INPUT = 4096  # pixels each way: a batch of larger ones fits no machine
+LARGEST_INPUT = 4096  # pixels per side; larger batches fit no machine
 
 
 class InputSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Size and normalisation of the images that a model takes.
+    """Size and normalisation of a model's input images.
 
     Args:
         size: Height and width in pixels.
         mean: Mean per channel of the training images, for values in 0..1.
         std: Standard deviation per channel, likewise.
-        interpolation: Filter that images are resized with.
-        resize: ``"squash"`` makes every image square, as the papers do; ``"crop"`` keeps the proportions, resizes
-            the short side to size / `crop_fraction` and cuts out the centre, as ImageNet models do.
-        crop_fraction: Fraction of the short side that ``"crop"`` keeps.
+        interpolation: Resize filter.
+        resize: ``"squash"`` resizes to a square, as in the papers; ``"crop"`` preserves the aspect ratio, resizes the
+            short side to size / `crop_fraction` and crops the centre, as ImageNet models do.
+        crop_fraction: Fraction of the short side that ``"crop"`` retains.
 
     Raises:
         ConfigError: A value is out of range.

@@ -38,7 +38,7 @@ def test_list_shows_what_there_is(root):
         assert "pets" in line
         assert "8x7x7" in line
     assert "20 days" in lines[3]
-    assert lines[-1] == f"3 sets of features, 0.00 GB, in {root}"
+    assert lines[-1] == f"3 feature sets, 0.00 GB, in {root}"
 
 
 def test_list_shows_names_in_brackets(tmp_path, monkeypatch):
@@ -54,7 +54,7 @@ def test_list_shows_names_in_brackets(tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_list_of_nothing_says_where_it_looked(tmp_path, monkeypatch):
     monkeypatch.setenv("MANYLABEL_CACHE", str(tmp_path))
-    assert run("list").stdout == f"0 sets of features, 0.00 GB, in {tmp_path / 'features'}\n"
+    assert run("list").stdout == f"0 feature sets, 0.00 GB, in {tmp_path / 'features'}\n"
 
 
 def test_list_prints_json_for_programs(root):
@@ -66,7 +66,7 @@ def test_list_prints_json_for_programs(root):
 
 def test_remove_removes_one_by_the_start_of_its_key(root):
     key = list_stores(root)[1].key
-    assert run("remove", key[:8]).stdout.startswith("Removed 1 sets of features")
+    assert run("remove", key[:8]).stdout.startswith("Removed 1 feature sets")
     assert key not in {store.key for store in list_stores(root)}
     with pytest.raises(CacheError, match="no cached features"):
         run("remove", key)
@@ -97,6 +97,6 @@ def test_remove_all_leaves_nothing(root):
 
 @pytest.mark.parametrize("arguments", [[], ["abc", "--all"], ["--all", "--older-than", "3"]])
 def test_remove_wants_to_know_what(root, arguments):
-    with pytest.raises(ConfigError, match="name what to remove"):
+    with pytest.raises(ConfigError, match="nothing given to remove"):
         run("remove", *arguments)
     assert len(list_stores(root)) == 3

@@ -3,7 +3,7 @@ import pytest
 from scipy.sparse import csr_array
 
 from manylabel.data import Files, ImageDataset, JoinedSource, LazyBytes
-from manylabel.data.dataset import largest_shares
+from manylabel.data.dataset import largest_areas
 from manylabel.errors import ConfigError, DataError
 from manylabel.targets import Targets
 from manylabel.types import LabelSpace
@@ -85,7 +85,7 @@ def test_agrees_with_a_loop_over_the_objects():
     for row, column, share in zip(rows, columns, shares, strict=True):
         expected[row, column] = max(expected[row, column], share)
     expected[~present] = 0
-    found = largest_shares(rows, columns, shares, present=csr_array(present))
+    found = largest_areas(rows, columns, shares, present=csr_array(present))
     np.testing.assert_allclose(found.toarray(), expected, rtol=1e-6)
     assert found.dtype == np.float32
     assert found.nnz == np.count_nonzero(expected)
@@ -93,11 +93,11 @@ def test_agrees_with_a_loop_over_the_objects():
 
 def test_boxes_beyond_the_image_cover_all_of_it_and_unknown_ones_nothing():
     present = csr_array(np.ones((1, 3), dtype=bool))
-    found = largest_shares([0, 0, 0], [0, 1, 2], [1.5, np.nan, 0], present=present)
+    found = largest_areas([0, 0, 0], [0, 1, 2], [1.5, np.nan, 0], present=present)
     assert found.toarray().tolist() == [[1, 0, 0]]
 
 
 def test_is_none_when_no_object_tells_and_empty_when_there_are_no_objects():
     present = csr_array(np.ones((1, 2), dtype=bool))
-    assert largest_shares([0], [0], [0.0], present=present) is None
-    assert largest_shares([], [], [], present=present).nnz == 0
+    assert largest_areas([0], [0], [0.0], present=present) is None
+    assert largest_areas([], [], [], present=present).nnz == 0

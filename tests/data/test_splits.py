@@ -16,15 +16,15 @@ from manylabel.targets import Targets
 from manylabel.types import LabelSpace
 
 
-def draw_targets(num_images, num_labels, seed, *, unknown_share=0.0, listed="unknown"):
+def draw_targets(num_images, num_labels, seed, *, unknown_fraction=0.0, listed="unknown"):
     """Skewed labels that come in groups; some images have none."""
     generator = np.random.default_rng(seed)
     groups, scenes = generator.integers(4, size=num_labels), generator.integers(4, size=num_images)
     chances = np.arange(1, num_labels + 1) ** -0.8 * np.where(scenes[:, None] == groups, 0.7, 0.1)
     present = generator.random((num_images, num_labels)) < chances
-    if not unknown_share:
+    if not unknown_fraction:
         return Targets(csr_array(present))
-    unknown = ~present & (generator.random(present.shape) < unknown_share * generator.random(num_labels))
+    unknown = ~present & (generator.random(present.shape) < unknown_fraction * generator.random(num_labels))
     if listed == "unknown":
         return Targets(csr_array(present), unknown=csr_array(unknown))
     return Targets(csr_array(present), absent=csr_array(~present & ~unknown))
@@ -110,7 +110,7 @@ def test_no_fold_is_more_than_a_image_off_for_any_label():
 
 @pytest.mark.parametrize("listed", ["unknown", "absent"])
 def test_what_is_known_of_a_label_keeps_its_share(listed):
-    targets = draw_targets(2000, 10, seed=3, unknown_share=0.6, listed=listed)
+    targets = draw_targets(2000, 10, seed=3, unknown_fraction=0.6, listed=listed)
     _, val = stratified_split(targets, val_fraction=0.25, seed=1)
     assert (abs(targets[val].known - targets.known / 4) <= 1).all()
     assert (abs(targets[val].positives - targets.positives / 4) <= 1).all()

@@ -83,7 +83,7 @@ def test_a_image_that_cannot_be_read_is_left_out_and_listed(tmp_path, dataset):
     model = classifier(["cat", "dog"])
     with pytest.raises(BadImagesError):
         score(model, mixed)
-    scored = score(model, mixed, max_bad_share=0.5)
+    scored = score(model, mixed, max_bad_fraction=0.5)
     assert scored.names == ("0.png", "1.png")
     assert scored.indices.tolist() == [0, 2]
     assert scored.targets.int().tolist() == [[1, 0], [0, 1]]

@@ -151,7 +151,7 @@ def test_a_full_disk_is_told_and_what_was_written_is_kept(tmp_path, monkeypatch,
     with StoreWriter(tmp_path / "a", make_spec()) as writer:
         writer.append(rows_of(np.array([1, 2])), ids=np.array([1, 2], np.uint64))
         monkeypatch.setattr(store_module, "append", append)
-        with pytest.raises(CacheError, match="is full; the features of 2 images are kept"):
+        with pytest.raises(CacheError, match="is full; the features of 2 images are saved"):
             writer.append(rows_of(np.array([3, 4])), ids=np.array([3, 4], np.uint64))
         assert found_in(tmp_path / "a", range(9)) == [1, 2]
         writer.append(rows_of(np.array([5])), ids=np.array([5], np.uint64))  # there is room again
@@ -177,7 +177,7 @@ def small_disk(tmp_path):
 
 def test_a_disk_that_is_really_full_is_told_and_what_was_written_is_kept(small_disk):
     batches = np.arange(2**20).reshape(-1, 64)
-    with pytest.raises(CacheError, match=r"is full; the features of \d,\d{3} images are kept"):
+    with pytest.raises(CacheError, match=r"is full; the features of \d,\d{3} images are saved"):
         write(small_disk / "a", *batches)
     kept = len(open_store(small_disk / "a"))
     assert kept % 64 == 0

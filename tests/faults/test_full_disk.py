@@ -61,7 +61,7 @@ def test_a_folder_on_a_full_disk_stays_as_it_was(tmp_path):
 def test_a_place_that_cannot_be_written_to_is_a_sentence(tmp_path):
     (tmp_path / "file").touch()
     for write in (lambda path: write_text(path, "x"), lambda path: append(path, b"x")):
-        with pytest.raises(StorageError, match="choose a place"):
+        with pytest.raises(StorageError, match="choose a writable location"):
             write(tmp_path / "file" / "a.txt")
     with pytest.raises(StorageError), replacing_folder(tmp_path / "file" / "model"):
         pass

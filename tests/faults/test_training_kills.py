@@ -110,7 +110,7 @@ class FullDisk(Callback):
 
 @pytest.mark.parametrize("epoch", [0, 2])
 def test_a_disk_that_fills_up_while_training(tmp_path, unbroken, epoch):
-    with pytest.raises(DiskFullError, match="the disk is full; make room"):
+    with pytest.raises(DiskFullError, match="the disk is full; free some space"):
         tiny_run(tmp_path / "run", callbacks=[FullDisk(epoch)], **SETTINGS)
     assert hidden(tmp_path / "run") == []
     assert ends_as(unbroken, tmp_path / "run")

@@ -141,7 +141,7 @@ def test_reads_another_view_of_each_image(backbone, images, tmp_path):
 def test_bad_images_are_named_and_left_out(backbone, own_images, tmp_path, caplog):
     own_images.images[3].write_bytes(b"no image")
     own_images.images[11].unlink()
-    cached = cache(backbone, own_images, tmp_path / "store", max_bad_share=0.2, batch_size=1)
+    cached = cache(backbone, own_images, tmp_path / "store", max_bad_fraction=0.2, batch_size=1)
     assert [(image.index, image.name) for image in cached.bad] == [(3, "003.png"), (11, "011.png")]
     assert "bad image '003.png'" in caplog.text
     good = [index for index in range(NUM_IMAGES) if index not in (3, 11)]
@@ -156,8 +156,8 @@ def test_too_many_bad_images_stop_the_run_with_their_names(backbone, own_images,
     for index in (0, 8):
         own_images.images[index].write_bytes(b"")
     with pytest.raises(BadImagesError, match=r"2 of 12 images(.|\n)*'000.png'(.|\n)*'008.png'"):
-        cache(backbone, own_images, tmp_path / "store", max_bad_share=0.1)
-    cached = cache(backbone, own_images, tmp_path / "store", max_bad_share=0.2)
+        cache(backbone, own_images, tmp_path / "store", max_bad_fraction=0.1)
+    cached = cache(backbone, own_images, tmp_path / "store", max_bad_fraction=0.2)
     assert computed[NUM_IMAGES:] == [0, 8, 10, 11]  # what was good before it stopped is kept
     assert len(cached) == 10
 
@@ -166,7 +166,7 @@ def test_says_so_if_no_image_can_be_read(backbone, own_images, tmp_path):
     for index in range(NUM_IMAGES):
         own_images.images[index].unlink()
     with pytest.raises(DataError, match="none of the 12 images of noise can be read"):
-        cache(backbone, own_images, tmp_path / "store", max_bad_share=1.0)
+        cache(backbone, own_images, tmp_path / "store", max_bad_fraction=1.0)
 
 
 def test_damaged_features_are_computed_again(backbone, images, tmp_path, caplog, computed):
@@ -177,14 +177,14 @@ def test_damaged_features_are_computed_again(backbone, images, tmp_path, caplog,
     content[-1] ^= 0xFF
     path.write_bytes(content)
     repaired = cache(backbone, images, tmp_path, batch_size=4)
-    assert caplog.text.count("are damaged; those batches are computed again") == 1
+    assert caplog.text.count("are damaged; recomputing those batches") == 1
     assert computed[NUM_IMAGES:] == [8, 9, 10, 11]
     assert torch.equal(repaired.read(range(NUM_IMAGES))[0], expected)
 
 
 def test_a_bad_image_is_reported_once_however_many_views_there_are(backbone, own_images, tmp_path, caplog, computed):
     own_images.images[3].write_bytes(b"no image")
-    cached = cache(backbone, own_images, tmp_path / "store", views=3, max_bad_share=0.2)
+    cached = cache(backbone, own_images, tmp_path / "store", views=3, max_bad_fraction=0.2)
     assert caplog.text.count("003.png") == 1
     assert computed.count(3) == 1
     assert len(cached) == NUM_IMAGES - 1
@@ -255,7 +255,7 @@ def test_progress_counts_every_view_and_ends_at_the_total(backbone, images, tmp_
         ({"engine": "tf"}, "engine cannot be 'tf'; .*auto, onnx, torch"),
         ({"views": 0}, "views must be at least 1, got 0"),
         ({"batch_size": 0}, "batch_size must be at least 1"),
-        ({"max_bad_share": 2}, "max_bad_share must be in 0..1, got 2"),
+        ({"max_bad_fraction": 2}, "max_bad_fraction must be in 0..1, got 2"),
     ],
 )
 def test_rejects_wrong_settings(backbone, images, tmp_path, settings, message):
@@ -273,7 +273,7 @@ def test_rejects_features_that_float16_cannot_hold(images, tmp_path):
     with torch.no_grad():
         for parameter in backbone.model.layer4.parameters():
             parameter.mul_(1e5)
-    with pytest.raises(ConfigError, match="float16 cannot hold"):
+    with pytest.raises(ConfigError, match="beyond the range of float16"):
         cache(backbone, images, tmp_path)
 
 
@@ -310,4 +310,4 @@ def test_who_waits_for_another_process_reads_nothing_meanwhile(backbone, images,
     monkeypatch.setattr(cache_module, "FeatureStore", lambda *given: opened.append(given) or real(*given))
     assert len(cache(backbone, images, tmp_path)) == NUM_IMAGES
     assert looks[0] == looks[-1]
-    assert caplog.text.count("are being computed already, waiting") == 1
+    assert caplog.text.count("another process is computing these features, waiting") == 1

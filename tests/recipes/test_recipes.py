@@ -208,7 +208,7 @@ def test_a_bad_image_does_not_keep_whole_maps_from_serving(quick, sets, tmp_path
 
     monkeypatch.setenv("MANYLABEL_CACHE", str(tmp_path / "cache"))
     asked = watched_poolings(monkeypatch)
-    monkeypatch.setattr(loaders, "FeatureCache", partial(loaders.FeatureCache, max_bad_share=0.5))
+    monkeypatch.setattr(loaders, "FeatureCache", partial(loaders.FeatureCache, max_bad_fraction=0.5))
     sets = with_bad_image(sets, 1)
     probe(Probe(**quick, out=tmp_path / "maps", head="csra", views=1), sets=sets)
     pooled = Probe(**quick, out=tmp_path / "pooled", head="linear", views=1)
@@ -223,7 +223,7 @@ def test_a_bad_image_does_not_keep_whole_maps_from_serving(quick, sets, tmp_path
 
 @pytest.mark.parametrize("keep", ["last", "best"])
 def test_an_epoch_whose_last_batch_is_bad_is_validated(keep, quick, sets, tmp_path, monkeypatch):
-    monkeypatch.setattr(loaders, "ImageLoader", partial(loaders.ImageLoader, max_bad_share=0.5))
+    monkeypatch.setattr(loaders, "ImageLoader", partial(loaders.ImageLoader, max_bad_fraction=0.5))
     few = TrainAndVal(sets.train.subset(range(9)), sets.val)
     last = list(shared_sampler(9, Share(), shuffle=True))[-1]
     settings = Probe(**quick, out=tmp_path / "run", head="linear", cache=False, keep=keep)

@@ -1,4 +1,4 @@
-"""`manylabel cache`: features of frozen backbones and exported models on disk, listed and removed."""
+"""`manylabel cache`: list and remove cached features and exported models."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-app = typer.Typer(help="Features of frozen backbones on disk: list and remove them.", no_args_is_help=True)
+app = typer.Typer(help="List and remove cached features of frozen backbones.", no_args_is_help=True)
 
 
 @app.command("list")
 def list_(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """List cached features, the last used first."""
+    """List cached features, most recently used first."""
     from manylabel.features import default_root, list_stores, remove_leftovers  # here: `--help` must not wait for torch
 
     remove_leftovers()
@@ -40,7 +40,7 @@ def list_(
     if stores:
         Console().print(_to_table(stores))
     total = sum(store.num_bytes for store in stores)
-    typer.echo(f"{len(stores)} sets of features, {total / 1e9:.2f} GB, in {default_root()}")
+    typer.echo(f"{len(stores)} feature sets, {total / 1e9:.2f} GB, in {default_root()}")
     exports = _exports()
     if exports:
         size = sum(file.stat().st_size for file in exports)
@@ -49,33 +49,33 @@ def list_(
 
 @app.command("remove")
 def remove(
-    key: Annotated[str, typer.Argument(help="Key of a set of features, or the start of it.")] = "",
+    key: Annotated[str, typer.Argument(help="Key of a feature set, or its first digits.")] = "",
     everything: Annotated[bool, typer.Option("--all", help="Remove all features and exported models.")] = False,
     older_than: Annotated[
-        float | None, typer.Option(help="Remove what was not used for so many days.", metavar="DAYS")
+        float | None, typer.Option(help="Remove entries unused for this many days.", metavar="DAYS")
     ] = None,
 ) -> None:
-    """Remove cached features and exported models; they are made again when they are needed."""
+    """Remove cached features and exported models; they are recomputed when needed."""
     from manylabel.features import default_root, list_stores, remove_leftovers, remove_store
 
     if sum((bool(key), everything, older_than is not None)) != 1:
-        raise ConfigError("name what to remove: a KEY of 'manylabel cache list', --all, or --older-than DAYS")
+        raise ConfigError("nothing given to remove; give a KEY of 'manylabel cache list', --all, or --older-than DAYS")
     remove_leftovers()
     used_before = time.time() - 86400 * (older_than or 0)
     keys = [key] if key else [store.key for store in list_stores() if everything or store.used < used_before]
     removed = [remove_store(each) for each in keys]
     if everything:
-        shutil.rmtree(default_root(), ignore_errors=True)  # with what no version or no key tells of
+        shutil.rmtree(default_root(), ignore_errors=True)  # including damaged stores and those of other versions
     exports = [] if key else [file for file in _exports() if everything or file.stat().st_mtime < used_before]
     num_bytes = sum(store.num_bytes for store in removed) + sum(file.stat().st_size for file in exports)
     for file in exports:
         file.unlink()
     rest = f" and {len(exports)} exported models" if exports else ""
-    typer.echo(f"Removed {len(removed)} sets of features{rest}, {num_bytes / 1e9:.2f} GB.")
+    typer.echo(f"Removed {len(removed)} feature sets{rest}, {num_bytes / 1e9:.2f} GB.")
 
 
 def _exports() -> list[Path]:
-    """Return the models and backbones that were exported for onnxruntime."""
+    """Return the models and backbones exported for onnxruntime."""
     from manylabel.inference.engine import EXPORTS
 
     return sorted((cache_folder() / EXPORTS).glob("*.onnx*"))
@@ -91,14 +91,14 @@ def _to_table(stores: list[StoreInfo]) -> Table:
         spec = store.spec
         features = ", ".join("x".join(map(str, shape)) for shape in spec.shapes)
         numbers = (f"{store.num_images:,}", f"{store.num_bytes / 1e6:,.0f}", "now" if store.writer else _age(store))
-        # half of the key fits a narrow terminal, and is enough to name it
+        # half of the key fits a narrow terminal and identifies it
         words = map(escape, (spec.dataset, spec.backbone))
         table.add_row(store.key[:8], *words, features, str(spec.view), *numbers)
     return table
 
 
 def _age(store: StoreInfo) -> str:
-    """Return how long ago a store was used."""
+    """Return the time since a store was last used."""
     seconds = time.time() - store.used
     for length, name in ((86400, "days"), (3600, "h")):
         if seconds >= 2 * length:

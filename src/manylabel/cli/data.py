@@ -1,4 +1,4 @@
-"""`manylabel data`: check a dataset before training on it, and draw one to try everything on."""
+"""`manylabel data`: check a dataset before training on it, and draw a demo dataset."""
 
 import json
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # reports need torch, for which --help must not wait
 
 __all__ = ["app"]
 
-app = typer.Typer(help="Check a dataset before training on it, or draw one.", no_args_is_help=True)
+app = typer.Typer(help="Check a dataset, or draw a demo dataset.", no_args_is_help=True)
 
 _MOST_ROWS = 40
 
@@ -28,20 +28,20 @@ _MOST_ROWS = 40
 def check(
     spec: Annotated[str, typer.Argument(help="Dataset, such as voc:VOCdevkit/VOC2012,split=train.")],
     as_json: Annotated[
-        str | None, typer.Option("--json", metavar="FILE", help="Write all findings as JSON; - prints them.")
+        str | None, typer.Option("--json", metavar="FILE", help="JSON file of all findings; - prints it.")
     ] = None,
-    html: Annotated[str | None, typer.Option("--html", metavar="FILE", help="Write a page with images.")] = None,
+    html: Annotated[str | None, typer.Option("--html", metavar="FILE", help="HTML report with example images.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")] = False,
     workers: Annotated[
-        int | None, typer.Option(min=0, help="Processes that read images; 0 for none (default: one per core).")
+        int | None, typer.Option(min=0, help="Number of decoding processes; 0 for none (default: one per core).")
     ] = None,
 ) -> None:
-    """Report what is in a dataset and what is wrong with it.
+    """Check a dataset before training on it.
 
-    Reads every image and every label: counts, sizes, files that cannot be read, duplicates, leaks between splits,
-    rare labels, labels that always come together.
+    Reads every image and every label and reports counts, sizes, unreadable files, duplicates, leaks between splits,
+    rare labels and labels that always co-occur.
 
-    The exit code is 1 if something would break training, else 0.
+    The exit code is 1 if a problem would break training, else 0.
     """
     files = [path for path in (as_json, html) if path is not None and path != "-"]
     for path in files:
@@ -65,19 +65,19 @@ def check(
 
 @app.command()
 def scenes(
-    folder: Annotated[Path, typer.Argument(help="Folder for the images and labels.csv.")],
+    folder: Annotated[Path, typer.Argument(help="Output folder for the images and labels.csv.")],
     n: Annotated[int, typer.Option("--n", help="Number of images.")] = 200,
-    seed: Annotated[int, typer.Option(help="Seed of the drawings.")] = 0,
+    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
     size: Annotated[int, typer.Option(help="Width and height in pixels.")] = 256,
-    unknown: Annotated[float, typer.Option(help="Fraction of labels to leave blank, as unknown.")] = 0.0,
+    unknown: Annotated[float, typer.Option(help="Fraction of labels to leave unknown (blank).")] = 0.0,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")] = False,
 ) -> None:
-    """Draw demo images, several things in each, with a table of their labels."""
+    """Draw demo images of several objects each, with a table of their labels."""
     from manylabel.data import write_scenes  # here, because `--help` must not wait for it
 
     table = write_scenes(folder, n, seed=seed, size=size, unknown=unknown, overwrite=overwrite)
     typer.echo(f"Wrote {n} images to {table.parent / 'images'} and their labels to {table}.")
-    typer.echo(f"Look at them with: manylabel data check csv:{table}")
+    typer.echo(f"Check them with: manylabel data check csv:{table}")
 
 
 def _write_json(report: "CheckReport", path: str, *, overwrite: bool) -> None:
@@ -89,7 +89,7 @@ def _write_json(report: "CheckReport", path: str, *, overwrite: bool) -> None:
 
 
 def _show(report: "CheckReport") -> None:
-    """Print the key figures, the table of labels and the sentences."""
+    """Print the key figures, the table of labels, and problems and warnings."""
     console = Console(highlight=False)
     console.print(f"[bold]{escape(report.name)}[/]")
     for line in _key_figures(report):
@@ -101,26 +101,26 @@ def _show(report: "CheckReport") -> None:
         for sentence in sentences:
             console.print(f"[{style}]{kind}[/]  {escape(sentence)}")
     if report.is_sound:
-        console.print("[green]Nothing was found that would break training.[/]")
+        console.print("[green]Found nothing that would break training.[/]")
 
 
 def _key_figures(report: "CheckReport") -> Iterator[str]:
     splits = ", ".join(f"{name} {size:,}" for name, size in report.splits.items())
     yield f"{report.num_images:,} images" + (f" ({splits})" if splits else "")
     most = max(len(report.labels_per_image) - 1, 0)
-    yield f"{len(report.labels):,} labels, {report.mean_labels:.2f} an image on average, {most} at most"
-    if report.unknown_share:
-        yield f"{report.unknown_share:.2%} of all images x labels unknown"
+    yield f"{len(report.labels):,} labels, {report.mean_labels:.2f} per image on average, {most} at most"
+    if report.unknown_fraction:
+        yield f"{report.unknown_fraction:.2%} of all images x labels unknown"
     if len(report.readable_sizes):
         (low_height, low_width), (high_height, high_width) = report.readable_sizes.min(0), report.readable_sizes.max(0)
         yield f"{low_width} to {high_width} pixels wide, {low_height} to {high_height} high"
     exact = sum(group.is_exact for group in report.duplicates)
-    yield f"{len(report.bad):,} images that cannot be read"
-    yield f"{exact:,} groups of exact duplicates, {len(report.duplicates) - exact:,} of near ones"
+    yield f"{len(report.bad):,} unreadable images"
+    yield f"{exact:,} groups of exact duplicates, {len(report.duplicates) - exact:,} of near duplicates"
 
 
 def _label_table(report: "CheckReport") -> Table:
-    """Return the labels with their counts, the most frequent first; of many, those at both ends."""
+    """Return the labels with their counts, the most frequent first; of many, the most and least frequent."""
     table = Table(box=None, header_style="bold", pad_edge=False)
     table.add_column("label")
     for column in ("present", "absent", "unknown", "of all"):

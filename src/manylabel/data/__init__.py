@@ -1,4 +1,4 @@
-"""Images and labels in: one reader per format, all giving an `ImageDataset`."""
+"""Datasets: one reader per format, each returning an `ImageDataset`; splits, transforms, loaders and checks."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -60,7 +60,7 @@ __all__ = [
     "write_scenes",
 ]
 
-# Imported when first used: a model needs the transforms alone, not every reader and what those need.
+# Imported on first use: a model needs only the transforms, not every reader and its dependencies.
 _HOMES = {
     "data.dataset": "ImageDataset",
     "data.inspection": "CheckReport check",

@@ -1,4 +1,4 @@
-"""What every reader gives: images, sparse targets, the labels' names and named splits.
+"""The dataset that every reader returns: images, sparse targets, label names and named splits.
 
 Letters in shape comments: N images, L labels.
 """
@@ -19,22 +19,22 @@ from manylabel.types import LabelSpace
 
 __all__ = [
     "ImageDataset",
-    "largest_shares",
+    "largest_areas",
 ]
 
 
 @dataclass(frozen=True, eq=False)
 class ImageDataset:
-    """Images with labels; nothing is decoded before it is asked for.
+    """Images with labels, decoded on access only.
 
     Args:
         images: The encoded images.
-        targets: What is present, absent and unknown, ``[N, L]``.
-        labels: The labels' names.
-        name: What to call the dataset in reports.
-        splits: Named parts, as positions of images; every split that the reader found in what it read.
-        areas: ``[N, L]``, the share of the image that the largest object of a label covers, where the data tell.
-        single_label: Whether every image has exactly one label by construction, so that softmax applies.
+        targets: Present, absent and unknown labels, ``[N, L]``.
+        labels: The label names.
+        name: Name of the dataset in reports.
+        splits: Image positions of each named split that the reader found.
+        areas: ``[N, L]``, the fraction of the image that a label's largest object covers, where the data provide it.
+        single_label: Whether every image has exactly one label by construction, as softmax requires.
 
     Examples:
         >>> from manylabel.data.sources import Files
@@ -67,10 +67,10 @@ class ImageDataset:
         return len(self.images)
 
     def subset(self, indices: ArrayLike) -> ImageDataset:
-        """Return some of the images, in the order given, each split reduced to what is left of it.
+        """Return some of the images, in the order given; splits are reduced accordingly.
 
         Args:
-            indices: Positions, or a mask with one truth value per image.
+            indices: Positions, or a boolean mask over the images.
         """
         chosen = np.asarray(indices)
         chosen = np.flatnonzero(chosen) if chosen.dtype == bool else chosen.astype(np.int64)
@@ -83,7 +83,7 @@ class ImageDataset:
         )
 
     def splits_like(self, beginning: str) -> list[str]:
-        """Return the names of the splits with images that begin so, in capitals or not.
+        """Return the names of non-empty splits with this prefix, ignoring case.
 
         Examples:
             >>> from manylabel.data import scenes
@@ -97,7 +97,7 @@ class ImageDataset:
         """Return the images of one named split.
 
         Raises:
-            DataError: There is no such split; the message lists those there are.
+            DataError: There is no such split; the message lists the existing ones.
         """
         if name not in self.splits:
             raise DataError(f"{self.name} has no split {name!r}; {list_choices(name, self.splits)}")
@@ -105,7 +105,7 @@ class ImageDataset:
         return replace(part, splits={name: np.arange(len(part))})
 
     def select_labels(self, names: Sequence[str]) -> ImageDataset:
-        """Return the same images with only some of the labels, in the order given."""
+        """Return the same images with a subset of the labels, in the order given."""
         positions = [self.labels.index(name) for name in names]
         return replace(
             self,
@@ -117,7 +117,7 @@ class ImageDataset:
 
     @classmethod
     def join(cls, parts: Mapping[str, ImageDataset], *, name: str) -> ImageDataset:
-        """Put datasets of the same labels together, each as a split of its own name.
+        """Concatenate datasets of the same labels; each becomes a split.
 
         Raises:
             DataError: The labels differ.
@@ -144,32 +144,32 @@ class ImageDataset:
         )
 
 
-def largest_shares(rows: ArrayLike, columns: ArrayLike, shares: ArrayLike, *, present: csr_array) -> csr_array | None:
-    """Return the share of each image that the largest object of each present label covers.
+def largest_areas(rows: ArrayLike, columns: ArrayLike, areas: ArrayLike, *, present: csr_array) -> csr_array | None:
+    """Return the fraction of each image that the largest object of each present label covers.
 
     Args:
         rows: The image of each object.
         columns: The label of each object.
-        shares: The share of the image that each object covers; 0 or not a number where it is not known.
-        present: Boolean matrix ``[N, L]``; objects of other labels are left out.
+        areas: The fraction of the image that each object covers; 0 or NaN where unknown.
+        present: Boolean matrix ``[N, L]``; objects of other labels are ignored.
 
     Returns:
-        A matrix ``[N, L]`` of float32 in 0..1, or nothing when there are objects but the share of none is known.
+        A float32 matrix ``[N, L]`` in 0..1, or None when no object has a known area.
 
     Examples:
         >>> present = csr_array(np.array([[True, False], [True, True]]))
-        >>> largest_shares([0, 0, 1], [0, 0, 1], [0.25, 0.5, 0.125], present=present).toarray().tolist()
+        >>> largest_areas([0, 0, 1], [0, 0, 1], [0.25, 0.5, 0.125], present=present).toarray().tolist()
         [[0.5, 0.0], [0.0, 0.125]]
     """
     rows, columns = np.asarray(rows, dtype=np.int64), np.asarray(columns, dtype=np.int64)
-    shares = np.minimum(np.nan_to_num(np.asarray(shares, dtype=np.float32)), 1)
-    places = rows * present.shape[1] + columns
-    order = np.lexsort((shares, places))  # by place, the largest share last
-    last = order[np.flatnonzero(np.diff(places[order], append=-1))]
-    last = last[shares[last] > 0]
-    if len(shares) and not len(last):
+    areas = np.minimum(np.nan_to_num(np.asarray(areas, dtype=np.float32)), 1)
+    positions = rows * present.shape[1] + columns
+    order = np.lexsort((areas, positions))  # by position, the largest area last
+    last = order[np.flatnonzero(np.diff(positions[order], append=-1))]
+    last = last[areas[last] > 0]
+    if len(areas) and not len(last):
         return None
-    largest = csr_array((shares[last], (rows[last], columns[last])), shape=present.shape)
-    kept = csr_array(largest.multiply(present.astype(np.float32)))
-    kept.eliminate_zeros()
-    return kept
+    largest = csr_array((areas[last], (rows[last], columns[last])), shape=present.shape)
+    result = csr_array(largest.multiply(present.astype(np.float32)))
+    result.eliminate_zeros()
+    return result

@@ -1,4 +1,4 @@
-"""Batches of decoded images, in which bad images are left out, counted and named.
+"""Batches of decoded images; unreadable images are skipped, counted and logged.
 
 Letters in shape comments: B images of a batch, L labels, H and W pixels.
 """
@@ -39,13 +39,13 @@ logger = logging.getLogger(__name__)
 
 MOST_LISTED = 20  # bad images in an error
 
-OnBad = Literal["skip", "raise", "stop_above_share"]
-"""What happens to images that cannot be decoded."""
+OnBad = Literal["skip", "raise", "stop_above_fraction"]
+"""Policy for images that cannot be decoded."""
 
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """A decoded image: its position, image ``[3, H, W]``, and targets and what is known of them ``[L]``."""
+    """A decoded image: its position, pixels ``[3, H, W]``, targets ``[L]`` and their known mask ``[L]``."""
 
     index: int
     image: Tensor
@@ -54,12 +54,12 @@ class Sample:
 
 
 class DecodedImages(Dataset[Sample | BadImage]):
-    """Decodes and transforms the images of a dataset; one that cannot be decoded becomes a `BadImage`.
+    """Decode and transform the images of a dataset; an image that cannot be decoded becomes a `BadImage`.
 
     Args:
         dataset: The images and their labels.
-        transform: Makes a tensor of an RGB image. If it has `at_least` (height, width), JPEG files that are much
-            larger are decoded at reduced scale.
+        transform: Turns an RGB image into a tensor. If it has `at_least` (height, width), much larger JPEG files are
+            decoded at reduced scale.
 
     Examples:
         >>> from manylabel import LabelSpace
@@ -83,7 +83,7 @@ class DecodedImages(Dataset[Sample | BadImage]):
         return self.__getitems__([draw])[0]
 
     def __getitems__(self, draws: Sequence[Draw | int]) -> list[Sample | BadImage]:
-        """Return a whole batch at once; torch calls this. A plain position takes its seed from torch's generator."""
+        """Return a whole batch, as torch's DataLoader asks for it; plain positions are seeded by torch's generator."""
         seeded = [draw if isinstance(draw, Draw) else Draw(draw, int(torch.randint(2**32, ()))) for draw in draws]
         targets, known = map(torch.from_numpy, self.dataset.targets.dense([draw.index for draw in seeded]))  # [B, L]
         with torch.random.fork_rng(devices=[]):
@@ -102,7 +102,7 @@ class DecodedImages(Dataset[Sample | BadImage]):
 
 
 def fetch_images(dataset: ImageDataset) -> Iterator[tuple[str, Path | bytes | ImageError]]:
-    """Yield name and file or content of each image of a dataset, or the reason why it could not be fetched."""
+    """Yield the name of each image with its file or content, or with the error that prevented fetching it."""
     for index in range(len(dataset)):
         name = dataset.images.name(index)
         try:
@@ -120,7 +120,7 @@ def _fetch(dataset: ImageDataset, index: int) -> Path | bytes:
 
 
 def collate(samples: Sequence[Sample | BadImage]) -> Batch:
-    """Put samples into one batch; bad images are listed beside it.
+    """Collate samples into a batch; bad images are listed in its `bad`.
 
     Examples:
         >>> sample = Sample(7, torch.zeros(3, 2, 2), targets=torch.ones(1), known=torch.tensor([True]))
@@ -144,32 +144,34 @@ def collate(samples: Sequence[Sample | BadImage]) -> Batch:
 
 
 class BadImages:
-    """The images of a pass that cannot be read: each is logged once, and too many of them end the pass.
+    """Account of the unreadable images of a pass: each is logged once, and too many of them stop the pass.
 
     Args:
-        num_images: Number of images in all.
-        on_bad: What to do about them: ``"skip"``, ``"raise"`` the first as `ImageError`, or ``"stop_above_share"``:
-            skip, until there are too many.
-        max_bad_share: Largest fraction that may be bad with ``"stop_above_share"``; see `most_bad`.
+        num_images: Total number of images.
+        on_bad: ``"skip"`` bad images, ``"raise"`` the first as `ImageError`, or ``"stop_above_fraction"``: skip until
+            there are too many.
+        max_bad_fraction: Fraction of bad images that ``"stop_above_fraction"`` tolerates; see `most_bad`.
 
     Raises:
-        ConfigError: A setting is wrong.
+        ConfigError: A setting is invalid.
 
     Examples:
-        >>> bad = BadImages(2, max_bad_share=0.1)
+        >>> bad = BadImages(2, max_bad_fraction=0.1)
         >>> bad.add([BadImage(0, "a.jpg", "it is empty")])
         Traceback (most recent call last):
-        manylabel.errors.BadImagesError: 1 of 2 images cannot be read so far, more than max_bad_share=0.1 allows; ...
+        manylabel.errors.BadImagesError: 1 of 2 images cannot be read so far, more than max_bad_fraction=0.1 allows; ...
     """
 
-    def __init__(self, num_images: int, *, on_bad: OnBad = "stop_above_share", max_bad_share: float = 0.01) -> None:
+    def __init__(
+        self, num_images: int, *, on_bad: OnBad = "stop_above_fraction", max_bad_fraction: float = 0.01
+    ) -> None:
         if on_bad not in get_args(OnBad):
             raise ConfigError(f"on_bad cannot be {on_bad!r}; {list_choices(on_bad, get_args(OnBad))}")
-        if not 0 <= max_bad_share <= 1:
-            raise ConfigError(f"max_bad_share must be in 0..1, got {max_bad_share}")
+        if not 0 <= max_bad_fraction <= 1:
+            raise ConfigError(f"max_bad_fraction must be in 0..1, got {max_bad_fraction}")
         self.num_images = num_images
         self.on_bad = on_bad
-        self.max_bad_share = max_bad_share
+        self.max_bad_fraction = max_bad_fraction
         self._by_index: dict[int, BadImage] = {}
 
     def __len__(self) -> int:
@@ -179,11 +181,11 @@ class BadImages:
         return iter(self._by_index.values())
 
     def add(self, bad: Sequence[BadImage]) -> None:
-        """Add images that were just met.
+        """Record bad images.
 
         Raises:
-            ImageError: Where the first bad image ends the pass.
-            BadImagesError: There are too many; the message lists the first of them.
+            ImageError: The first bad image, with ``on_bad="raise"``.
+            BadImagesError: There are too many; the message lists the first.
         """
         for image in bad:
             if image.index not in self._by_index:
@@ -191,15 +193,15 @@ class BadImages:
             self._by_index.setdefault(image.index, image)
         if bad and self.on_bad == "raise":
             raise ImageError(bad[0].name, bad[0].reason)
-        too_many = len(self) > most_bad(self.num_images, self.max_bad_share)
-        if bad and self.on_bad == "stop_above_share" and too_many:
+        too_many = len(self) > most_bad(self.num_images, self.max_bad_fraction)
+        if bad and self.on_bad == "stop_above_fraction" and too_many:
             raise BadImagesError("\n".join(self._lines()))
 
     def _lines(self) -> Iterator[str]:
         yield (
             f"{len(self)} of {self.num_images} images cannot be read so far, more than "
-            f"max_bad_share={self.max_bad_share} allows; fix or remove them ('manylabel data check' finds all), or in "
-            "Python raise max_bad_share:"
+            f"max_bad_fraction={self.max_bad_fraction} allows; fix or remove them ('manylabel data check' finds all), "
+            "or in Python raise max_bad_fraction:"
         )
         for image in islice(self, MOST_LISTED):
             yield f"  {image.name!r}: {image.reason}"
@@ -208,31 +210,31 @@ class BadImages:
 
 
 class ImageLoader(DataLoader[Any]):
-    """Yields batches of images and keeps account of those that cannot be decoded.
+    """Load batches of images and record those that cannot be decoded.
 
-    A bad image is left out of its batch, which is then smaller; nothing takes its place. A batch of which nothing
-    is left is not yielded. Each bad image is recorded once, whatever the number of epochs.
+    A bad image is dropped from its batch without replacement; a batch left empty is not yielded. Each bad image is
+    recorded once, whatever the number of epochs.
 
-    The first pass is epoch 0, each further pass the next epoch; `set_epoch` goes to any other. Order and augmentation
-    follow from the seed and the epoch alone, whatever the number of workers.
+    The first pass is epoch 0, each further pass the next epoch; `set_epoch` selects any other. Order and augmentation
+    depend only on the seed and the epoch, not on the number of workers.
 
     Args:
         dataset: The images and their labels.
-        transform: Makes a tensor of an RGB image, see `DecodedImages`.
+        transform: Turns an RGB image into a tensor; see `DecodedImages`.
         batch_size: Images per batch.
-        shuffle: Whether the order is random, another one each epoch.
-        sampler: Which images in which order, instead of `shuffle`; such as that of `class_aware_sampler`.
-        num_workers: Processes that decode, beside the main one; 0 decodes in the main one.
-        on_bad: What to do about bad images: ``"skip"`` them, ``"raise"`` the first as `ImageError`, or
-            ``"stop_above_share"``: skip, until there are too many.
-        max_bad_share: The share of the dataset that may be bad with ``"stop_above_share"``; see `most_bad`.
-        seed: Fixes order and augmentation.
-        pin_memory: Whether batches come in page-locked memory, from where they reach a GPU faster.
+        shuffle: Whether to reshuffle the images every epoch.
+        sampler: Sampler of image positions, instead of `shuffle`; for example `class_aware_sampler`.
+        num_workers: Number of decoding processes; 0 decodes in the main process.
+        on_bad: ``"skip"`` bad images, ``"raise"`` the first as `ImageError`, or ``"stop_above_fraction"``: skip until
+            there are too many.
+        max_bad_fraction: Fraction of bad images that ``"stop_above_fraction"`` tolerates; see `most_bad`.
+        seed: Seed of order and augmentation.
+        pin_memory: Whether to return batches in page-locked memory, for faster transfer to a GPU.
 
     Raises:
-        ConfigError: A setting is wrong.
+        ConfigError: A setting is invalid.
         ImageError: While iterating, with ``on_bad="raise"``.
-        BadImagesError: While iterating, with ``on_bad="stop_above_share"``.
+        BadImagesError: While iterating, with ``on_bad="stop_above_fraction"``.
         DataError: While iterating: a worker died.
 
     Examples:
@@ -256,8 +258,8 @@ class ImageLoader(DataLoader[Any]):
         shuffle: bool = False,
         sampler: Sampler[int] | None = None,
         num_workers: int = 0,
-        on_bad: OnBad = "stop_above_share",
-        max_bad_share: float = 0.01,
+        on_bad: OnBad = "stop_above_fraction",
+        max_bad_fraction: float = 0.01,
         seed: int = 0,
         pin_memory: bool = False,
     ) -> None:
@@ -266,9 +268,9 @@ class ImageLoader(DataLoader[Any]):
         if shuffle and sampler is not None:
             raise ConfigError("give shuffle or a sampler, not both: the sampler decides on the order")
         self.on_bad = on_bad
-        self.max_bad_share = max_bad_share
+        self.max_bad_fraction = max_bad_fraction
         self.seed = seed
-        self._bad = BadImages(len(dataset), on_bad=on_bad, max_bad_share=max_bad_share)
+        self._bad = BadImages(len(dataset), on_bad=on_bad, max_bad_fraction=max_bad_fraction)
         self.num_empty = 0
         self.batches = SeededBatches(
             every_image(len(dataset), shuffle=shuffle, seed=seed) if sampler is None else sampler,
@@ -282,11 +284,11 @@ class ImageLoader(DataLoader[Any]):
             num_workers=num_workers,
             persistent_workers=num_workers > 0,
             pin_memory=pin_memory,
-            generator=torch.Generator(),  # its own: else each pass would move torch's, on which training depends
+            generator=torch.Generator(),  # private: torch's global generator, which training uses, must not advance
         )
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch of the next pass."""
+        """Set the epoch of the next pass."""
         self.batches.set_epoch(epoch)
 
     def __iter__(self) -> Iterator[Batch]:  # type: ignore[override] # torch promises its own class, users a `Batch`
@@ -301,19 +303,19 @@ class ImageLoader(DataLoader[Any]):
 
     @property
     def bad(self) -> list[BadImage]:
-        """The bad images so far, each once, in the order in which they were met."""
+        """The bad images so far, each once, in the order found."""
         return list(self._bad)
 
 
 @contextmanager
 def explained_worker_deaths(loader: DataLoader[Any]) -> Iterator[None]:
-    """End the workers of a loader when a pass fails, and say in words if that was because one of them died.
+    """Shut down a loader's workers when a pass fails, and explain the error if a worker died.
 
     Args:
-        loader: The loader that is used inside the block; its workers are persistent.
+        loader: The loader used inside the block; its workers are persistent.
 
     Raises:
-        DataError: A worker was ended from outside.
+        DataError: A worker was killed.
     """
     try:
         yield
@@ -322,25 +324,25 @@ def explained_worker_deaths(loader: DataLoader[Any]) -> Iterator[None]:
         if not isinstance(error, RuntimeError) or "DataLoader worker (pid" not in str(error):
             raise
         raise DataError(
-            f"a process that decodes images was ended from outside ({error}); most often memory ran out: "
-            f"lower num_workers ({loader.num_workers}) or batch_size, or give a container more shared memory"
+            f"an image-decoding worker was killed ({error}), most likely because memory ran out: "
+            f"lower num_workers ({loader.num_workers}) or batch_size, or give the container more shared memory"
         ) from error
 
 
-def most_bad(num_images: int, max_bad_share: float) -> float:
-    """Return how many images may be bad: a share; of few images a tenth, up to five, unless none may be.
+def most_bad(num_images: int, max_bad_fraction: float) -> float:
+    """Return the number of bad images tolerated: the fraction, or in small datasets a tenth, up to five; 0 means none.
 
     Examples:
         >>> most_bad(10_000, 0.01), most_bad(80, 0.01), most_bad(20, 0.01), most_bad(80, 0.0)
         (100.0, 5, 2, 0.0)
     """
-    share = max_bad_share * num_images
-    return max(share, min(5, num_images // 10)) if max_bad_share else share
+    tolerated = max_bad_fraction * num_images
+    return max(tolerated, min(5, num_images // 10)) if max_bad_fraction else tolerated
 
 
 def _end_workers(loader: DataLoader[Any]) -> None:
-    """End the workers now: torch waits seconds for them later, and raises at odd times if one of them is dead."""
+    """Shut workers down now: torch would wait seconds for them later, and raise at odd times if one is dead."""
     iterator, loader._iterator = loader._iterator, None
     if isinstance(iterator, _MultiProcessingDataLoaderIter):
-        with suppress(RuntimeError):  # about the dead worker, while the others end
+        with suppress(RuntimeError):  # about the dead worker
             iterator._shutdown_workers()

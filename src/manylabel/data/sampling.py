@@ -1,4 +1,4 @@
-"""Which images are drawn, in which order and with which chance: each once, or those with rare labels more often.
+"""Samplers: every image once per epoch, or images with rare labels more often.
 
 Letters in shape comments: N images, L labels.
 """
@@ -19,12 +19,12 @@ __all__ = ["Draw", "EpochSampler", "SeededBatches", "class_aware_sampler", "ever
 
 
 class EpochSampler(Sampler[int]):
-    """Positions of images, drawn anew for each epoch; the same for the same seed and epoch.
+    """Sample image positions anew each epoch, reproducibly for a seed and epoch.
 
     Args:
         draw: Draws the positions of one epoch.
-        num_samples: How many it draws.
-        seed: Fixes all draws.
+        num_samples: Number of positions per epoch.
+        seed: Seed of all draws.
 
     Examples:
         >>> sampler = EpochSampler(lambda generator: generator.permutation(5), num_samples=5, seed=1)
@@ -43,7 +43,7 @@ class EpochSampler(Sampler[int]):
         self.epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch whose positions are drawn next."""
+        """Set the epoch of the next pass."""
         self.epoch = epoch
 
     def __len__(self) -> int:
@@ -54,12 +54,12 @@ class EpochSampler(Sampler[int]):
 
 
 def every_image(num_images: int, *, shuffle: bool, seed: int = 0) -> EpochSampler:
-    """Return a sampler that gives every image once.
+    """Return a sampler that draws every image once per epoch.
 
     Args:
-        num_images: How many images there are.
-        shuffle: Whether their order is random, another one each epoch.
-        seed: Fixes the order.
+        num_images: Number of images.
+        shuffle: Whether to reshuffle every epoch.
+        seed: Seed of the order.
 
     Examples:
         >>> list(every_image(3, shuffle=False))
@@ -75,17 +75,17 @@ def every_image(num_images: int, *, shuffle: bool, seed: int = 0) -> EpochSample
 def class_aware_sampler(
     targets: Targets, *, seed: int = 0, power: float = 0.0, num_samples: int | None = None
 ) -> EpochSampler:
-    """Return a sampler that draws a label, then an image that has it, so that rare labels are seen more often.
+    """Return a class-aware sampler: draws a label, then an image that has it, to oversample rare labels.
 
-    Images repeat within an epoch, and some are left out of it. Labels that no image has are never drawn. Images
-    without any (known) label get their fair share: a tenth of the draws, if they are a tenth of the images.
+    An epoch repeats some images and omits others. Labels without positives are never drawn. Images without any (known)
+    label are drawn as often as they occur: a tenth of the draws, if they are a tenth of the images.
 
     Args:
-        targets: Which labels each image has, ``[N, L]``.
-        seed: Fixes all draws.
-        power: A label is drawn with a chance proportional to (images that have it) ** `power`: 0 draws all labels
-            equally often, 1 as often as they are in the data, 0.5 is between.
-        num_samples: Draws per epoch; as many as there are images when left out.
+        targets: Labels of each image, ``[N, L]``.
+        seed: Seed of all draws.
+        power: Exponent of label frequency: a label is drawn with probability proportional to (its number of images) **
+            `power`; 0 draws all labels equally often, 1 as often as they occur.
+        num_samples: Draws per epoch (default: the number of images).
 
     Raises:
         ConfigError: There is no image, or a setting is out of range.
@@ -98,7 +98,7 @@ def class_aware_sampler(
     """
     total = len(targets) if num_samples is None else num_samples
     if not len(targets):
-        raise ConfigError("there is no image to draw from; give targets of at least one")
+        raise ConfigError("there is no image to draw from; give targets of at least one image")
     if not 0 <= power <= 1:
         raise ConfigError(f"power must be 0 (all labels alike) to 1 (as in the data), got {power}")
     if total < 1:
@@ -108,43 +108,43 @@ def class_aware_sampler(
     unlabelled = np.flatnonzero(targets.labels_per_image == 0)
     images: NDArray[np.int64] = np.concatenate(
         [by_label.indices, unlabelled]
-    )  # those of label 0, of label 1, ..., of none
-    starts = by_label.indptr.astype(np.int64)  # [L + 1], the last is where those of none start
+    )  # images of label 0, of label 1, ..., unlabelled
+    starts = by_label.indptr.astype(np.int64)  # [L + 1], the last is the start of the unlabelled images
     counts = np.append(targets.positives, len(unlabelled))  # [L + 1]
-    chances = _chances(counts, power=power, unlabelled_share=len(unlabelled) / len(targets))
+    probabilities = _probabilities(counts, power=power, unlabelled_fraction=len(unlabelled) / len(targets))
 
     def draw(generator: np.random.Generator) -> NDArray[np.int64]:
-        labels = generator.choice(len(chances), size=total, p=chances)
+        labels = generator.choice(len(probabilities), size=total, p=probabilities)
         drawn: NDArray[np.int64] = images[starts[labels] + generator.integers(counts[labels])]
         return drawn
 
     return EpochSampler(draw, num_samples=total, seed=seed)
 
 
-def _chances(counts: NDArray[np.int64], *, power: float, unlabelled_share: float) -> NDArray[np.float64]:
-    """Return the chance of each label, and last that of none, ``[L + 1]``."""
+def _probabilities(counts: NDArray[np.int64], *, power: float, unlabelled_fraction: float) -> NDArray[np.float64]:
+    """Return the probability of each label and, last, of the unlabelled images, ``[L + 1]``."""
     weights = np.where(counts > 0, np.maximum(counts, 1) ** power, 0.0)[:-1]
-    labelled = weights * (1 - unlabelled_share) / max(weights.sum(), 1.0)
-    return np.append(labelled, unlabelled_share)
+    labelled = weights * (1 - unlabelled_fraction) / max(weights.sum(), 1.0)
+    return np.append(labelled, unlabelled_fraction)
 
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """Which image, and the seed of the chance in its transform."""
+    """A sampled image position, and the seed of its augmentation."""
 
     index: int
     seed: int
 
 
 class SeededBatches(Sampler[list[Draw]]):
-    """Batches of draws, each with a seed that follows from the seed, the epoch and its place in the epoch.
+    """Batches of draws, each seeded from the seed, the epoch and its position in the epoch.
 
-    So the chance in a transform does not depend on how many processes load, nor on what was loaded before.
+    Augmentation therefore depends neither on the number of workers nor on what was loaded before.
 
     Args:
-        sampler: Which images, in which order.
+        sampler: Sampler of image positions.
         batch_size: Images per batch.
-        seed: Fixes all seeds.
+        seed: Base seed.
 
     Examples:
         >>> batches = SeededBatches(every_image(3, shuffle=False), batch_size=2)
@@ -161,17 +161,17 @@ class SeededBatches(Sampler[list[Draw]]):
 
     @property
     def epoch(self) -> int:
-        """The epoch that is drawn next; that of the sampler, if it has one."""
+        """Epoch of the next pass; that of the sampler, if it has one."""
         return int(getattr(self.sampler, "epoch", self._epoch))
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch that is drawn next."""
+        """Set the epoch of the next pass."""
         self._epoch = epoch
         if hasattr(self.sampler, "set_epoch"):
             self.sampler.set_epoch(epoch)
 
     def skip(self, num_batches: int) -> None:
-        """Leave out the first batches of the next pass, as if they had been drawn: a run that resumes begins there."""
+        """Skip the first batches of the next pass, to resume a run mid-epoch."""
         self._first = num_batches
 
     def __len__(self) -> int:
@@ -184,5 +184,5 @@ class SeededBatches(Sampler[list[Draw]]):
         batches = enumerate(BatchSampler(indices, self.batch_size, drop_last=False))
         for number, batch in islice(batches, first, None):
             seeds = seed_sequence("augmentation", self.seed, epoch, number).generate_state(len(batch))
-            # The position is mixed in because processes that train together share the seed but not the images.
+            # Mix in the position: distributed processes share the seed but not the images.
             yield [Draw(index, seed ^ index) for index, seed in zip(batch, seeds.tolist(), strict=True)]

@@ -1,7 +1,7 @@
-"""Where images come from: files on disk, or bytes made or fetched when asked for.
+"""Image sources: files on disk, or bytes generated or fetched on access.
 
-A source is a sequence of encoded images. Nothing is opened or decoded before it is asked for, and a million file
-names take tens of megabytes, not hundreds.
+A source is a sequence of encoded images. Nothing is opened or decoded before access, and a million file names take
+tens of megabytes, not hundreds.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ __all__ = ["Files", "ImageSource", "JoinedSource", "LazyBytes"]
 
 @runtime_checkable
 class ImageSource(Protocol):
-    """A sequence of encoded images: each a path or bytes, with a name that is unique within the dataset."""
+    """A sequence of encoded images, each a path or bytes, with a name unique within the dataset."""
 
     def __len__(self) -> int: ...
 
     def __getitem__(self, index: int) -> Path | bytes:
-        """Return one encoded image, as a path or as bytes."""
+        """Return an encoded image as a path or as bytes."""
         ...
 
     def name(self, index: int) -> str:
-        """Return what the image is called, in reports and in result files."""
+        """Return the image's name in reports and result files."""
         ...
 
     def take(self, indices: ArrayLike) -> ImageSource:
@@ -42,8 +42,8 @@ class Files:
     """Images on disk.
 
     Args:
-        root: The folder that the names are relative to.
-        names: File names relative to `root`, or absolute ones.
+        root: Base folder of the names.
+        names: File names, relative to `root` or absolute.
 
     Examples:
         >>> files = Files(Path("photos"), ["a.jpg", "b.jpg"])
@@ -75,14 +75,13 @@ class Files:
 
 @dataclass(frozen=True, eq=False)
 class LazyBytes:
-    r"""Images that a function gives as encoded bytes: drawn, read from a table, or fetched.
+    r"""Encoded images returned by a function: generated, read from a table, or fetched.
 
     Args:
-        names: What each image is called.
-        load: Returns the encoded image at a position; must survive being sent to another process.
-        positions: What `load` is asked for, for each image; in order when left out.
-        identity: What the images follow from, together with their positions, where that can be said in words; else
-            only their content tells whether two sources give the same.
+        names: Name of each image.
+        load: Returns the encoded image at a position; must be picklable.
+        positions: Position that `load` is called with, for each image (default: in order).
+        identity: Description that, with the positions, determines the images (default: they are identified by content).
 
     Examples:
         >>> images = LazyBytes(["a", "b"], load=lambda position: bytes([position]))
@@ -115,7 +114,7 @@ class LazyBytes:
 
 @dataclass(frozen=True, eq=False)
 class JoinedSource:
-    """Several sources one after the other.
+    """Concatenation of sources.
 
     Args:
         parts: The sources.
@@ -146,7 +145,7 @@ class JoinedSource:
         return part.name(position)
 
     def take(self, indices: ArrayLike) -> JoinedSource:
-        """Return some of the images, in the order given; neighbours of one source stay together."""
+        """Return some of the images, in the order given; consecutive images of one source stay in one part."""
         chosen = np.asarray(indices, dtype=np.int64)
         ends = np.cumsum([len(part) for part in self.parts])
         owners = np.searchsorted(ends, chosen, side="right")

@@ -1,4 +1,4 @@
-"""Data specs: one line of text, such as ``voc:PATH,split=train``, that names a dataset everywhere."""
+"""Data specs: one line of text, such as ``voc:PATH,split=train``, that identifies a dataset."""
 
 import inspect
 import re
@@ -32,8 +32,8 @@ FORMATS: dict[str, str | Callable[..., ImageDataset]] = {
     "tsv": "table:table",
     "voc": "voc:voc",
 }
-"""The reader of each format: a module of `manylabel.data.readers` and its function, imported when asked for, or any
-function that gives an `ImageDataset`."""
+"""The reader of each format: a module of `manylabel.data.readers` and its function, imported on first use, or any
+function that returns an `ImageDataset`."""
 
 _NEXT_OPTION = re.compile(r",(?=[A-Za-z_]\w*=)")  # any other comma belongs to a path or a value
 
@@ -54,10 +54,10 @@ def find_reader(name: str) -> Callable[..., ImageDataset]:
 
 
 def load(spec: str) -> ImageDataset:
-    """Read the dataset that a spec names.
+    """Read the dataset of a spec.
 
-    A spec is ``FORMAT:PATH,option=value,...``. The options are those of the format's reader and, for every format,
-    those of `hold_out`: ``val_fraction``, ``part``, ``seed`` and ``limit``.
+    A spec is ``FORMAT:PATH,option=value,...``. Options are those of the format's reader and of `hold_out`:
+    ``val_fraction``, ``part``, ``seed`` and ``limit``.
 
     Args:
         spec: Such as ``coco:~/coco,split=val2014`` or ``folder:photos,val_fraction=0.2,part=train``.
@@ -66,7 +66,7 @@ def load(spec: str) -> ImageDataset:
         The dataset.
 
     Raises:
-        SpecError: The format, an option or a value is not known; the message lists those that are.
+        SpecError: The format, an option or a value is unknown; the message lists the known ones.
         DataError: The dataset cannot be read.
 
     Examples:
@@ -91,10 +91,10 @@ def load(spec: str) -> ImageDataset:
 
 
 def spec_path(spec: str) -> str:
-    """Return the path that a spec names.
+    """Return the path in a spec.
 
     Raises:
-        SpecError: The format is not known, or there is no path.
+        SpecError: The format is unknown, or there is no path.
 
     Examples:
         >>> spec_path("nus_wide:NUS-WIDE,labels=1006")
@@ -104,7 +104,7 @@ def spec_path(spec: str) -> str:
 
 
 def _parse(spec: str) -> tuple[Callable[..., ImageDataset], str, dict[str, str]]:
-    """Take a spec apart: the reader, the path and the options as text."""
+    """Split a spec into reader, path and options as text."""
     name, colon, rest = spec.partition(":")
     if not colon:
         raise SpecError(
@@ -119,19 +119,19 @@ def _parse(spec: str) -> tuple[Callable[..., ImageDataset], str, dict[str, str]]
     for pair in pairs:
         option, _, text = pair.partition("=")
         if option in given:
-            raise SpecError(f"option {option!r} stands twice in {spec!r}; keep one")
+            raise SpecError(f"option {option!r} is given twice in {spec!r}; remove one")
         given[option] = text
     return find_reader(name), path, given
 
 
 def _options(function: Callable[..., ImageDataset], *, skip: int) -> dict[str, Any]:
-    """Return the annotation of each parameter but the first `skip`."""
+    """Return the annotations of the parameters, except the first `skip`."""
     hints = get_type_hints(function)
     return {name: hints[name] for name in list(inspect.signature(function).parameters)[skip:]}
 
 
 def _convert(text: str, annotation: Any, *, what: str) -> Any:  # noqa: ANN401 - any annotation, any value
-    """Read a value as one of the annotated types, as msgspec reads texts: ``1`` and ``true`` are true, say."""
+    """Convert text to one of the annotated types by msgspec's rules; for example ``1`` and ``true`` are true."""
     kinds = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
     if NoneType in kinds and text.lower() == "none":
         return None

@@ -1,24 +1,23 @@
-"""Seeded splits and folds in which every label, and every combination of labels, keeps its share.
+"""Seeded splits and folds, stratified over labels and label combinations.
 
 The problem is that of Sechidis, Tsoumakas and Vlahavas, "On the Stratification of Multi-Label Data" (ECML PKDD 2011).
-Their answer places one image after the other; this one works on all of them at once:
+Their algorithm assigns one image after the other; this one works on all at once:
 
-1. *Order.* Each image becomes one number: its labels, from the rarest to the most common, as digits. Every second
-   digit counts downwards, as in a Gray code, so that neighbours in the order of these numbers differ in few labels.
-   Images of one combination stand together, beside those that share their rarest labels; so do images without
-   labels. A seeded shuffle decides among equals.
-2. *Deal.* The folds take turns along this order, each in proportion to its size. Sizes come out exact, and every run of
-   alike images is spread to within an image or so: this keeps the combinations.
-3. *Balance.* What is left are rounding errors that add up for common labels. Take the label that is spread worst, and
-   the two folds that have too much and too little of it. From each, take the images whose leaving would mend most,
-   over all labels, and swap the best pair as long as the sum of squared errors falls. Repeat until no label can be
-   spread better (no two folds are more than one image apart) or nothing helps. A sample of the images does most of
-   the work, as a swap found among all is hardly better than one found among some; then all of them are looked at.
+1. *Order.* Each image becomes one number whose digits are its labels, from the rarest to the most common. Every second
+   digit counts downwards, as in a Gray code, which makes neighbours in this order differ in few labels. Images with
+   the same labels are adjacent, next to those with the same rarest labels; so are images without labels. A seeded
+   shuffle breaks ties.
+2. *Deal.* Images are dealt to the folds along this order, in proportion to fold size. Sizes are exact, and every run
+   of similar images is spread to within an image or so, which preserves label combinations.
+3. *Balance.* Rounding errors remain and add up for common labels. Take the label with the worst spread, and the folds
+   with the most and the fewest of its images. In each, find the images whose removal lowers the error most, over all
+   labels, and swap the best pair while the sum of squared errors falls. Repeat until no label can be spread better
+   (no two folds are more than one image apart) or no swap helps. A sample of the images comes first, since a swap
+   found among all is hardly better than one found among some; all images are considered last.
 
 Only the rarest labels of an image fit into its number (nine of 80 labels, four of 9,600); images that agree in these
-count as alike. What a dataset lists beside the present labels, the unknown or the absent ones, is spread in the same
-way, so that each fold also keeps the share of what is known. All sums are of whole numbers, so that a seed gives the
-same split on every machine.
+count as equal. Unknown or absent labels, whichever the dataset lists, are balanced the same way, which preserves the
+fraction of known labels per fold. All sums are of integers, so a seed gives the same split on every machine.
 
 Letters in shape comments: N images, L labels, C columns to balance (labels, and unknown or absent ones), K folds.
 """
@@ -41,7 +40,7 @@ __all__ = [
     "stratified_split",
 ]
 
-NUM_CANDIDATES = 32  # images of a fold that a round considers
+NUM_CANDIDATES = 32  # images per fold and round
 SAMPLE_SIZE = 8_000
 ROUNDS_PER_FOLD = 50  # a bound for thousands of labels; 80 labels take about ten rounds per fold
 
@@ -49,15 +48,15 @@ ROUNDS_PER_FOLD = 50  # a bound for thousands of labels; 80 labels take about te
 def split_dataset(
     dataset: ImageDataset, *, val_fraction: float = 0.2, seed: int = 0
 ) -> tuple[ImageDataset, ImageDataset]:
-    """Split a dataset in two, as `stratified_split` does; splits that the dataset came with are left behind.
+    """Split a dataset in two with `stratified_split`; existing splits are discarded.
 
     Args:
         dataset: The images.
-        val_fraction: The share of the images that goes to the second part.
-        seed: Another seed gives another split.
+        val_fraction: Fraction of images for validation.
+        seed: Seed of the split.
 
     Returns:
-        The images to train on, as split ``train``, and those to validate on, as split ``val``.
+        The training images, as split ``train``, and the validation images, as split ``val``.
 
     Examples:
         >>> from manylabel.data.sources import Files
@@ -77,18 +76,18 @@ def split_dataset(
 def stratified_split(
     targets: Targets, *, val_fraction: float, seed: int = 0
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Divide images in two so that every label keeps its share in both parts.
+    """Split images into training and validation sets, stratified over the labels.
 
     Args:
         targets: The images' labels.
-        val_fraction: The share of the images that goes to the second part; their number is rounded.
-        seed: Another seed gives another split.
+        val_fraction: Fraction of images for validation; their number is rounded.
+        seed: Seed of the split.
 
     Returns:
-        The positions of the images to train on and to validate on, each in rising order.
+        The sorted positions of the training images and of the validation images.
 
     Raises:
-        ConfigError: One of the parts would be empty.
+        ConfigError: One of the sets would be empty.
 
     Examples:
         >>> targets = Targets.from_lists([[0], [0, 1]] * 10, num_labels=2)
@@ -101,7 +100,7 @@ def stratified_split(
     if not 0 < num_val < num_images:
         raise ConfigError(
             f"val_fraction must leave images on both sides, got {val_fraction} of {num_images} images; "
-            "give a share between 0 and 1, or more images"
+            "give a fraction between 0 and 1, or more images"
         )
     folds = _assign(targets, np.array([num_images - num_val, num_val]), seed)
     return np.flatnonzero(folds == 0), np.flatnonzero(folds == 1)
@@ -110,16 +109,15 @@ def stratified_split(
 def stratified_folds(
     targets: Targets, *, num_folds: int, seed: int = 0
 ) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """Divide images into folds for cross-validation so that every label keeps its share in each.
+    """Split images into cross-validation folds, stratified over the labels.
 
     Args:
         targets: The images' labels.
-        num_folds: How many folds; their sizes differ by at most one image.
-        seed: Another seed gives other folds.
+        num_folds: Number of folds; their sizes differ by at most one image.
+        seed: Seed of the folds.
 
     Returns:
-        For each fold, the positions of the images to train on and to validate on, each in rising order. Every image
-        is validated on once.
+        The sorted positions of the training and validation images of each fold; every image is validated on once.
 
     Raises:
         ConfigError: There are fewer than two folds, or fewer images than folds.
@@ -141,7 +139,7 @@ def stratified_folds(
 
 
 def _assign(targets: Targets, sizes: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
-    """Return the fold of each image, ``[N]``, for folds of the given sizes."""
+    """Assign a fold to each image, ``[N]``, for folds of the given sizes."""
     if seed < 0:
         raise ConfigError(f"seed must be 0 or more, got {seed}")
     generator = np.random.default_rng(seed)
@@ -157,7 +155,7 @@ def _assign(targets: Targets, sizes: NDArray[np.int64], seed: int) -> NDArray[np
 
 
 def _columns(targets: Targets) -> csr_array:
-    """Return what is to be balanced, ``[N, C]``: the labels, the rarest first, then what is listed beside them."""
+    """Return the columns to balance, ``[N, C]``: labels from the rarest, then listed unknown or absent labels."""
     listed = targets.unknown if targets.absent is None else targets.absent
     matrix = targets.present if listed is None else hstack([targets.present, listed], "csr")
     num_columns = matrix.shape[1]
@@ -170,7 +168,7 @@ def _columns(targets: Targets) -> csr_array:
 
 
 def _order_by_likeness(columns: csr_array, generator: np.random.Generator) -> NDArray[np.int64]:
-    """Return the images' positions in an order in which neighbours differ in few labels; see the module's text."""
+    """Order the images such that neighbours differ in few labels; see the module docstring."""
     num_images, num_columns = columns.shape
     lengths = np.diff(columns.indptr)
     bits = max(int(num_columns).bit_length(), 1)
@@ -187,13 +185,13 @@ def _order_by_likeness(columns: csr_array, generator: np.random.Generator) -> ND
 
 
 def _deal(sizes: NDArray[np.int64], generator: np.random.Generator) -> NDArray[np.int64]:
-    """Return the fold of each place in the order, ``[N]``: each fold's places are evenly spaced."""
+    """Return the fold of each position in the order, ``[N]``, each fold evenly spaced."""
     spaced = np.concatenate([(np.arange(size) + generator.random()) / size for size in sizes])
     return np.repeat(np.arange(len(sizes)), sizes)[np.argsort(spaced, kind="stable")]
 
 
 def _excess(columns: csr_array, folds: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return how far each fold is above its due of each column, ``[K, C]``, in whole N-ths of an image."""
+    """Return the excess of each column in each fold over its expectation, ``[K, C]``, in integer N-ths of an image."""
     num_images, num_columns = columns.shape
     places = np.repeat(folds, np.diff(columns.indptr)) * num_columns + columns.indices
     counts = np.bincount(places, minlength=len(sizes) * num_columns).reshape(len(sizes), num_columns)
@@ -204,9 +202,9 @@ def _excess(columns: csr_array, folds: NDArray[np.int64], sizes: NDArray[np.int6
 def _balance(
     columns: csr_array, folds: NDArray[np.int64], excess: NDArray[np.float64], *, unit: int
 ) -> NDArray[np.int64]:
-    """Swap images between folds, in place, until every column is spread as evenly as swaps can do it.
+    """Swap images between folds, in place, until no swap spreads the columns more evenly.
 
-    `unit` is one image in the measure of `excess`.
+    `unit` is one image in the units of `excess`.
     """
     stuck = np.zeros(columns.shape[1], dtype=bool)
     for _ in range(ROUNDS_PER_FOLD * len(excess)):
@@ -216,7 +214,7 @@ def _balance(
         worst = spread.argmax()
         giver, taker = int(excess[:, worst].argmax()), int(excess[:, worst].argmin())
         if _swap(columns, folds, excess, giver, taker, unit):
-            stuck[:] = False  # other folds than before may now be the ones to look at
+            stuck[:] = False  # the worst folds may have changed
         else:
             stuck[worst] = True
     return folds
@@ -225,7 +223,7 @@ def _balance(
 def _swap(
     columns: csr_array, folds: NDArray[np.int64], excess: NDArray[np.float64], giver: int, taker: int, unit: int
 ) -> bool:
-    """Swap images of two folds where it lowers the sum of squared `excess`, in place; say whether any was."""
+    """Swap images of two folds where it lowers the sum of squared `excess`, in place; return whether any was."""
     gap = excess[giver] - excess[taker]  # [C]
     pull, costs = columns @ gap, np.diff(columns.indptr) * float(unit)  # [N]
     leaving = _best(pull - costs, np.flatnonzero(folds == giver))
@@ -250,9 +248,9 @@ def _swap(
         swapped = True
 
 
-def _best(wishes: NDArray[np.float64], images: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the images that wish most to move; among equals, on every machine the same ones."""
-    chosen = wishes[images]
+def _best(gains: NDArray[np.float64], images: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the images with the largest gain from moving; ties are broken the same way on every machine."""
+    chosen = gains[images]
     if len(chosen) <= NUM_CANDIDATES:
         return images
     limit = np.partition(chosen, -NUM_CANDIDATES)[-NUM_CANDIDATES]
@@ -268,21 +266,21 @@ def hold_out(
     seed: int = 0,
     limit: int | None = None,
 ) -> ImageDataset:
-    """Hold out some images for validation, stratified over the labels, or keep only some of them.
+    """Hold out images for validation, stratified over the labels, or limit their number.
 
-    Images to test on stay that: of data with one split to train on (its name begins with "train") and none to
-    validate on, only that one is divided.
+    Test images stay test images: of data with one training split (its name begins with "train") and no validation
+    split, only the training split is divided.
 
     Args:
-        dataset: Any images with labels.
-        val_fraction: The share of images to hold out; they become the split ``val``, the rest ``train``, instead
-            of the splits there were; where only one split is divided, the others stay.
-        part: Return only this one of the two.
-        seed: Another seed, another draw.
-        limit: Then keep at most this many images, drawn at random, in their old order.
+        dataset: The images.
+        val_fraction: Fraction of images to hold out as split ``val``; the rest become ``train``. Existing splits are
+            replaced, except where only one of them is divided.
+        part: Split to return (default: both).
+        seed: Seed of the draws.
+        limit: Largest number of images to return afterwards, drawn at random, in their original order.
 
     Returns:
-        The dataset; as it was when nothing is asked for.
+        The dataset, unchanged by default.
 
     Raises:
         ConfigError: `part` without `val_fraction`, or a number out of range.
@@ -298,7 +296,7 @@ def hold_out(
         (8, 3)
     """
     if part is not None and val_fraction is None:
-        raise ConfigError(f"part={part} needs val_fraction, the share to hold out; write val_fraction=0.2,part={part}")
+        raise ConfigError(f"part={part} needs val_fraction, such as val_fraction=0.2,part={part}")
     if limit is not None and limit < 1:
         raise ConfigError(f"limit must be at least 1 image, got {limit}")
     if val_fraction is not None:
@@ -314,7 +312,7 @@ def hold_out(
 
 
 def _to_divide(dataset: ImageDataset) -> tuple[NDArray[np.int64], dict[str, NDArray[np.int64]]]:
-    """Return the positions of the images to hold out from, and the splits that stay as they are."""
+    """Return the positions of the images to hold out from, and the splits that stay unchanged."""
     splits = {name: members for name, members in dataset.splits.items() if len(members)}
     train = dataset.splits_like("train")
     if len(train) != 1 or dataset.splits_like("val"):

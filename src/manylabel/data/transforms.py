@@ -1,4 +1,4 @@
-"""From an image to what a model takes: for evaluation, for training, and as several views for test time.
+"""Image transforms: for evaluation, for training, and test-time augmentation.
 
 Letters in shape comments: V views of an image, H and W pixels.
 """
@@ -20,13 +20,13 @@ __all__ = ["Cutout", "ImageTransform", "Resize", "Views", "eval_transform", "tra
 
 
 class ImageTransform:
-    """Steps that turn an image into a normalised tensor.
+    """Composition of steps that turn an image into a normalised tensor.
 
-    All chance comes from torch's generator for the CPU, so `torch.manual_seed` fixes it.
+    All randomness comes from torch's CPU generator, so `torch.manual_seed` makes it reproducible.
 
     Args:
-        steps: What happens to the image, in order.
-        at_least: Height and width below which the steps need no detail; `decode` takes it from here.
+        steps: Steps, in order.
+        at_least: Height and width that `decode` must preserve when it decodes at reduced scale.
 
     Examples:
         >>> transform = eval_transform(InputSpec(size=(2, 3), interpolation="bilinear"))
@@ -47,7 +47,7 @@ class ImageTransform:
         self.at_least = at_least
 
     def __call__(self, image: Image.Image) -> Tensor:
-        """Return what a model takes, for one RGB image."""
+        """Transform an RGB image."""
         result: Any = image
         for step in self.steps:
             result = step(result)
@@ -59,10 +59,10 @@ class ImageTransform:
 
 
 def eval_transform(spec: InputSpec) -> ImageTransform:
-    """Return the transform for validation and test: the pixels of `manylabel.images.prepare`, normalised.
+    """Return the transform for validation and testing: the pixels of `manylabel.images.prepare`, normalised.
 
     Args:
-        spec: How the model wants its images.
+        spec: Input size and normalisation of the model.
 
     Returns:
         A transform from an image to ``[3, H, W]``.
@@ -89,17 +89,16 @@ def train_transform(
     """Return the training recipe of the papers: square resize, flip, Cutout, RandAugment, normalise.
 
     Cutout comes before RandAugment, whose strength is torchvision's default (2 operations, magnitude 9). The flip is
-    ours. Where the model wants its images cropped (``spec.resize == "crop"``), the crop is at a random place instead
-    of the centre.
+    ours. With ``spec.resize == "crop"``, the crop position is random instead of central.
 
     Args:
-        spec: How the model wants its images.
-        crop: The smallest share of the image's area that a crop of random size and shape keeps; 1 does not crop.
-        flip: Whether to mirror every other image.
-        cutout: Side of the hole as a share of the image's side; 0 cuts no hole.
+        spec: Input size and normalisation of the model.
+        crop: Smallest area of a random resized crop, as a fraction of the image; 1 disables cropping.
+        flip: Whether to flip horizontally with probability 0.5.
+        cutout: Side of the Cutout hole as a fraction of the image's side; 0 disables Cutout.
         randaugment: Whether to apply RandAugment (https://arxiv.org/abs/1909.13719).
-        num_operations: Number of changes RandAugment makes to an image (N in the paper).
-        magnitude: Their strength, 0 to 30 (M in the paper).
+        num_operations: Number of RandAugment operations per image (N in the paper).
+        magnitude: RandAugment magnitude, 0 to 30 (M in the paper).
 
     Returns:
         A transform from an image to ``[3, H, W]``.
@@ -114,7 +113,7 @@ def train_transform(
         True
     """
     if not 0 < crop <= 1:
-        raise ConfigError(f"crop must be a share of the image's area, above 0 and at most 1, got {crop}")
+        raise ConfigError(f"crop must be a fraction of the image's area, above 0 and at most 1, got {crop}")
     kept = crop**0.5 if crop < 1 else spec.crop_fraction if spec.resize == "crop" else 1.0
     size = _enlarged(spec, kept)
     steps: list[nn.Module]
@@ -131,7 +130,7 @@ def train_transform(
     if cutout:
         steps.append(Cutout(cutout))
     if randaugment:
-        # on PIL images this takes a third of the time that it takes on tensors
+        # three times faster on PIL images than on tensors
         augment = v2.RandAugment(num_ops=num_operations, magnitude=magnitude)
         steps += [v2.ToPILImage(), augment, v2.PILToTensor()]
     return ImageTransform([*steps, *_normalise(spec)], at_least=size)
@@ -140,14 +139,14 @@ def train_transform(
 def views_transform(
     spec: InputSpec, *, flip: bool = True, crops: Literal[1, 5, 10] = 1, crop_fraction: float = 0.875
 ) -> ImageTransform:
-    """Return a transform that gives several views of an image, whose scores are then averaged.
+    """Return a test-time augmentation transform: several views of an image, whose scores are then averaged.
 
     Args:
-        spec: How the model wants its images.
-        flip: Whether each view also comes mirrored.
+        spec: Input size and normalisation of the model.
+        flip: Whether to add the mirror image of each view.
         crops: 1 is the image as in evaluation; 5 is the four corners and the centre; 10 is 5 and their mirror images,
-            whatever `flip` says.
-        crop_fraction: The share of the image's sides that each of 5 or 10 crops keeps.
+            whatever the value of `flip`.
+        crop_fraction: Side of each of 5 or 10 crops as a fraction of the image's side.
 
     Returns:
         A transform from an image to ``[V, 3, H, W]``; V is `crops`, twice that for 1 or 5 with `flip`.
@@ -176,7 +175,7 @@ class Resize(nn.Module):
     Args:
         size: Height and width.
         interpolation: ``"bilinear"`` or ``"bicubic"``.
-        keep_proportions: Whether to cover `size` instead of squashing the image to it.
+        keep_proportions: Whether to preserve the aspect ratio and cover `size`, instead of squashing the image to it.
 
     Examples:
         >>> Resize((256, 256), keep_proportions=True)(Image.new("RGB", (640, 480))).size
@@ -201,13 +200,13 @@ class Resize(nn.Module):
 
 
 class Cutout(nn.Module):
-    """Cut a hole into an image, as in https://arxiv.org/abs/1708.04552 and the code of ASL and ML-Decoder.
+    """Cutout, as in https://arxiv.org/abs/1708.04552 and the code of ASL and ML-Decoder.
 
-    The hole's centre is anywhere in the image, so part of the hole may lie outside. As in that code, not in the paper,
-    it is filled with one random colour.
+    The hole's centre is anywhere in the image, so part of the hole may lie outside. As in that code but not in the
+    paper, it is filled with one random colour.
 
     Args:
-        share: Side of the hole as a share of the image's side.
+        fraction: Side of the hole as a fraction of the image's side.
 
     Examples:
         >>> image = torch.zeros(3, 100, 100, dtype=torch.uint8)
@@ -216,27 +215,27 @@ class Cutout(nn.Module):
         tensor(True)
     """
 
-    def __init__(self, share: float = 0.5) -> None:
+    def __init__(self, fraction: float = 0.5) -> None:
         super().__init__()
-        if not 0 < share <= 1:
-            raise ConfigError(f"cutout must be a share of the side in 0..1, got {share}")
-        self.share = share
+        if not 0 < fraction <= 1:
+            raise ConfigError(f"cutout must be a fraction of the side in 0..1, got {fraction}")
+        self.fraction = fraction
 
     def forward(self, image: Tensor) -> Tensor:
-        """Cut a hole into an image ``[3, H, W]`` of type uint8."""
+        """Cut a hole into a uint8 image ``[3, H, W]``."""
         rows, columns = (self._span(side) for side in image.shape[-2:])
         holed = image.clone()
         holed[:, rows, columns] = torch.randint(256, (3, 1, 1), dtype=torch.uint8)
         return holed
 
     def _span(self, side: int) -> slice:
-        hole = round(self.share * side)
+        hole = round(self.fraction * side)
         start = int(torch.randint(side, ())) - hole // 2
         return slice(max(start, 0), start + hole)
 
     def extra_repr(self) -> str:
         """Return the settings."""
-        return f"share={self.share}"
+        return f"fraction={self.fraction}"
 
 
 class Views(nn.Module):
@@ -244,7 +243,7 @@ class Views(nn.Module):
 
     Args:
         size: Height and width of each crop; None leaves the image whole.
-        flip: Whether each view also comes mirrored.
+        flip: Whether to add the mirror image of each view.
 
     Examples:
         >>> Views((2, 2), flip=True)(torch.zeros(3, 4, 4)).shape
@@ -268,7 +267,7 @@ class Views(nn.Module):
 
 
 def _enlarged(spec: InputSpec, crop_fraction: float) -> tuple[int, int]:
-    """Return the size of which a crop of `spec.size` is this share, rounded down as timm does."""
+    """Return the size of which `spec.size` is this fraction, rounded down as in timm."""
     return int(spec.size[0] / crop_fraction), int(spec.size[1] / crop_fraction)
 
 

@@ -263,7 +263,7 @@ def score(
     num_workers: int | None = None,
     device: str | torch.device | None = None,
     common_labels: bool = False,
-    max_bad_share: float = 0.01,
+    max_bad_fraction: float = 0.01,
     progress: Progress | None = None,
 ) -> ScoredImages:
     """Score the images of a dataset with a model.
@@ -276,7 +276,7 @@ def score(
         num_workers: Processes that decode images beside the main one (default: half of the cores).
         device: Device that a classifier runs on (default: where it is).
         common_labels: Whether to evaluate only the labels that both have; otherwise all of the dataset are needed.
-        max_bad_share: Fraction of images that may be unreadable; they are left out and listed.
+        max_bad_fraction: Fraction of images that may be unreadable; they are left out and listed.
         progress: Called after each batch with the number of images done, and of all.
 
     Returns:
@@ -306,7 +306,7 @@ def score(
     workers = default_workers() if num_workers is None else num_workers
     images = fetch_images(dataset)
     parts = []
-    bad = BadImages(len(dataset), max_bad_share=max_bad_share)
+    bad = BadImages(len(dataset), max_bad_fraction=max_bad_fraction)
     done = 0
     for batch in prepare_batches(images, spec.input_spec, batch_size=batch_size, num_workers=workers):
         part = score_batch(engine, batch)

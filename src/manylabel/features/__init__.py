@@ -1,4 +1,4 @@
-"""The cache of a frozen backbone's output: each image passes through it once, heads train on what is on disk."""
+"""Feature cache: a frozen backbone sees each image once, and heads train on its output from disk."""
 
 from manylabel.features.cache import FeatureCache, FeaturePlan, pool
 from manylabel.features.catalog import StoreInfo, default_root, list_stores, remove_leftovers, remove_store

@@ -1,4 +1,4 @@
-"""The pass of all images through a frozen backbone, once: planned, computed where features are missing, kept on disk.
+"""Feature cache: plan which features a dataset needs, compute the missing ones in one pass, and store them on disk.
 
 Letters in shape comments: B images of a batch, V views, N images, C channels, H and W positions of a map.
 """
@@ -41,19 +41,19 @@ __all__ = ["FeatureCache", "FeaturePlan", "pool"]
 logger = logging.getLogger(__name__)
 
 SMALLEST_CROP = 0.35  # of the area
-POLL_SECONDS = 0.5  # between two looks at whether another process is done
+POLL_SECONDS = 0.5  # between checks on another process that computes the same features
 
 
 @dataclass(frozen=True, eq=False)
 class FeaturePlan:
-    """Features of a dataset: what they are, and how many are to be computed.
+    """Features that a dataset needs, and how many of them are missing.
 
     Args:
         dataset: The images.
-        ids: Their ids, ``[N]``.
-        specs: What the features are, per view.
-        transforms: What makes each view.
-        missing: Number of views of images that are not cached.
+        ids: Image ids, ``[N]``.
+        specs: Feature spec of each view.
+        transforms: Transform of each view.
+        missing: Number of views that are not cached.
     """
 
     dataset: ImageDataset
@@ -64,34 +64,34 @@ class FeaturePlan:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of all features on disk."""
+        """Size of all features in bytes."""
         return len(self.specs) * len(self.ids) * self.specs[0].bytes_per_image
 
     @property
     def missing_bytes(self) -> int:
-        """Bytes of the features that are to be computed."""
+        """Size of the missing features in bytes."""
         return self.missing * self.specs[0].bytes_per_image
 
 
 class FeatureCache:
-    """The output of a frozen backbone on disk.
+    """Disk cache of a frozen backbone's output.
 
-    What is there already, for the same transform and weights, is found again image by image, so another split, a part
-    of the images or more views cost only what is new. A run that was killed continues where it was. Where another
-    process computes the same, this one waits for it. Features are checked before they are used, and computed again if
-    they are damaged.
+    Features are looked up image by image for the same transform and weights, so another split, a subset or more views
+    cost only what is new. A killed run resumes where it stopped. If another process computes the same features, this
+    one waits for it. Features are verified before use and recomputed if damaged.
 
     Args:
-        backbone: A frozen backbone; it gives the stages that are kept. It must not change from here on.
-        input_spec: How images are resized and normalised (default: as the backbone wants them).
-        root: Folder of all features (default: `default_root`).
-        batch_size: Images per pass through the backbone.
-        num_workers: Processes that decode (default: see `manylabel.system.default_workers`).
-        engine: Engine that runs the backbone; ``"auto"`` takes onnxruntime on a CPU where it is installed and agrees.
-        max_bad_share: Largest fraction of the images that may be bad; they are left out.
+        backbone: A frozen backbone, whose stages are cached. It must not change afterwards.
+        input_spec: Resizing and normalisation (default: the backbone's own).
+        root: Cache folder (default: `default_root`).
+        batch_size: Images per batch.
+        num_workers: Number of decoding processes (default: see `manylabel.system.default_workers`).
+        engine: Engine that runs the backbone; ``"auto"`` uses onnxruntime on a CPU if it is installed and agrees with
+            torch.
+        max_bad_fraction: Fraction of unreadable images to tolerate; they are skipped.
 
     Raises:
-        ConfigError: A setting is wrong, or the backbone is not frozen.
+        ConfigError: A setting is invalid, or the backbone is not frozen.
 
     Examples:
         >>> import tempfile
@@ -114,10 +114,10 @@ class FeatureCache:
         batch_size: int = 32,
         num_workers: int | None = None,
         engine: EngineName = "auto",
-        max_bad_share: float = 0.01,
+        max_bad_fraction: float = 0.01,
     ) -> None:
         if not backbone.frozen:
-            raise ConfigError("features only stay the same if the backbone is frozen; build it with frozen=True")
+            raise ConfigError("the feature cache needs a frozen backbone; build it with frozen=True")
         if batch_size < 1 or (num_workers or 0) < 0:
             raise ConfigError(f"batch_size must be at least 1 and num_workers 0, got {batch_size} and {num_workers}")
         if engine not in get_args(EngineName):
@@ -129,8 +129,8 @@ class FeatureCache:
         on_gpu = next(backbone.parameters()).device.type != "cpu"
         self.num_workers = default_workers(on_gpu=on_gpu) if num_workers is None else num_workers
         self.engine = engine
-        self.max_bad_share = max_bad_share
-        self._run: Run | None = None  # made ready when first needed
+        self.max_bad_fraction = max_bad_fraction
+        self._run: Run | None = None  # prepared on first use
 
     def plan(
         self,
@@ -141,18 +141,18 @@ class FeatureCache:
         augmentation: ImageTransform | None = None,
         seed: int = 0,
     ) -> FeaturePlan:
-        """Find out what is cached of a dataset, and what is to be computed.
+        """Find which features of a dataset are cached and which are missing.
 
         Args:
             dataset: The images.
-            pooling: ``"none"`` keeps whole maps, ``"average"`` and ``"max"`` one vector per stage, ``"earlier"`` the
+            pooling: ``"none"`` stores whole maps, ``"average"`` and ``"max"`` one vector per stage, ``"earlier"`` the
                 final map and the averages of the others.
-            views: Views of each image; the first is the image as in evaluation, the others are augmented.
-            augmentation: Makes the views after the first (default: random crops and mirror images).
+            views: Number of views per image; the first is the image as in evaluation, the others are augmented.
+            augmentation: Transform of the views after the first (default: random crops and flips).
             seed: Seed of the augmentation.
 
         Raises:
-            ConfigError: A setting is wrong.
+            ConfigError: A setting is invalid.
         """
         if views < 1:
             raise ConfigError(f"views must be at least 1, got {views}")
@@ -175,22 +175,22 @@ class FeatureCache:
         return self._counted(FeaturePlan(dataset, image_ids(dataset.images), specs, transforms, missing=0))
 
     def pooled(self, plan: FeaturePlan, pooling: PooledInput) -> FeaturePlan:
-        """Return the same plan with another pooling; nothing is hashed again."""
+        """Return the same plan with another pooling, without hashing the images again."""
         shapes = self._shapes(pooling)
         specs = tuple(replace(spec, pooling=pooling, shapes=shapes) for spec in plan.specs)
         return self._counted(replace(plan, specs=specs))
 
     def fill(self, plan: FeaturePlan, *, progress: Callable[[int, int], None] | None = None) -> CachedFeatures:
-        """Compute what is missing, and return all features of a plan.
+        """Compute the missing features, and return all features of a plan.
 
         Args:
-            plan: What `plan` returned.
-            progress: Called after every batch with the number of views that are done, and of all.
+            plan: Result of `plan`.
+            progress: Called after every batch with the number of views done and the total.
 
         Raises:
-            CacheError: The disk is full, cannot be written to or loses what is written.
+            CacheError: The disk is full, not writable, or returns damaged data.
             BadImagesError: Too many images cannot be decoded.
-            DataError: No image can be decoded, or a process that decodes died.
+            DataError: No image can be decoded, or a decoding process died.
             MissingExtraError: The engine is ``"onnx"`` and onnxruntime is not installed.
         """
         remove_leftovers(self.root)
@@ -200,7 +200,7 @@ class FeatureCache:
         work = _Pass(self, plan, progress)
         stores = tuple(work.complete(view) for view in range(len(plan.specs)))
         rows = np.stack([store.find(plan.ids) for store in stores])  # [V, N]
-        good = np.flatnonzero((rows >= 0).all(axis=0))  # an image that is bad in one view is left out of all
+        good = np.flatnonzero((rows >= 0).all(axis=0))  # an image that is bad in one view is dropped from all
         if not len(good):
             raise DataError(f"none of the {len(plan.dataset)} images of {plan.dataset.name} can be read")
         bad = sorted(work.bad, key=lambda image: image.index)
@@ -211,8 +211,8 @@ class FeatureCache:
 
         Args:
             batch: Decoded images.
-            spec: What the features are.
-            num_images: Number of images still to come, by which the engine is chosen.
+            spec: Spec of the features.
+            num_images: Number of remaining images, which determines the engine.
         """
         if self._run is None:
             export = export_path(self.backbone, weights=self._weights, size=self.input_spec.size)
@@ -222,7 +222,7 @@ class FeatureCache:
         with torch.inference_mode():
             maps = [stage.half().cpu() for stage in pool(self._run(batch.images), spec.pooling)]
         if not all(bool(stage.isfinite().all()) for stage in maps):
-            raise ConfigError(f"{spec.backbone} gives features that float16 cannot hold; train it without the cache")
+            raise ConfigError(f"{spec.backbone} has features beyond the range of float16; train without the cache")
         return [stage.contiguous().numpy() for stage in maps]
 
     @cached_property
@@ -231,7 +231,7 @@ class FeatureCache:
 
     @cached_property
     def _whole_maps(self) -> list[Tensor]:
-        """The maps of one black image, for their shapes."""
+        """Maps of one black image, for their shapes."""
         device = next(self.backbone.parameters()).device
         with torch.inference_mode():
             return list(self.backbone(torch.zeros(1, 3, *self.input_spec.size, device=device)))
@@ -256,10 +256,10 @@ class _Pass:
         self.progress = progress
         self.total = len(plan.specs) * len(plan.ids)
         self.done = 0
-        self.bad = BadImages(len(plan.dataset), max_bad_share=cache.max_bad_share)
+        self.bad = BadImages(len(plan.dataset), max_bad_fraction=cache.max_bad_fraction)
 
     def complete(self, view: int) -> FeatureStore:
-        """Open the store of a view after computing what it lacks; where another process is at it, wait for that."""
+        """Compute what the store of a view lacks, or wait for another process that does, and open it."""
         spec, ids = self.plan.specs[view], self.plan.ids
         folder = self.cache.root / spec.key
         while True:
@@ -269,22 +269,22 @@ class _Pass:
                 self._count(len(ids))
                 return store
             if store.damaged:
-                logger.warning("features in %s are damaged; those batches are computed again", folder)
+                logger.warning("some features in %s are damaged; recomputing those batches", folder)
             try:
                 with StoreWriter(folder, spec, damaged=store.damaged) as writer:
                     self._fill(writer, view)
                 break
             except BusyError as busy:
-                logger.warning("these features are being computed already, waiting: %s", busy)
+                logger.warning("another process is computing these features, waiting: %s", busy)
                 while WriterLock(folder / "lock").holder() is not None:
                     time.sleep(POLL_SECONDS)
         store = FeatureStore(folder, spec)
         if store.check(store.find(ids)):
-            raise CacheError(f"{folder} does not give back what was written; its disk may be broken")
+            raise CacheError(f"{folder} returns damaged data after writing; its disk may be broken")
         return store
 
     def _fill(self, writer: StoreWriter, view: int) -> None:
-        """Compute the features that a store lacks; an image that was bad in another view is not tried again."""
+        """Compute the features that a store lacks; an image that was bad in another view is not retried."""
         ids, missing = self.plan.ids, writer.store.find(self.plan.ids) < 0
         missing[[image.index for image in self.bad]] = False
         self._count(len(ids) - int(missing.sum()))
@@ -298,7 +298,7 @@ class _Pass:
                 self._count(len(batch) + len(batch.bad))
 
     def _loader(self, positions: NDArray[np.int64], view: int) -> DataLoader[Any]:
-        """Return batches of some images; the randomness in a view is each image's own, whatever its neighbours."""
+        """Return a loader of some images; each image's augmentation is independent of the rest of its batch."""
         size, spec = self.cache.batch_size, self.plan.specs[view]
         salt = np.random.SeedSequence([spec.seed, view]).generate_state(1, np.uint64)
         seeds = (self.plan.ids[positions] ^ salt) >> np.uint64(1)  # torch takes 63 bits
@@ -310,7 +310,7 @@ class _Pass:
             collate_fn=collate,
             num_workers=workers,
             persistent_workers=workers > 0,
-            generator=torch.Generator(),  # its own: training continues the same whether features were cached or not
+            generator=torch.Generator(),  # private: training must not depend on whether features were cached
         )
 
     def _count(self, num_images: int) -> None:
@@ -320,11 +320,11 @@ class _Pass:
 
 
 def pool(maps: Sequence[Tensor], pooling: PooledInput) -> list[Tensor]:
-    """Reduce maps to one position, or leave them whole.
+    """Pool feature maps.
 
     Args:
         maps: ``[B, C, H, W]`` each.
-        pooling: What is kept.
+        pooling: Pooling mode; see `FeatureCache.plan`.
 
     Returns:
         Maps, ``[B, C, 1, 1]`` if pooled.

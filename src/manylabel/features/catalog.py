@@ -1,4 +1,4 @@
-"""All stores of features of a cache folder: list them, remove them, and remove what killed processes left behind."""
+"""Feature stores of a cache folder: list them, remove them, and clean up after killed processes."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from manylabel.storage import cache_folder
 
 __all__ = ["StoreInfo", "default_root", "list_stores", "remove_leftovers", "remove_store"]
 
-ABANDONED_AFTER = 3600.0  # seconds; nobody writes to a temporary file for so long
+ABANDONED_AFTER = 3600.0  # seconds; no temporary file is written to for this long
 
 
 @dataclass(frozen=True)
 class StoreInfo:
-    """A store as a list shows it.
+    """Summary of a feature store.
 
     Args:
-        folder: Where it is; its name is the store's key.
-        spec: What the features are.
-        num_images: Images in it.
-        num_bytes: Bytes on disk.
-        used: When it was last opened or written to, in seconds since 1970.
-        writer: The process that writes to it now; empty if there is none.
+        folder: Folder of the store; its name is the store's key.
+        spec: Spec of the features.
+        num_images: Number of images.
+        num_bytes: Size on disk in bytes.
+        used: Time of last use, in seconds since 1970.
+        writer: Process that is writing to it; empty if there is none.
     """
 
     folder: Path
@@ -49,7 +49,7 @@ class StoreInfo:
 
 
 def default_root() -> Path:
-    """Return the folder of all stores: in MANYLABEL_CACHE if that is set, else in the platform's folder for caches.
+    """Return the folder of all stores, in MANYLABEL_CACHE if set, else in the platform's cache folder.
 
     Examples:
         >>> default_root().name
@@ -59,10 +59,10 @@ def default_root() -> Path:
 
 
 def list_stores(root: Path | None = None) -> list[StoreInfo]:
-    """Return all stores, the last used first.
+    """Return all stores, most recently used first.
 
     Args:
-        root: Where to look (default: `default_root`).
+        root: Cache folder (default: `default_root`).
 
     Examples:
         >>> list_stores(Path("no such folder"))
@@ -77,15 +77,15 @@ def remove_store(key: str, root: Path | None = None) -> StoreInfo:
     """Remove a store.
 
     Args:
-        key: Its name, or as much of the start of it as no other has.
-        root: Where it is (default: `default_root`).
+        key: Key of the store, or a unique prefix.
+        root: Cache folder (default: `default_root`).
 
     Returns:
-        What was removed.
+        The removed store.
 
     Raises:
-        BusyError: A process writes to it.
-        CacheError: There is no such store, or more than one.
+        BusyError: A process is writing to it.
+        CacheError: No store matches, or more than one.
 
     Examples:
         >>> remove_store("abc", Path("no such folder"))
@@ -98,21 +98,21 @@ def remove_store(key: str, root: Path | None = None) -> StoreInfo:
         raise CacheError(f"no cached features {key!r}; {list_choices(key, [info.key for info in stores])}")
     if len(fitting) > 1:
         keys = ", ".join(info.key for info in fitting)
-        raise CacheError(f"{key!r} fits {len(fitting)} stores, write more of it: {keys}")
+        raise CacheError(f"{key!r} matches {len(fitting)} stores, give more digits: {keys}")
     folder = fitting[0].folder
     with WriterLock(folder / "lock"):
-        (folder / "journal.jsonl").unlink(missing_ok=True)  # first, so that no half of it is taken for the whole
+        (folder / "journal.jsonl").unlink(missing_ok=True)  # first: without it, a partly removed store counts as empty
         for path in folder.glob("*.[fu]*"):
             path.unlink()
-        shutil.rmtree(folder)  # last what makes it known, so that a removal that was killed can be repeated
+        shutil.rmtree(folder)  # spec.json last, so that a killed removal can be repeated
     return fitting[0]
 
 
 def remove_leftovers(root: Path | None = None) -> None:
-    """Remove what killed processes left: temporary files, stores that were never begun, and dead sockets of workers.
+    """Remove leftovers of killed processes: temporary files, empty stores and dead worker sockets.
 
     Args:
-        root: Folder of all stores (default: `default_root`).
+        root: Cache folder (default: `default_root`).
     """
     root = default_root() if root is None else root
     for path in (*root.glob("*/.*"), *(cache_folder() / EXPORTS).glob(".*")):
@@ -132,8 +132,8 @@ def _is_abandoned(path: Path) -> bool:
 
 
 def _remove_dead_sockets() -> None:
-    """Remove folders of sockets (``pymp-*``) that Python's multiprocessing made in processes that are gone."""
-    with suppress(OSError):  # no Linux: there is no such list
+    """Remove socket folders (``pymp-*``) that multiprocessing created in processes that no longer exist."""
+    with suppress(OSError):  # not Linux: there is no such list
         bound = set(Path("/proc/net/unix").read_text(encoding="utf-8", errors="replace").split())
         for folder in Path(tempfile.gettempdir()).glob("pymp-*"):
             sockets = list(folder.iterdir()) if folder.stat().st_uid == os.getuid() else []
@@ -142,7 +142,7 @@ def _remove_dead_sockets() -> None:
 
 
 def _describe(folder: Path) -> StoreInfo | None:
-    """Look at a folder; None if it cannot be understood."""
+    """Summarise a store; None if its folder is not a valid store."""
     try:
         spec = FeatureSpec.from_json((folder / "spec.json").read_text(encoding="utf-8"))
         journal = folder / "journal.jsonl"

@@ -1,4 +1,4 @@
-"""Keys of cached features: what a set of features follows from, and the ids by which images are found in it.
+"""Keys of cached features: the spec that determines a store, and the ids of the images in it.
 
 Letters in shape comments: N images.
 """
@@ -23,23 +23,23 @@ from manylabel.heads.traits import PooledInput
 
 __all__ = ["DTYPE", "FeatureSpec", "image_ids"]
 
-FORMAT = 2  # of the files; another one gets other keys
-DTYPE = np.dtype("<f2")  # half the disk of float32; the same byte order on every machine
-BLOCK = 4096  # bytes at the start, in the middle and at the end of a file that its id follows from
+FORMAT = 2  # of the files; part of the key
+DTYPE = np.dtype("<f2")  # half the size of float32; fixed byte order
+BLOCK = 4096  # bytes hashed at the start, middle and end of a file
 
 
 @dataclass(frozen=True, kw_only=True)
 class FeatureSpec:
-    """Everything that features follow from, except the images.
+    """Everything that determines features, except the images.
 
     Args:
-        dataset: Name of the dataset; each has features of its own, so that they can be removed.
+        dataset: Name of the dataset; each has its own features, so they can be removed separately.
         backbone: Name of the backbone.
         weights: Fingerprint of its weights.
-        transform: The transform, as its `repr` describes it.
-        stages: The backbone's stages, counted from the front.
+        transform: The `repr` of the transform.
+        stages: The backbone's stages, counted from the input.
         shapes: Channels, height and width per stage, as stored.
-        pooling: What is kept of a map.
+        pooling: Pooling of the maps.
         view: 0 is the image as in evaluation, others are augmented.
         seed: Seed of the augmentation; 0 for view 0, which has none.
         format: Version of the file format.
@@ -66,21 +66,21 @@ class FeatureSpec:
 
     @cached_property
     def key(self) -> str:
-        """Name of the store: 16 hexadecimal digits that change with every field."""
+        """Key of the store: 16 hexadecimal digits, a hash of all fields."""
         return hashlib.sha256(msgspec.json.encode(self)).hexdigest()[:16]
 
     @property
     def bytes_per_image(self) -> int:
-        """Bytes that one image takes on disk."""
+        """Bytes per image on disk."""
         return sum(map(prod, self.shapes)) * DTYPE.itemsize
 
     def to_json(self) -> str:
-        """Return text that `from_json` reads."""
+        """Serialise to JSON."""
         return msgspec.json.format(msgspec.json.encode(self)).decode()
 
     @classmethod
     def from_json(cls, text: str) -> FeatureSpec:
-        """Make the spec again that `to_json` described.
+        """Restore a spec from `to_json`.
 
         Raises:
             CacheError: It is damaged, or of another version.
@@ -88,21 +88,21 @@ class FeatureSpec:
         try:
             spec = msgspec.json.decode(text, type=cls)
         except (msgspec.MsgspecError, UnicodeError) as error:
-            raise CacheError(f"this describes no cached features: {error}") from error
+            raise CacheError(f"this is not a spec of cached features: {error}") from error
         if spec.format != FORMAT:
             raise CacheError(f"these features have format {spec.format}, this version of manylabel reads {FORMAT}")
         return spec
 
 
 def image_ids(source: ImageSource) -> NDArray[np.uint64]:
-    """Return a number for each image, which changes when the image does.
+    """Return an id for each image, which changes when the image does.
 
-    A file is known by its name, size, times of change and three blocks of its content, which takes a hundredth of the
-    time of decoding it; the folder may be moved. Bytes are known by their content, unless their source states what
-    they follow from. Among a million images, two share a number by accident once in 30 million datasets.
+    A file is identified by its name, size, modification times and three blocks of its content, which takes a hundredth
+    of the decoding time; the folder may be moved. Bytes are identified by their content, unless their source has an
+    `identity`. Two of a million images collide in one of 30 million datasets.
 
     Args:
-        source: The images; a missing one has a number, too.
+        source: The images; a missing one gets an id, too.
 
     Returns:
         ``[N]``.
@@ -117,7 +117,7 @@ def image_ids(source: ImageSource) -> NDArray[np.uint64]:
 
 
 def _identities(source: ImageSource) -> Iterator[bytes]:
-    """Yield what each image is known by, for each part of a joined source in turn."""
+    """Yield the bytes that identify each image, for each part of a joined source in turn."""
     if isinstance(source, JoinedSource):
         for part in source.parts:
             yield from _identities(part)
@@ -143,5 +143,5 @@ def _file_content(path: Path) -> bytes:
         for start in sorted({0, max(status.st_size // 2 - BLOCK // 2, 0), max(status.st_size - BLOCK, 0)}):
             file.seek(start)
             blocks.append(file.read(BLOCK))
-    # The time of the last change of the inode (ctime) cannot be set back, as the other one can.
+    # Unlike mtime, ctime cannot be set back.
     return f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}\n".encode() + b"".join(blocks)

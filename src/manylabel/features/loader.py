@@ -1,4 +1,4 @@
-"""Cached features as a dataset, batches of them, and dropout of their channels.
+"""Cached features as a dataset, a loader of feature batches, and channel dropout.
 
 Letters in shape comments: B images of a batch, V views, N images, L labels, C channels, H and W positions of a map.
 """
@@ -28,13 +28,13 @@ __all__ = ["CachedFeatures", "FeatureLoader", "dropped_channels"]
 
 @dataclass(frozen=True, eq=False)
 class CachedFeatures:
-    """Features of the images of a dataset, on disk.
+    """Features of a dataset's images, on disk.
 
     Args:
         dataset: The images that have features, in order, with their labels.
         stores: The features, one store per view; view 0 is the image as in evaluation.
         rows: ``[V, N]``, the row of each image in each store.
-        bad: The images that were left out because they could not be decoded.
+        bad: The images skipped because they could not be decoded.
 
     Examples:
         >>> import tempfile
@@ -70,15 +70,15 @@ class CachedFeatures:
 
     @property
     def num_views(self) -> int:
-        """Number of views of each image."""
+        """Number of views per image."""
         return len(self.stores)
 
     def read(self, indices: ArrayLike, view: int | ArrayLike = 0) -> list[Tensor]:
-        """Return features of some images.
+        """Read the features of some images.
 
         Args:
             indices: ``[B]``, positions in `dataset`, in any order.
-            view: The view; one for all, or one for each image ``[B]``.
+            view: View of all images, or of each ``[B]``.
 
         Returns:
             A float32 map ``[B, C, H, W]`` per stage, finest first; pooled ones are ``[B, C, 1, 1]``.
@@ -101,10 +101,10 @@ class CachedFeatures:
         return features
 
     def subset(self, indices: ArrayLike) -> CachedFeatures:
-        """Return some of the images, in the order given; nothing is computed or copied.
+        """Return some of the images, in the order given, without computing or copying features.
 
         Args:
-            indices: Positions in `dataset`, or a mask with one truth value per image.
+            indices: Positions in `dataset`, or a boolean mask over the images.
         """
         chosen = np.asarray(indices)
         chosen = np.flatnonzero(chosen) if chosen.dtype == bool else chosen.astype(np.int64)
@@ -112,24 +112,24 @@ class CachedFeatures:
 
 
 class FeatureLoader:
-    """Yields batches of cached features.
+    """Load batches of cached features.
 
-    The first pass is epoch 0, each further pass the next epoch; `set_epoch` goes to any other. Order and choice of
-    views follow from the seed and the epoch alone, as with `manylabel.data.ImageLoader`.
+    The first pass is epoch 0, each further pass the next epoch; `set_epoch` selects any other. Order and views depend
+    only on the seed and the epoch, as with `manylabel.data.ImageLoader`.
 
     Args:
         cached: The features.
         batch_size: Images per batch.
-        shuffle: Shuffle, in another order each epoch.
+        shuffle: Whether to reshuffle the images every epoch.
         seed: Seed of order and views.
-        sampler: Images in their order, instead of `shuffle`.
-        view: ``"random"`` draws one for each image and epoch; a number takes that one.
+        sampler: Sampler of image positions, instead of `shuffle`.
+        view: ``"random"`` for each image and epoch, or the number of a view.
 
     Raises:
-        ConfigError: A setting is wrong.
+        ConfigError: A setting is invalid.
     """
 
-    num_empty = 0  # features are only kept of good images
+    num_empty = 0  # only readable images have features
 
     def __init__(
         self,
@@ -153,7 +153,7 @@ class FeatureLoader:
         self.batches = SeededBatches(sampler, batch_size=batch_size, seed=seed)
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch of the next pass."""
+        """Set the epoch of the next pass."""
         self.batches.set_epoch(epoch)
 
     def __len__(self) -> int:
@@ -172,23 +172,23 @@ class FeatureLoader:
 
 
 @contextmanager
-def dropped_channels(head: nn.Module, *, share: float) -> Iterator[None]:
-    """Let a head, while it trains, see each image without some channels of each map, so that it overfits less.
+def dropped_channels(head: nn.Module, *, fraction: float) -> Iterator[None]:
+    """Apply channel dropout to a head's inputs during training, to reduce overfitting.
 
     Args:
-        head: Takes a list of maps ``[B, C, H, W]``.
-        share: Fraction of the channels that are dropped, other ones for each image; the others grow to make up.
+        head: Head that takes a list of maps ``[B, C, H, W]``.
+        fraction: Fraction of channels to drop, chosen per image; the others are scaled up to compensate.
 
     Examples:
         >>> from manylabel.heads import LinearClassifier
         >>> head, maps = LinearClassifier(8, 2), [torch.ones(4, 8, 3, 3)]
-        >>> with dropped_channels(head, share=0.5):
+        >>> with dropped_channels(head, fraction=0.5):
         ...     torch.equal(head(maps), head(maps)), torch.equal(head.eval()(maps), head(maps))
         (False, True)
     """
 
     def drop(module: nn.Module, inputs: tuple[Sequence[Tensor]]) -> tuple[list[Tensor]]:
-        return ([dropout2d(maps, share, training=module.training) for maps in inputs[0]],)
+        return ([dropout2d(maps, fraction, training=module.training) for maps in inputs[0]],)
 
     handle = head.register_forward_pre_hook(drop)
     try:

@@ -1,4 +1,4 @@
-"""A frozen backbone, ready to see many images: in torch, or in onnxruntime on a CPU where that pays and agrees.
+"""Engine of a frozen backbone: torch, or onnxruntime on a CPU where that pays off and agrees with torch.
 
 Letters in shape comments: B images of a batch, C channels, H and W pixels of an image or positions of a map.
 """
@@ -28,19 +28,19 @@ logger = logging.getLogger(__name__)
 
 Run = Callable[[Tensor], list[Tensor]]
 
-TOLERANCE = 1e-3  # of the largest value of a map; float16, in which features are kept, rounds by half of that
+TOLERANCE = 1e-3  # relative to the largest value of a map; float16 features are rounded by half of that
 CHECKED_IMAGES = 8
 
 
 def prepare_backbone(backbone: Backbone, images: Tensor, *, engine: EngineName, export: Path, num_images: int) -> Run:
-    """Return a function from images to maps ``[B, C, H, W]`` per stage.
+    """Choose an engine, and return a function from images to maps ``[B, C, H, W]`` per stage.
 
     Args:
         backbone: The frozen backbone.
-        images: ``[B, 3, H, W]``, the first images; onnxruntime and torch are compared on them.
-        engine: Engine that runs it.
-        export: File of the exported backbone, which is written if need be; see `export_path`.
-        num_images: Number of images that it will see.
+        images: ``[B, 3, H, W]``, the first images, on which onnxruntime and torch are compared.
+        engine: Name of the engine, or ``"auto"``.
+        export: File of the exported backbone, written if missing; see `export_path`.
+        num_images: Number of images to process.
 
     Raises:
         MissingExtraError: The engine is ``"onnx"`` and onnxruntime is not installed.
@@ -63,28 +63,28 @@ def prepare_backbone(backbone: Backbone, images: Tensor, *, engine: EngineName, 
     except MissingExtraError as error:
         if engine == "onnx":
             raise
-        logger.warning("features are computed by torch; onnxruntime would be twice as fast: %s", error)
+        logger.warning("computing features with torch; onnxruntime would be twice as fast: %s", error)
         return plain
     except (ConfigError, OSError) as error:
-        logger.warning("features are computed by torch: %s", error)
+        logger.warning("computing features with torch: %s", error)
         return plain
     few = images[:CHECKED_IMAGES]
     difference = relative_difference(fast(few), plain(few))
     if not difference <= TOLERANCE:  # also true for nan
-        logger.warning("features are computed by torch: onnxruntime's are off by %.1e of the largest", difference)
+        logger.warning("computing features with torch: onnxruntime deviates by %.1e of the largest value", difference)
         return plain
-    logger.info("features are computed by onnxruntime, which agrees with torch to %.1e of the largest", difference)
+    logger.info("computing features with onnxruntime, which agrees with torch to %.1e of the largest value", difference)
     return fast
 
 
 class OnnxBackbone:
-    """A frozen backbone in onnxruntime, which on a CPU is more than twice as fast as torch.
+    """A frozen backbone in onnxruntime, more than twice as fast as torch on a CPU.
 
     Args:
-        backbone: The backbone; it is exported, with its batch-norms folded, unless the file exists and can be opened.
-        path: The file.
-        size: Height and width of the images; their number per batch is free.
-        num_threads: Threads of onnxruntime (default: as many as torch has).
+        backbone: The backbone; exported with folded batch norms, unless the file exists and can be opened.
+        path: The exported file.
+        size: Height and width of the images; the batch size is dynamic.
+        num_threads: Threads of onnxruntime (default: as many as torch uses).
 
     Raises:
         MissingExtraError: onnxruntime or onnxscript is not installed.
@@ -111,13 +111,13 @@ class OnnxBackbone:
     def _open(self, path: Path) -> Any:  # noqa: ANN401 - onnxruntime has no types
         try:
             return open_session(path, num_threads=self.num_threads)
-        except Exception as error:  # noqa: BLE001 - onnxruntime has an exception for each way to be damaged
-            logger.warning("%s is exported again: it cannot be opened (%s)", path, str(error).partition("\n")[0])
+        except Exception as error:  # noqa: BLE001 - onnxruntime has an exception for each kind of damage
+            logger.warning("exporting %s again: it cannot be opened (%s)", path, str(error).partition("\n")[0])
             return None
 
 
 def export_path(backbone: Backbone, *, weights: str, size: tuple[int, int]) -> Path:
-    """Return the path of a backbone's export in the cache: another one for other weights, stages, sizes or versions.
+    """Return the cache path of a backbone's export, which depends on weights, stages, size and versions.
 
     Args:
         backbone: The backbone.
@@ -134,7 +134,7 @@ def export_path(backbone: Backbone, *, weights: str, size: tuple[int, int]) -> P
 
 
 def relative_difference(maps: Sequence[Tensor], expected: Sequence[Tensor]) -> float:
-    """Return the largest difference between two sets of maps, as a fraction of the largest value of each map.
+    """Return the largest difference between two sets of maps, relative to the largest value of each map.
 
     Examples:
         >>> relative_difference([torch.tensor([1.0, 2.5])], [torch.tensor([1.0, 2.0])])
@@ -157,7 +157,7 @@ def _torch_run(backbone: Backbone) -> Run:
 
 
 class _Outputs(nn.Module):
-    """A backbone that gives a tuple, as an exporter wants it."""
+    """Backbone that returns a tuple, as the exporter requires."""
 
     def __init__(self, backbone: Backbone) -> None:
         super().__init__()

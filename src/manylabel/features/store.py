@@ -1,8 +1,8 @@
-"""Features on disk: float16 rows that are only ever appended, mapped into memory, and checked before they are used.
+"""Feature store: append-only float16 rows on disk, memory-mapped and verified before use.
 
 A store is a folder: ``spec.json`` describes the features, ``journal.jsonl`` has a line per batch with its rows and
-their checksums, the rows are in one file of float16 per stage, and the ids of their images in ``images.u64``. What the
-journal does not list does not exist; a batch that is not on disk as it was written is dropped and computed again.
+their checksums, the rows are in one float16 file per stage, and the ids of their images in ``images.u64``. Only what
+the journal lists exists; a batch whose data do not match its checksums is dropped and recomputed.
 
 Letters in shape comments: B rows asked for, N images asked for, C channels, H and W positions of a map.
 """
@@ -38,16 +38,16 @@ __all__ = ["Chunk", "FeatureStore", "StoreWriter", "check_room", "parse_journal"
 
 logger = logging.getLogger(__name__)
 
-READ_AHEAD = 0.5  # of the machine's memory: files that take no more are read ahead as a whole
-SPARE_BYTES = 32 * 2**20  # left free on the disk, for the journal and for everybody else
+READ_AHEAD = 0.5  # fraction of the machine's memory; smaller files are read ahead whole
+SPARE_BYTES = 32 * 2**20  # left free on the disk, for the journal and other programs
 
 
 class Chunk(msgspec.Struct, frozen=True):
-    """One batch in a store: a line of its journal.
+    """A batch in a store: one line of its journal.
 
     Args:
-        start: Its first row.
-        end: The row behind its last.
+        start: First row.
+        end: Row after the last.
         checksums: CRC-32 of its bytes, per file.
     """
 
@@ -62,7 +62,7 @@ class Chunk(msgspec.Struct, frozen=True):
 
 
 def parse_journal(content: bytes) -> list[Chunk]:
-    r"""Return the chunks of a journal; damaged lines and half a line at the end are left out.
+    r"""Return the chunks of a journal, skipping damaged lines and a partial last line.
 
     Examples:
         >>> chunk = Chunk(0, 4, (7,))
@@ -79,7 +79,7 @@ def parse_journal(content: bytes) -> list[Chunk]:
 
 
 class _Files:
-    """The files of a store, and the bytes of a row in each file of rows."""
+    """Files of a store, and the bytes per row of each."""
 
     def __init__(self, folder: Path, spec: FeatureSpec) -> None:
         self.journal = folder / "journal.jsonl"
@@ -90,20 +90,20 @@ class _Files:
         self.row_bytes = [*(prod(shape) * DTYPE.itemsize for shape in spec.shapes), 8]
 
     def lengths(self) -> list[int]:
-        """Return the bytes of each file of rows; 0 where there is none."""
+        """Return the size of each file of rows in bytes; 0 if it does not exist."""
         return [path.stat().st_size if path.exists() else 0 for path in self.rows]
 
 
 class FeatureStore:
-    """Features of images, of one spec, as they are on disk now; rows that are appended later need a new one.
+    """Read access to the features of one spec, as on disk now; rows appended later need a new instance.
 
     Args:
-        folder: Where they are; nothing there is an empty store.
-        spec: What the features are.
+        folder: Folder of the store; a missing one is an empty store.
+        spec: Spec of the features.
 
     Attributes:
-        chunks: The batches that can be read.
-        damaged: Those that cannot, because files were cut short or changed.
+        chunks: The readable batches.
+        damaged: Batches whose files were truncated or changed.
 
     Raises:
         CacheError: The files cannot be read.
@@ -135,8 +135,8 @@ class FeatureStore:
             return
         except OSError as error:
             raise CacheError(f"the features in {folder} cannot be read: {error.strerror or error}") from error
-        with suppress(OSError):  # a folder that can only be read serves as well
-            os.utime(self.files.journal)  # when it was last used
+        with suppress(OSError):  # a read-only folder is fine
+            os.utime(self.files.journal)  # records the time of last use
             if not self.files.spec.exists():
                 write_text(self.files.spec, spec.to_json())
 
@@ -147,17 +147,17 @@ class FeatureStore:
         return f"FeatureStore({str(self.folder)!r}: {len(self)} images)"
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave the mapped files out: another process maps them again."""
+        """Exclude the memory maps; another process maps the files itself."""
         return {name: value for name, value in vars(self).items() if name not in ("_arrays", "_ids", "_index")}
 
     def find(self, ids: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """Return the rows of images.
+        """Look up the rows of images.
 
         Args:
             ids: ``[N]``, see `image_ids`.
 
         Returns:
-            ``[N]``, -1 for images that are not there.
+            ``[N]``, -1 for images that are not stored.
         """
         known, rows = self._index
         if not len(known):
@@ -166,20 +166,20 @@ class FeatureStore:
         return np.where(known[positions] == ids, rows[positions], -1)
 
     def check(self, rows: NDArray[np.int64]) -> int:
-        """Compare every batch that holds some rows with its checksums, once, and drop those that differ.
+        """Verify the checksums of all batches that contain some rows, once each, and drop damaged ones.
 
         Args:
-            rows: Rows that will be read; those below 0 are left out.
+            rows: Rows to be read; negative ones are ignored.
 
         Returns:
-            The number of images whose features were dropped.
+            Number of images whose features were dropped.
         """
         starts = np.array([chunk.start for chunk in self.chunks], dtype=np.int64)
         holders = np.unique(np.searchsorted(starts, rows[rows >= 0], side="right") - 1)
         unchecked = [chunk for chunk in map(self.chunks.__getitem__, holders) if chunk not in self._checked]
         num_bytes = sum(chunk.end - chunk.start for chunk in unchecked) * self.spec.bytes_per_image
-        logger.info("checking %.2f GB of features in %s", num_bytes / 1e9, self.folder)
-        with ThreadPoolExecutor(min(available_cores(), 8)) as pool:  # checksums and reading leave Python's lock
+        logger.info("verifying %.2f GB of features in %s", num_bytes / 1e9, self.folder)
+        with ThreadPoolExecutor(min(available_cores(), 8)) as pool:  # checksums and reads release the GIL
             intact = list(pool.map(self._is_intact, unchecked))
         self._checked.update(unchecked)
         lost = {chunk for chunk, good in zip(unchecked, intact, strict=True) if not good}
@@ -187,13 +187,13 @@ class FeatureStore:
         return sum(chunk.end - chunk.start for chunk in lost)
 
     def drop(self, lost: Collection[Chunk]) -> None:
-        """Treat some batches as damaged: their images are not found any more."""
+        """Mark batches as damaged: their images are no longer found."""
         self.damaged += [chunk for chunk in self.chunks if chunk in lost]
         self.chunks = [chunk for chunk in self.chunks if chunk not in lost]
         vars(self).pop("_index", None)
 
     def read(self, rows: NDArray[np.int64]) -> list[Tensor]:
-        """Return some rows as float32.
+        """Read some rows as float32.
 
         Args:
             rows: ``[B]``, in any order.
@@ -204,7 +204,7 @@ class FeatureStore:
         return [torch.from_numpy(array[rows]).float() for array in self._arrays]
 
     def _load(self) -> None:
-        """Read journal and ids; a batch is readable if it lies within all files and its ids are as written."""
+        """Read journal and ids; a batch is readable if it lies within all files and its ids match their checksum."""
         listed = parse_journal(self.files.journal.read_bytes())
         num_rows = min(length // size for length, size in zip(self.files.lengths(), self.files.row_bytes, strict=True))
         end = 0
@@ -215,7 +215,7 @@ class FeatureStore:
             end = chunk.end if good else end
 
     def _is_intact(self, chunk: Chunk) -> bool:
-        """Compare the rows of all stages; read from the file, where a bad sector is an error and not a crash."""
+        """Verify the rows of all stages by file reads: in a memory map, a bad sector would crash the process."""
         try:
             for path, size, checksum in zip(self.files.stages, self.files.row_bytes, chunk.checksums, strict=False):
                 with path.open("rb", buffering=0) as file:
@@ -232,7 +232,7 @@ class FeatureStore:
 
     @cached_property
     def _index(self) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
-        """The ids in rising order, and their rows."""
+        """Sorted ids and their rows."""
         spans = [np.arange(chunk.start, chunk.end, dtype=np.int64) for chunk in self.chunks]
         rows = np.concatenate([np.empty(0, np.int64), *spans])
         ids = self._ids[rows].astype(np.uint64)
@@ -241,26 +241,26 @@ class FeatureStore:
 
     @cached_property
     def _arrays(self) -> list[NDArray[np.float16]]:
-        """The files, mapped into memory: ``[rows, C, H, W]`` per stage."""
+        """Memory-mapped files, ``[rows, C, H, W]`` per stage."""
         num_rows = max((chunk.end for chunk in self.chunks), default=0)
         pairs = zip(self.files.stages, self.spec.shapes, strict=True)
         return [_map(path, (num_rows, *shape)) for path, shape in pairs]
 
 
 class StoreWriter:
-    """Appends features to a store, batch by batch; use it as a context, in one process at a time.
+    """Append features to a store, batch by batch; a context manager, for one process at a time.
 
     Args:
-        folder: Where the store is or will be.
-        spec: What the features are.
-        damaged: Batches to drop from the journal, because a `FeatureStore` found them damaged.
+        folder: Folder of the store.
+        spec: Spec of the features.
+        damaged: Damaged batches, found by a `FeatureStore`, to drop from the journal.
 
     Attributes:
-        store: What the store held when the context was entered.
+        store: The store as it was on entering the context.
 
     Raises:
-        BusyError: Another process writes.
-        CacheError: The disk is full, or the folder cannot be written to.
+        BusyError: Another process is writing.
+        CacheError: The disk is full, or the folder is not writable.
     """
 
     def __init__(self, folder: Path, spec: FeatureSpec, *, damaged: Iterable[Chunk] = ()) -> None:
@@ -287,7 +287,7 @@ class StoreWriter:
         self.lock.release()
 
     def append(self, features: Sequence[NDArray[np.float16]], *, ids: NDArray[np.uint64]) -> None:
-        """Add the features of some images.
+        """Append the features of some images.
 
         Args:
             features: ``[B, C, H, W]`` per stage.
@@ -309,7 +309,7 @@ class StoreWriter:
         self.num_images += len(ids)
 
     def _open(self) -> None:
-        """Remove what a killed writer left, and write the journal anew without what cannot be read."""
+        """Remove leftovers of a killed writer, and rewrite the journal without damaged batches."""
         for temporary in self.folder.glob(".*"):
             temporary.unlink()
         write_text(self.files.spec, self.spec.to_json(), overwrite=True)
@@ -321,10 +321,10 @@ class StoreWriter:
         self.num_images = len(self.store)
 
     def _align(self) -> int:
-        """Make all files of rows equally long, behind the longest, and return their number of rows.
+        """Pad all files of rows to the longest, and return their number of rows.
 
-        A writer that was killed leaves some files longer than others. What is there is never overwritten: a process
-        that trains may have mapped it.
+        A killed writer leaves some files longer than others. Existing bytes are never overwritten: a training process
+        may have mapped them.
         """
         lengths = list(zip(self.files.rows, self.files.lengths(), self.files.row_bytes, strict=True))
         start = max(-(-length // size) for _, length, size in lengths)
@@ -336,33 +336,32 @@ class StoreWriter:
 
     @contextmanager
     def _disk_errors(self) -> Iterator[None]:
-        """Add to the disk's error what is kept and what to do."""
+        """Turn disk errors into messages that state what was saved and what to do."""
         try:
             yield
         except (BusyError, CacheError):
             raise
         except DiskFullError as error:
             raise CacheError(
-                f"the disk of {self.folder} is full; the features of {self.num_images:,} images are kept: "
-                "make room and run the same command again"
+                f"the disk of {self.folder} is full; the features of {self.num_images:,} images are saved: "
+                "free some space and run the same command again"
             ) from error
         except OSError as error:
             reason = error if isinstance(error, StorageError) else error.strerror or error
             raise CacheError(
-                f"cannot write features to {self.folder}: {reason}; "
-                "set MANYLABEL_CACHE to a folder that can be written to"
+                f"cannot write features to {self.folder}: {reason}; set MANYLABEL_CACHE to a writable folder"
             ) from error
 
 
 def check_room(folder: Path, *, num_bytes: int) -> None:
-    """Make sure that a disk has room for features.
+    """Check that a disk has room for features.
 
     Args:
-        folder: Where they go; it need not exist yet.
-        num_bytes: Bytes of the features.
+        folder: Folder of the features; it need not exist yet.
+        num_bytes: Size of the features in bytes.
 
     Raises:
-        CacheError: There is not enough room.
+        CacheError: There is not enough space.
 
     Examples:
         >>> check_room(Path("."), num_bytes=10**18)
@@ -374,7 +373,7 @@ def check_room(folder: Path, *, num_bytes: int) -> None:
     if num_bytes and num_bytes + SPARE_BYTES > free:
         raise CacheError(
             f"the features take {_size(num_bytes)}, but the disk of {folder} has {_size(free)} free; set "
-            "MANYLABEL_CACHE to a folder on another disk, make room with 'manylabel cache remove', or keep pooled "
+            "MANYLABEL_CACHE to a folder on another disk, free space with 'manylabel cache remove', or cache pooled "
             "features or fewer views"
         )
 
@@ -385,10 +384,10 @@ def _size(num_bytes: int) -> str:
 
 
 def _map(path: Path, shape: tuple[int, ...]) -> NDArray[np.float16]:
-    """Map the rows of a file into memory, and start to read them ahead if they fit."""
+    """Memory-map the rows of a file, and start reading ahead if they fit into memory."""
     num_bytes = prod(shape) * DTYPE.itemsize
     if not num_bytes:
-        return np.empty(shape, dtype=DTYPE)  # nothing cannot be mapped
+        return np.empty(shape, dtype=DTYPE)  # an empty file cannot be mapped
     with path.open("rb") as file:
         mapped = mmap.mmap(file.fileno(), num_bytes, access=mmap.ACCESS_READ)
     if hasattr(mapped, "madvise") and num_bytes <= READ_AHEAD * _memory():
@@ -397,5 +396,5 @@ def _map(path: Path, shape: tuple[int, ...]) -> NDArray[np.float16]:
 
 
 def _memory() -> int:
-    """Return the bytes of memory that the machine has."""
+    """Return the machine's memory in bytes."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -32,7 +32,7 @@ def _train(setup: Setup[Probe], run: RunFolder, reporter: Reporter) -> None:
     task = ClassificationTask(
         model.head if settings.cache else model, setup.loss, settings=settings, single_label=model.single_label
     )
-    with dropped_channels(model.head, share=settings.feature_dropout):
+    with dropped_channels(model.head, fraction=settings.feature_dropout):
         fit(task, loaders, run=run, callbacks=reporter.callbacks)
     run.save(model)
 

@@ -47,7 +47,7 @@ def test_counts_what_is_present_absent_and_unknown(tmp_path):
         (1, 2, 0),
         (0, 1, 2),
     ]
-    assert report.unknown_share == pytest.approx(3 / 9)
+    assert report.unknown_fraction == pytest.approx(3 / 9)
     assert report.labels_per_image == (1, 1, 1)
     assert report.unlabelled == (2,)
     assert report.mean_labels == 1.0
@@ -82,7 +82,7 @@ def test_names_bad_images_and_why(tmp_path):
     images = {1: b"", 2: cut[: len(cut) // 2], 3: None}
     report = check(dataset([[0], [1], [0], [1]], folder=tmp_path, images=images))
     assert [(image.index, image.name) for image in report.bad] == [(1, "1.png"), (2, "2.png"), (3, "3.png")]
-    assert [word in image.reason for image, word in zip(report.bad, ["empty", "cut short", "no such"], strict=True)]
+    assert [word in image.reason for image, word in zip(report.bad, ["empty", "truncated", "no such"], strict=True)]
     assert len(report.problems) == 1
     assert "3 of 4 images cannot be read" in report.problems[0]
 
@@ -125,7 +125,7 @@ def test_finds_leaks_between_splits(tmp_path):
     )
     report = check(made)
     (leak,) = report.leaks
-    assert (leak.kind, leak.indices, leak.share) == ("exact", (0, 2), 2 / 3)
+    assert (leak.kind, leak.indices, leak.fraction) == ("exact", (0, 2), 2 / 3)
     assert any("2 images of split" in problem for problem in report.problems)
 
 
@@ -179,8 +179,8 @@ def test_a_rare_label_that_comes_with_a_frequent_one_by_chance_is_not_named(tmp_
     [
         ([], {}, "0 images"),
         ([[], []], {}, "no image has a label"),
-        ([[0], [0]], {"labels": "a"}, "nothing to tell apart"),
-        ([[0], [1]], {"absent": [[], []]}, "nothing to tell apart"),
+        ([[0], [0]], {"labels": "a"}, "nothing to learn"),
+        ([[0], [1]], {"absent": [[], []]}, "nothing to learn"),
         ([[0], [1]], {"splits": {"train": [0, 1], "val": []}}, "split 'val' has no images"),
         ([[], [0]], {"splits": {"train": [0], "val": [1]}}, "no image of split 'train' has a label"),
     ],
@@ -242,7 +242,7 @@ def test_processes_see_the_same_as_one_process(tmp_path):
 def test_images_that_cannot_be_sent_to_a_process_are_read_in_this_one(caplog):
     seen = inspect_images(LazyBytes(["a", "b"], lambda position: noise(position)), num_workers=1)
     assert seen.readable.tolist() == [0, 1]
-    assert "decoding in one process" in caplog.text
+    assert "decoding in the main process" in caplog.text
 
 
 def test_a_image_that_cannot_be_fetched_is_bad():

@@ -223,7 +223,7 @@ def test_teachers_count_on_their_own_images_though_some_are_bad(brief, sets, tmp
     names = [good.name(index) for index in range(len(good))]
     load = lambda index: b"no image" if index == 1 else good[index]  # noqa: E731 (a line says it)
     train = replace(sets.train, images=LazyBytes(names, load=load), splits={}, name="one is bad")
-    monkeypatch.setattr(loaders, "FeatureCache", partial(loaders.FeatureCache, max_bad_share=0.5))
+    monkeypatch.setattr(loaders, "FeatureCache", partial(loaders.FeatureCache, max_bad_fraction=0.5))
     heard, real = [], recipe_module.TeacherMask
     monkeypatch.setattr(
         recipe_module, "TeacherMask", lambda *given, **named: (heard.append(given[1]), real(*given, **named))[1]

@@ -1,4 +1,4 @@
-"""The check of a dataset: what is in it, and what is wrong with it."""
+"""Dataset check: statistics, unreadable images, duplicates, leaks and label problems."""
 
 from manylabel.data.inspection.check import check
 from manylabel.data.inspection.report import CheckReport

@@ -1,4 +1,4 @@
-"""Checking a dataset before training: what is in it, what is wrong with it, and what would break.
+"""Check of a dataset before training: statistics, and problems that would break training.
 
 Letters in shape comments: N images, L labels, G groups.
 """
@@ -33,29 +33,29 @@ from manylabel.types import LabelSpace
 __all__ = ["FEW_POSITIVES", "check"]
 
 MOST_PAIRS = 16_000_000
-"""Pairs of labels that are counted at most; an image with 100,000 labels has 10 billion, which fit into no memory."""
+"""Largest number of label pairs to count; an image with 100,000 labels has 10 billion, more than memory holds."""
 
 FEW_POSITIVES = 5
-"""A label with fewer positives is rare; with as many, it is strange that it always comes with another."""
+"""A label with fewer positives counts as rare; always co-occurring with another is suspicious only above this."""
 
 
 def check(dataset: ImageDataset, *, num_workers: int | None = None, progress: Progress | None = None) -> CheckReport:
-    """Look at every image and every label of a dataset.
+    """Check every image and every label of a dataset.
 
     Args:
         dataset: The images and their labels.
-        num_workers: Processes to decode in; 0 for this one; when left out one per core, or this one for few images.
-        progress: Called with the number of images done and of all.
+        num_workers: Number of decoding processes; 0 decodes in this one (default: one per core, 0 for few images).
+        progress: Called with the number of images done and the total.
 
     Returns:
-        All that was found; `problems` is empty when one can train.
+        The findings; `problems` is empty if nothing would break training.
 
     Examples:
         >>> from manylabel.data.sources import Files
         >>> targets = Targets.from_lists([[0], [0, 1]], num_labels=2)
         >>> report = check(ImageDataset(Files("photos", ["a.jpg", "b.jpg"]), targets, LabelSpace(["cat", "dog"])))
         >>> report.problems
-        ("2 of 2 images cannot be read, ... for example 'a.jpg': there is no such file; mend or remove them",)
+        ("2 of 2 images cannot be read, ... for example 'a.jpg': there is no such file; fix or remove them",)
     """
     seen = inspect_images(dataset.images, num_workers=num_workers, progress=progress)
     targets, names = dataset.targets, dataset.labels.names
@@ -68,7 +68,7 @@ def check(dataset: ImageDataset, *, num_workers: int | None = None, progress: Pr
         splits={name: len(members) for name, members in dataset.splits.items()},
         labels=_count_labels(targets, dataset.labels),
         labels_per_image=tuple(np.bincount(targets.labels_per_image).tolist()),
-        unknown_share=1 - float(targets.known.sum()) / max(len(dataset) * len(names), 1),
+        unknown_fraction=1 - float(targets.known.sum()) / max(len(dataset) * len(names), 1),
         cooccurrence=cooccurrence,
         sizes=seen.sizes,
         bad=seen.bad,
@@ -83,7 +83,7 @@ def check(dataset: ImageDataset, *, num_workers: int | None = None, progress: Pr
 
 
 def _count_pairs(targets: Targets) -> csr_array:
-    """Return how many images have both of two labels, ``[L, L]``; of too many pairs, those of frequent labels."""
+    """Return the co-occurrence counts of labels, ``[L, L]``; of too many pairs, only those of frequent labels."""
     present = targets.present.astype(np.int64)
     if (targets.labels_per_image**2).sum() <= MOST_PAIRS:
         return csr_array(present.T @ present)
@@ -117,7 +117,7 @@ def _find_duplicates(dataset: ImageDataset, seen: Inspection) -> tuple[Duplicate
 
 
 def _labels_differ(targets: Targets, groups: list[NDArray[np.int64]]) -> NDArray[np.bool_]:
-    """Tell of each group whether a label is present in one member and known to be absent from another, ``[G]``."""
+    """Return whether each group has a label present in one member and known absent from another, ``[G]``."""
     if not groups:
         return np.zeros(0, dtype=bool)
     members = np.concatenate(groups)
@@ -136,11 +136,11 @@ def _labels_differ(targets: Targets, groups: list[NDArray[np.int64]]) -> NDArray
 
 
 def _find_leaks(dataset: ImageDataset, seen: Inspection, groups: tuple[DuplicateGroup, ...]) -> Iterator[Leak]:
-    """Yield what each two splits have in common, for each kind that they have."""
+    """Yield the leaks between each pair of splits, one per kind."""
     if len(dataset.splits) < 2:
         return
     exact = np.where(seen.sizes[:, 0] > 0, seen.digests, np.arange(len(dataset), dtype=np.uint64))
-    near = -1 - np.arange(len(dataset))  # a number of its own for each image, and one for each group
+    near = -1 - np.arange(len(dataset))  # unique per image, overwritten by one number per group
     for number, group in enumerate(groups):
         near[list(group.indices)] = number
     names = map(dataset.images.name, range(len(dataset)))
@@ -155,17 +155,17 @@ def _find_leaks(dataset: ImageDataset, seen: Inspection, groups: tuple[Duplicate
             is_in_both = np.isin(values[left], values[large])
             if is_in_both.any():
                 indices = tuple(left[is_in_both].tolist())
-                yield Leak(split=one, other=other, kind=kind, indices=indices, share=len(indices) / len(small))
+                yield Leak(split=one, other=other, kind=kind, indices=indices, fraction=len(indices) / len(small))
             left = left[~is_in_both]
 
 
 def _is_part_of(small: str, large: str, splits: Mapping[str, NDArray[np.int64]]) -> bool:
-    """Tell whether one split is meant to hold the other, as trainval holds train."""
+    """Return whether one split is meant to contain the other, as trainval contains train."""
     return small in large and bool(np.isin(splits[small], splits[large]).all())
 
 
 def _find_unseen(dataset: ImageDataset) -> dict[str, tuple[str, ...]]:
-    """Return the labels that are somewhere in the dataset but nowhere in a split, for each of several splits."""
+    """Return, per split, the labels that have positives in the dataset but none in that split."""
     if len(dataset.splits) < 2:
         return {}
     is_somewhere = dataset.targets.positives > 0
@@ -179,12 +179,12 @@ def _find_unseen(dataset: ImageDataset) -> dict[str, tuple[str, ...]]:
 def _find_dependent_labels(
     cooccurrence: csr_array, labels: LabelSpace, *, num_images: int
 ) -> tuple[tuple[tuple[str, ...], ...], tuple[tuple[str, str], ...]]:
-    """Return groups of labels that always come together, and pairs of which the first only comes with the second."""
+    """Return groups of labels that always co-occur, and pairs whose first label only occurs with the second."""
     positives = cooccurrence.diagonal()
     pairs = cooccurrence.tocoo()
     one, other = pairs.coords
     implied = (pairs.data == positives[one]) & (positives[one] >= FEW_POSITIVES) & (one != other)
-    # A rare label may well come only with a frequent one by chance; what is said should be so in 99 of 100 datasets.
+    # A rare label may occur only with a frequent one by chance; require a 1 % significance level.
     chance = (positives[other] / num_images) ** positives[one]
     implied &= chance * len(labels) < 0.01
     one, other = one[implied], other[implied]

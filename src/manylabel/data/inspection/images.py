@@ -1,8 +1,8 @@
-"""A look at every image of a dataset, on all cores: size, hash, thumbnail or what is wrong; and duplicates.
+"""Inspection of every image of a dataset, on all cores: size, hash, thumbnail or error; and duplicate detection.
 
-Each image is known by a grey thumbnail. Its 64-bit perceptual hash (the signs of its low frequencies) proposes pairs of
-duplicates, the correlation of the two thumbnails decides. Of 300 photos that were recompressed, halved, doubled,
-squashed or brightened, at least 99 % were found again each time, of those with 1 % cut off each side 97 %.
+Each image is reduced to a grey thumbnail. Its 64-bit perceptual hash (the signs of its low frequencies) proposes
+candidate pairs; the correlation of the two thumbnails decides. Of 300 photos that were recompressed, halved,
+doubled, squashed or brightened, at least 99 % were found each time; with 1 % cropped from each side, 97 %.
 
 Letters in shape comments: N images, P pairs, S pixels of a thumbnail's side.
 """
@@ -49,28 +49,28 @@ __all__ = [
 ]
 
 Progress = Callable[[int, int], None]
-"""Told how many images are done, and of how many."""
+"""Callback for the number of images done and the total."""
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 
 THUMBNAIL_SIDE = 16
 _MOST_BITS_APART = 6  # of 64; `near_hashes` relies on it
 _LEAST_CORRELATION = 0.95
-_LEAST_CONTRAST = 3.0  # grey levels; below, a thumbnail holds nothing to tell images by
-_BLOCK = 1 << 16  # images or pairs at a time, so that memory stays bounded
+_LEAST_CONTRAST = 3.0  # grey levels; flatter thumbnails cannot be compared
+_BLOCK = 1 << 16  # images or pairs at a time, to bound memory
 _CHUNK = 32
-_FEW = 256  # starting processes takes longer than this many images
-_DECODE_SIDE = 4 * THUMBNAIL_SIDE  # a JPEG decoded at reduced scale is still read to its end, so damage is found
+_FEW = 256  # fewer images take less time than starting processes
+_DECODE_SIDE = 4 * THUMBNAIL_SIDE  # reduced-scale JPEG decoding still reads the whole file, so damage is found
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False)
 class Inspection:
-    """What was seen of each image.
+    """Measurements of each image.
 
     Args:
-        sizes: ``[N, 2]``, height and width, upright; 0 where the image cannot be read.
+        sizes: ``[N, 2]``, upright height and width; 0 where the image cannot be read.
         digests: ``[N]``, a hash of the encoded image.
         thumbnails: ``[N, S, S]``, grey.
         bad: The images that cannot be read.
@@ -83,7 +83,7 @@ class Inspection:
 
     @classmethod
     def empty(cls, count: int) -> Inspection:
-        """Return the inspection of images of which nothing is known yet."""
+        """Return an inspection to be filled in."""
         return cls(
             sizes=np.zeros((count, 2), dtype=np.int32),
             digests=np.zeros(count, dtype=np.uint64),
@@ -100,13 +100,13 @@ class Inspection:
 def inspect_images(
     images: ImageSource, *, num_workers: int | None = None, progress: Progress | None = None
 ) -> Inspection:
-    """Decode every image once and note what a check wants to know.
+    """Decode every image once and measure it.
 
     Args:
         images: The encoded images.
-        num_workers: Processes to decode in; 0 for this one; when left out one per core, or this one for few images.
-            An image whose process dies is recorded as bad.
-        progress: Called with the number of images done and of all.
+        num_workers: Number of decoding processes; 0 decodes in this one (default: one per core, 0 for few images). An
+            image whose process dies is recorded as bad.
+        progress: Called with the number of images done and the total.
 
     Raises:
         ConfigError: `num_workers` is negative.
@@ -123,7 +123,7 @@ def inspect_images(
         raise ConfigError(f"num_workers must be 0 or more, got {num_workers}")
     spans = [range(start, min(start + _CHUNK, total)) for start in range(0, total, _CHUNK)]
     whole, bad, done = Inspection.empty(total), list[BadImage](), 0
-    # Closed at once when Ctrl-C comes: a pool that is only forgotten works on to its end.
+    # Closed explicitly on Ctrl-C: an abandoned pool would run to completion.
     with closing(_in_processes(images, spans, num_workers) if num_workers else _here(images, spans)) as parts:
         for span, seen in parts:
             where = slice(span.start, span.stop)
@@ -140,7 +140,7 @@ def inspect_images(
 
 
 def _inspect_span(images: ImageSource, span: range) -> Inspection:
-    """Inspect some images, one after the other."""
+    """Inspect a range of images."""
     seen, bad = Inspection.empty(len(span)), list[BadImage]()
     for row, index in enumerate(span):
         name = images.name(index)
@@ -172,7 +172,7 @@ def _here(images: ImageSource, spans: Iterable[range]) -> Generator[tuple[range,
 def _in_processes(
     images: ImageSource, spans: Iterable[range], num_workers: int
 ) -> Generator[tuple[range, Inspection], None, None]:
-    """Yield the inspection of each span as it is done; the death of a process costs one image at most."""
+    """Yield the inspection of each span when done; a worker's death costs at most one image."""
     left = dict.fromkeys(spans)
     while left:
         with _pool(images, num_workers) as pool:
@@ -185,8 +185,8 @@ def _in_processes(
                     yield futures[future], future.result()
                     del left[futures[future]]
             except BrokenProcessPool:
-                logger.warning("a process that decodes images died; looking for the image that it died of")
-        # Spans start in order, so the one that killed its process is among the first: at work, or next in line.
+                logger.warning("an image-decoding worker died; searching for the image that caused it")
+        # Spans start in order, so the one that killed its process is among the first.
         suspects = list(left)[: 2 * num_workers + 1]
         yield from _one_by_one(images, [index for span in suspects for index in span])
         for span in suspects:
@@ -194,7 +194,7 @@ def _in_processes(
 
 
 def _one_by_one(images: ImageSource, indices: Iterable[int]) -> Generator[tuple[range, Inspection], None, None]:
-    """Yield the inspection of each image; one whose process dies is bad."""
+    """Yield the inspection of each image; an image whose process dies is bad."""
     waiting = deque(range(index, index + 1) for index in indices)
     while waiting:
         with _pool(images, 1) as pool:
@@ -212,8 +212,8 @@ def _one_by_one(images: ImageSource, indices: Iterable[int]) -> Generator[tuple[
 
 @contextmanager
 def _pool(images: ImageSource, num_workers: int) -> Iterator[ProcessPoolExecutor | None]:
-    """Give a pool whose processes know the images, or None where processes cannot be had."""
-    # Forking a process that has threads is not safe, and starting each one anew imports torch as often.
+    """Yield a pool whose workers hold the images, or None where processes cannot be started."""
+    # Forking a process with threads is unsafe, and spawning would import torch in every worker.
     method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
     context = multiprocessing.get_context(method)
     context.set_forkserver_preload([__name__])
@@ -221,7 +221,7 @@ def _pool(images: ImageSource, num_workers: int) -> Iterator[ProcessPoolExecutor
     try:
         pool.submit(_work, range(0)).result()
     except (BrokenProcessPool, PicklingError, AttributeError, TypeError) as error:
-        logger.warning("decoding in one process, as others cannot be started: %s", error)
+        logger.warning("cannot start worker processes, decoding in the main process: %s", error)
         yield None
     else:
         yield pool
@@ -233,10 +233,10 @@ _images_of_worker: ImageSource
 
 
 def _start_worker(images: ImageSource) -> None:
-    """Keep the images in the process, so that each task is only a range of positions."""
+    """Store the images in the worker; tasks then carry only a range of positions."""
     global _images_of_worker
     _images_of_worker = images
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the first one ends the others
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the main one stops the workers
 
 
 def _work(span: range) -> Inspection:
@@ -244,7 +244,7 @@ def _work(span: range) -> Inspection:
 
 
 def duplicate_groups(digests: NDArray[np.uint64], thumbnails: NDArray[np.uint8]) -> list[NDArray[np.int64]]:
-    """Return the groups of images that are the same, or nearly, each as sorted positions.
+    """Return groups of exact and near duplicates, as sorted positions.
 
     Args:
         digests: ``[N]``, a hash of each file.
@@ -267,9 +267,9 @@ def duplicate_groups(digests: NDArray[np.uint64], thumbnails: NDArray[np.uint8])
 
 
 def near_pairs(thumbnails: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """Return the pairs ``[P, 2]`` of images that look the same.
+    """Return the pairs ``[P, 2]`` of near-duplicate images.
 
-    Flat images are left out: one white page looks like any other.
+    Flat images are skipped: all white pages look alike.
 
     Args:
         thumbnails: ``[N, S, S]``, grey.
@@ -287,7 +287,7 @@ def near_pairs(thumbnails: NDArray[np.uint8]) -> NDArray[np.int64]:
 
 
 def perceptual_hashes(thumbnails: NDArray[np.uint8]) -> NDArray[np.uint64]:
-    """Return 64 bits for each thumbnail, ``[N]``: which of its 8 x 8 lowest frequencies lie above their median.
+    """Return a 64-bit perceptual hash per thumbnail, ``[N]``: its 8 x 8 lowest frequencies compared with their median.
 
     Args:
         thumbnails: ``[N, S, S]``, grey.
@@ -301,21 +301,21 @@ def perceptual_hashes(thumbnails: NDArray[np.uint8]) -> NDArray[np.uint64]:
     hashes = [np.empty(0, dtype=np.uint64)]
     for block in _blocks(thumbnails):
         waves = dctn(block.astype(np.float32), axes=(1, 2))[:, :8, :8].reshape(len(block), 64)
-        median = np.median(waves[:, 1:], axis=1, keepdims=True)  # without the mean brightness, which is no wave
+        median = np.median(waves[:, 1:], axis=1, keepdims=True)  # without the mean brightness
         hashes.append(np.packbits(waves > median, axis=1).view(np.uint64)[:, 0])
     return np.concatenate(hashes)
 
 
 def near_hashes(hashes: NDArray[np.uint64], *, at_most: int = 64) -> NDArray[np.int64]:
-    """Return pairs ``[P, 2]`` that link all hashes that differ in at most 6 bits, without comparing all with all.
+    """Return pairs ``[P, 2]`` that link all hashes within 6 bits of each other, without comparing all pairs.
 
-    Two hashes that differ in at most 6 bits agree in at least two of their 8 bytes, so sorting by each two bytes puts
-    them next to each other. Of equal hashes, each is linked to the one before it; only the first is linked to others.
+    Two hashes that differ in at most 6 bits agree in at least two of their 8 bytes, so sorting by each pair of bytes
+    makes them neighbours. Of equal hashes, each is linked to the one before it; only the first is linked to others.
 
     Args:
         hashes: ``[N]``, 64 bits each.
-        at_most: With how many neighbours a hash is compared in each order. Where more than these agree in the same
-            two bytes, which takes millions of images or very many like ones, a pair may not be found.
+        at_most: Number of neighbours to compare a hash with in each order. A pair may be missed where more hashes
+            agree in the same two bytes, as among millions of images or very many similar ones.
 
     Examples:
         >>> near_hashes(np.array([0b0000, 0b1111_1111_1111, 0b0011], dtype=np.uint64)).tolist()
@@ -329,7 +329,7 @@ def near_hashes(hashes: NDArray[np.uint64], *, at_most: int = 64) -> NDArray[np.
     found = [equal]
     for one, other in combinations(range(8), 2):
         keys = in_bytes[:, one].astype(np.uint16) << 8 | in_bytes[:, other]
-        by_key = np.argsort(keys, kind="stable")  # a radix sort, and within a key the hashes stay in order
+        by_key = np.argsort(keys, kind="stable")  # a radix sort; hashes with equal keys stay in order
         found.append(_near_neighbours(hashes, order[by_key], keys[by_key], at_most=at_most))
     return np.unique(np.sort(np.concatenate(found), axis=1), axis=0)
 
@@ -337,7 +337,7 @@ def near_hashes(hashes: NDArray[np.uint64], *, at_most: int = 64) -> NDArray[np.
 def _near_neighbours(
     hashes: NDArray[np.uint64], order: NDArray[np.int64], keys: NDArray[np.uint16], *, at_most: int
 ) -> NDArray[np.int64]:
-    """Return the near pairs among hashes sorted by key that have a key in common."""
+    """Return the near pairs among hashes that share a key, given hashes sorted by key."""
     found = [np.empty((0, 2), dtype=np.int64)]
     in_order = hashes[order]
     starts = np.arange(len(order))
@@ -352,16 +352,16 @@ def _near_neighbours(
 
 
 def _correlation(left: NDArray[np.uint8], right: NDArray[np.uint8]) -> NDArray[np.float64]:
-    """Return how alike thumbnails are, ``[P]``, whatever their brightness and contrast."""
+    """Return the correlation of thumbnails, ``[P]``, independent of brightness and contrast."""
     return np.asarray((_standardised(left) * _standardised(right)).mean(axis=(1, 2)))
 
 
 def _standardised(thumbnails: NDArray[np.uint8]) -> NDArray[np.float64]:
-    """Return thumbnails with mean 0 and deviation 1 each."""
+    """Scale each thumbnail to mean 0 and standard deviation 1."""
     centred = thumbnails - thumbnails.mean(axis=(1, 2), keepdims=True)
     return np.asarray(centred / thumbnails.std(axis=(1, 2), keepdims=True))
 
 
 def _blocks(rows: NDArray[Scalar]) -> list[NDArray[Scalar]]:
-    """Cut an array into parts that are small enough to work on."""
+    """Split an array into blocks of bounded size."""
     return [rows[start : start + _BLOCK] for start in range(0, len(rows), _BLOCK)]

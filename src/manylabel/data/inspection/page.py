@@ -1,4 +1,4 @@
-"""A check as a page with images: what was found, and what it looks like."""
+"""HTML report of a dataset check, with example images."""
 
 from __future__ import annotations
 
@@ -42,22 +42,22 @@ __all__ = ["check_page"]
 
 Thing = TypeVar("Thing")
 
-# What keeps the page of any dataset below ten megabytes.
+# These limits keep the page of any dataset below ten megabytes.
 _MOST_ROWS = 2_000
 _MOST_GROUPS = 30
 _MOST_COPIES = 4
-_MOST_LABELS = 60  # more names than this cannot be read in a drawing
+_MOST_LABELS = 60  # more names are illegible in a figure
 _EXAMPLES = 6
 _MOST_NAMES = 8
 _THUMBNAIL_HEIGHT = 112
 
 
 def check_page(report: CheckReport, dataset: ImageDataset) -> Page:
-    """Show a check as a page.
+    """Render a check as a page.
 
     Args:
-        report: What `check` found.
-        dataset: The dataset that it looked at; its images are read again for the thumbnails.
+        report: Result of `check`.
+        dataset: The checked dataset; its images are read again for the thumbnails.
 
     Examples:
         >>> from manylabel.data import check, scenes
@@ -88,7 +88,7 @@ class _Album:
         self._by_label = dataset.targets.present.tocsc()
 
     def show(self, index: int, *, name: str = "") -> Thumbnail:
-        """Return a thumbnail; below it the name, where given, and the labels."""
+        """Return a thumbnail captioned with the name, if given, and the labels."""
         present = self.dataset.targets.present
         labels = present.indices[present.indptr[index] : present.indptr[index + 1]]
         shown = [self.dataset.labels.display(self.dataset.labels[label]) for label in labels[:_MOST_NAMES]]
@@ -103,7 +103,7 @@ class _Album:
             return Thumbnail(b"", caption)
 
     def examples(self, label: int, *, readable: NDArray[np.bool_]) -> list[Thumbnail]:
-        """Return a few images of a label, from all over the dataset."""
+        """Return a few images of a label, spread over the dataset."""
         has_it = self._by_label.indices[self._by_label.indptr[label] : self._by_label.indptr[label + 1]]
         return self.spread(has_it[readable[has_it]])
 
@@ -116,7 +116,7 @@ class _Album:
 def _verdict(report: CheckReport) -> Iterator[Part]:
     yield from (Note(_sentence(problem), kind="problem") for problem in report.problems)
     if report.is_sound:
-        yield Note("Nothing was found that would break training.", kind="good")
+        yield Note("Found nothing that would break training.", kind="good")
     yield from (Note(_sentence(warning), kind="warning") for warning in report.warnings)
 
 
@@ -128,8 +128,8 @@ def _key_figures(report: CheckReport) -> Tiles:
         [
             Tile(f"{report.num_images:,}", "images", f"{len(report.bad):,} cannot be read"),
             Tile(f"{len(report.labels):,}", "labels", f"{rare:,} with fewer than {FEW_POSITIVES} images"),
-            Tile(f"{report.mean_labels:.2f}", "labels an image", f"{max(most, 0)} at most"),
-            Tile(f"{report.unknown_share:.1%}", "unknown", "of images x labels"),
+            Tile(f"{report.mean_labels:.2f}", "labels per image", f"{max(most, 0)} at most"),
+            Tile(f"{report.unknown_fraction:.1%}", "unknown", "of images x labels"),
             Tile(
                 f"{copies:,}",
                 "duplicates",
@@ -147,13 +147,13 @@ def _splits(report: CheckReport) -> Iterator[Part]:
         [name, size, Fraction(size / max(report.num_images, 1)), len(report.unseen.get(name, ()))]
         for name, size in report.splits.items()
     ]
-    yield Table(["split", "images", "share", "labels without a positive"], rows)
+    yield Table(["split", "images", "fraction", "labels without a positive"], rows)
     if report.leaks:
-        kinds = {"exact": "same image", "near": "looks the same", "name": "same file name, other image"}
+        kinds = {"exact": "same image", "near": "looks the same", "name": "same file name, different image"}
         yield Table(
-            ["split", "also in", "how", "images", "of the split"],
+            ["split", "also in", "match", "images", "fraction of split"],
             [
-                [leak.split, leak.other, kinds[leak.kind], len(leak.indices), Fraction(leak.share)]
+                [leak.split, leak.other, kinds[leak.kind], len(leak.indices), Fraction(leak.fraction)]
                 for leak in report.leaks
             ],
             caption="Leaks",
@@ -164,7 +164,7 @@ def _labels(report: CheckReport) -> Iterator[Part]:
     yield Heading("Labels")
     ranked = sorted(report.labels, key=lambda label: -label.positives)
     if len(ranked) > _MOST_LABELS:
-        caption = f"Images of each label; below the dotted line there are fewer than {FEW_POSITIVES}."
+        caption = f"Images per label; labels below the dotted line have fewer than {FEW_POSITIVES}."
         yield draw_ranking([label.positives for label in ranked], few=FEW_POSITIVES, caption=caption)
     shown = _ends(ranked, at_most=_MOST_ROWS)
     rows: list[list[Cell]] = [
@@ -179,10 +179,10 @@ def _labels(report: CheckReport) -> Iterator[Part]:
     ]
     yield Table(["label", "present", "of all images", "absent", "unknown"], rows)
     if len(shown) < len(ranked):
-        yield Text(f"Of {len(ranked):,} labels, the {len(shown):,} most and least frequent are shown.")
+        yield Text(f"Showing the {len(shown):,} most and least frequent of {len(ranked):,} labels.")
     heat_map = draw_heat_map(report)
     if heat_map is not None:
-        yield Heading("Which labels come together", level=3)
+        yield Heading("Label co-occurrence", level=3)
         yield heat_map
 
 
@@ -197,7 +197,7 @@ def _sizes(report: CheckReport) -> Iterator[Part]:
         [
             bars,
             draw_histogram(np.minimum(height, width), what="pixels", caption="Length of the shorter side"),
-            draw_histogram(width / height, what="width / height", caption="Proportion; above 1 is landscape"),
+            draw_histogram(width / height, what="width / height", caption="Aspect ratio; above 1 is landscape"),
         ]
     )
     measures = {"height": height, "width": width, "width / height": width / height}
@@ -209,20 +209,20 @@ def _sizes(report: CheckReport) -> Iterator[Part]:
 
 def _bad(report: CheckReport) -> Iterator[Part]:
     if report.bad:
-        yield Heading("Images that cannot be read")
+        yield Heading("Unreadable images")
         yield Table(["image", "why"], [[image.name, image.reason] for image in report.bad[:_MOST_ROWS]])
     if len(report.bad) > _MOST_ROWS:
-        yield Text(f"The first {_MOST_ROWS:,} of {len(report.bad):,} are shown.")
+        yield Text(f"Showing the first {_MOST_ROWS:,} of {len(report.bad):,}.")
 
 
 def _duplicates(report: CheckReport, album: _Album) -> Iterator[Part]:
     if not report.duplicates:
         return
-    yield Heading("Images that are the same")
+    yield Heading("Duplicates")
     ordered = sorted(report.duplicates, key=lambda group: (not group.labels_differ, group.is_exact))
     yield Columns([_group(group, album) for group in ordered[:_MOST_GROUPS]])
     if len(ordered) > _MOST_GROUPS:
-        yield Text(f"The first {_MOST_GROUPS} of {len(ordered):,} groups are shown.")
+        yield Text(f"Showing the first {_MOST_GROUPS} of {len(ordered):,} groups.")
 
 
 def _group(group: DuplicateGroup, album: _Album) -> Thumbnails:
@@ -247,7 +247,7 @@ def _examples(report: CheckReport, album: _Album) -> Iterator[Part]:
         for label in shown
     ]
     if strips:
-        yield Heading("What it looks like")
+        yield Heading("Examples")
         yield Section(f"Examples of each label{left_out}", strips, is_open=True)
     empty = np.array(report.unlabelled, dtype=np.int64)
     if readable[empty].any():
@@ -255,7 +255,7 @@ def _examples(report: CheckReport, album: _Album) -> Iterator[Part]:
 
 
 def _ends(ranked: Sequence[Thing], *, at_most: int) -> list[Thing]:
-    """Return all, or the first and the last half of what may be shown."""
+    """Return all items, or the first and last of them, `at_most` in total."""
     return list(ranked) if len(ranked) <= at_most else [*ranked[: at_most // 2], *ranked[-(at_most // 2) :]]
 
 
@@ -269,7 +269,7 @@ _MOST_RANKS = 2_000
 
 
 def draw_bars(counts: Sequence[int], *, what: str, caption: str) -> Figure:
-    """Draw how many images have 0, 1, 2, ... of something."""
+    """Draw the number of images that have 0, 1, 2, ... of something."""
     drawing, axes = new_figure(width=3.7, height=2.4)
     if len(counts) > _MOST_BARS:
         axes.hist(range(len(counts)), bins=40, weights=counts, color=ACCENT)
@@ -282,7 +282,7 @@ def draw_bars(counts: Sequence[int], *, what: str, caption: str) -> Figure:
 
 
 def draw_histogram(values: ArrayLike, *, what: str, caption: str) -> Figure:
-    """Draw how a measure of the images is spread; the outermost half per cent each side joins the last bar."""
+    """Draw a histogram; the outermost half per cent on each side is clipped into the last bar."""
     values = np.asarray(values, dtype=np.float64)
     drawing, axes = new_figure(width=3.7, height=2.4)
     low, high = np.quantile(values, [0.005, 0.995])
@@ -293,9 +293,9 @@ def draw_histogram(values: ArrayLike, *, what: str, caption: str) -> Figure:
 
 
 def draw_ranking(counts: Sequence[int], *, few: int, caption: str) -> Figure:
-    """Draw the number of images of each label, the most frequent first; `few` is marked."""
+    """Draw the number of images of each label, the most frequent first, with a line at `few`."""
     drawing, axes = new_figure(width=8.0, height=2.8)
-    ranks = np.unique(np.linspace(1, len(counts), _MOST_RANKS).astype(int))  # more points than pixels are of no use
+    ranks = np.unique(np.linspace(1, len(counts), _MOST_RANKS).astype(int))  # no more points than pixels
     ordered = np.sort(np.asarray(counts))[::-1][ranks - 1]
     axes.fill_between(ranks, ordered, step="mid", color=ACCENT, alpha=0.3, linewidth=0)
     axes.step(ranks, ordered, where="mid", color=ACCENT)
@@ -307,7 +307,7 @@ def draw_ranking(counts: Sequence[int], *, few: int, caption: str) -> Figure:
 
 
 def draw_heat_map(report: CheckReport) -> Figure | None:
-    """Draw which labels come together, those that do next to each other; None where no two labels do."""
+    """Draw label co-occurrence, related labels adjacent; None if no two labels co-occur."""
     positives = np.array([label.positives for label in report.labels])
     shared = np.asarray(report.cooccurrence.sum(axis=1)).ravel() - positives
     shown = np.sort(np.argsort(-shared, kind="stable")[: min(_MOST_LABELS, int((shared > 0).sum()))])
@@ -316,24 +316,24 @@ def draw_heat_map(report: CheckReport) -> Figure | None:
     counts = report.cooccurrence[shown][:, shown].toarray()  # [L, L]
     order = _order(counts)
     shown, counts = shown[order], counts[order][:, order]
-    share = counts / counts.diagonal()[:, None]
-    np.fill_diagonal(share, np.nan)
+    fraction = counts / counts.diagonal()[:, None]
+    np.fill_diagonal(fraction, np.nan)
     caption = (
-        "Of the images with the label on the left, the share that also has the label above. "
-        "Labels that come together stand together."
+        "Of the images with the label on the left, the fraction that also has the label above. "
+        "Labels that often co-occur are adjacent."
     )
     if len(shown) < len(report.labels):
-        caption += f" Shown are {len(shown)} of {len(report.labels):,} labels, those that come together most."
-    return _draw_matrix(share, [report.labels[label].display_name for label in shown], caption=caption)
+        caption += f" Showing the {len(shown)} of {len(report.labels):,} labels that co-occur most."
+    return _draw_matrix(fraction, [report.labels[label].display_name for label in shown], caption=caption)
 
 
-def _draw_matrix(share: NDArray[np.float64], names: Sequence[str], *, caption: str) -> Figure:
+def _draw_matrix(fraction: NDArray[np.float64], names: Sequence[str], *, caption: str) -> Figure:
     with_numbers = len(names) <= _MOST_WITH_NUMBERS
     side = 1.8 + len(names) * (0.36 if with_numbers else 0.17)
     drawing, axes = new_figure(width=side, height=side)
-    # From clear to coloured rather than from white: the page behind may be dark.
+    # From transparent rather than white: the page may be dark.
     colours = LinearSegmentedColormap.from_list("accent", [f"{ACCENT}00", f"{ACCENT}ff"])
-    axes.imshow(share, cmap=colours, norm=PowerNorm(0.7, vmin=0, vmax=1), interpolation="nearest")
+    axes.imshow(fraction, cmap=colours, norm=PowerNorm(0.7, vmin=0, vmax=1), interpolation="nearest")
     short = [name if len(name) <= 22 else f"{name[:21]}…" for name in names]
     size = 9 if with_numbers else 7
     axes.set_xticks(range(len(names)), short, rotation=90, fontsize=size)
@@ -342,13 +342,13 @@ def _draw_matrix(share: NDArray[np.float64], names: Sequence[str], *, caption: s
     axes.grid(visible=False)
     axes.spines[:].set_visible(False)
     if with_numbers:
-        for row, column in np.argwhere(share >= 0.005):
-            axes.text(column, row, f"{100 * share[row, column]:.0f}", ha="center", va="center", fontsize=7.5)
+        for row, column in np.argwhere(fraction >= 0.005):
+            axes.text(column, row, f"{100 * fraction[row, column]:.0f}", ha="center", va="center", fontsize=7.5)
     return Figure(drawing, caption)
 
 
 def _order(counts: NDArray[np.int64]) -> NDArray[np.int32]:
-    """Return an order of the labels in which those with many images in common are neighbours."""
+    """Order the labels such that those with many images in common are neighbours."""
     positives = counts.diagonal()
     distance = 1 - counts / (positives[:, None] + positives[None] - counts)  # Jaccard
     np.fill_diagonal(distance, 0)

@@ -1,4 +1,4 @@
-"""What a check of a dataset found: the facts, and sentences about what would break training or what one should know.
+"""Result of a dataset check: statistics, and problems and warnings in words.
 
 Letters in shape comments: N images, L labels.
 """
@@ -20,12 +20,12 @@ __all__ = ["CheckReport", "DuplicateGroup", "LabelCount", "Leak", "LeakKind", "f
 
 LeakKind = Literal["exact", "near", "name"]
 
-_MOST_PAIRS_IN_JSON = 5_000  # all pairs of a hundred labels; of thousands, those that matter
+_MOST_PAIRS_IN_JSON = 5_000  # all pairs of a hundred labels; of thousands, the most frequent
 
 
 @dataclass(frozen=True)
 class LabelCount:
-    """Of how many images a label is known to be there, known not to be there, and unknown."""
+    """Numbers of images in which a label is present, absent and unknown."""
 
     name: str
     display_name: str
@@ -36,13 +36,13 @@ class LabelCount:
 
 @dataclass(frozen=True)
 class DuplicateGroup:
-    """Images that are the same.
+    """Images that are exact or near duplicates.
 
     Args:
         indices: Their positions in the dataset.
         names: Their names.
-        is_exact: Whether all are the same file, byte for byte; else they look the same.
-        labels_differ: Whether some label is known to be there in one and not to be there in another.
+        is_exact: Whether all files are identical, byte for byte; otherwise they look the same.
+        labels_differ: Whether some label is present in one and known absent from another.
     """
 
     indices: tuple[int, ...]
@@ -53,47 +53,47 @@ class DuplicateGroup:
 
 @dataclass(frozen=True)
 class Leak:
-    """Images of one split that another split has too.
+    """Images of one split that also occur in another.
 
     Args:
         split: The smaller of the two splits.
         other: The larger one.
-        kind: ``"exact"``: the same file or image; ``"near"``: one that looks the same; ``"name"``: another image,
+        kind: ``"exact"``: the same file or image; ``"near"``: one that looks the same; ``"name"``: a different image
             with the same file name.
         indices: The images of `split` that are in both.
-        share: What part of `split` they are.
+        fraction: Their fraction of `split`.
     """
 
     split: str
     other: str
     kind: LeakKind
     indices: tuple[int, ...]
-    share: float
+    fraction: float
 
 
 @dataclass(frozen=True, eq=False)
 class CheckReport:
-    """What a check of a dataset found.
+    """Result of a dataset check.
 
     Args:
         name: The dataset.
-        num_images: How many images it has.
-        splits: The number of images of each split.
-        labels: What is known of each label.
-        labels_per_image: At position k, how many images have exactly k labels.
-        unknown_share: The part of all images x labels that is unknown.
-        cooccurrence: ``[L, L]``, the number of images that have both labels; on the diagonal, that have the label.
-            Of more than 16 million pairs, those of the 4,000 most frequent labels are counted.
+        num_images: Number of images.
+        splits: Number of images per split.
+        labels: Counts per label.
+        labels_per_image: At position k, the number of images with exactly k labels.
+        unknown_fraction: Fraction of all images x labels that is unknown.
+        cooccurrence: ``[L, L]``, the number of images that have both labels; the diagonal counts single labels. Above
+            16 million pairs, only those of the 4,000 most frequent labels are counted.
         sizes: ``[N, 2]``, height and width; 0 where the image cannot be read.
         bad: The images that cannot be read.
-        duplicates: Groups of images that are the same, or nearly.
+        duplicates: Groups of exact or near duplicates.
         leaks: Images that are in two splits.
-        unseen: For each of several splits, the labels that no image of it has, though others have.
+        unseen: Per split, the labels that have positives only in other splits.
         always_together: Groups of labels that have exactly the same images.
-        only_with: Pairs of labels of which the first never comes without the second.
-        unlabelled: The images that have no label.
-        problems: What would break training or make its results worthless, one sentence each.
-        warnings: What one should know before training, one sentence each.
+        only_with: Pairs of labels whose first never occurs without the second.
+        unlabelled: The images without labels.
+        problems: Problems that would break training or invalidate its results, one sentence each.
+        warnings: Other findings, one sentence each.
     """
 
     name: str
@@ -101,7 +101,7 @@ class CheckReport:
     splits: Mapping[str, int]
     labels: tuple[LabelCount, ...]
     labels_per_image: tuple[int, ...]
-    unknown_share: float
+    unknown_fraction: float
     cooccurrence: csr_array
     sizes: NDArray[np.int32]
     bad: tuple[BadImage, ...]
@@ -116,12 +116,12 @@ class CheckReport:
 
     @property
     def is_sound(self) -> bool:
-        """Whether nothing was found that would break training."""
+        """True if nothing was found that would break training."""
         return not self.problems
 
     @property
     def mean_labels(self) -> float:
-        """Labels per image, on average."""
+        """Mean number of labels per image."""
         return sum(label.positives for label in self.labels) / max(self.num_images, 1)
 
     @property
@@ -130,7 +130,7 @@ class CheckReport:
         return self.sizes[self.sizes[:, 0] > 0]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain lists and dictionaries, ready for JSON; of very many labels, the most frequent pairs."""
+        """Return plain lists and dictionaries, ready for JSON; of very many pairs of labels, the most frequent."""
         return {
             "name": self.name,
             "is_sound": self.is_sound,
@@ -139,7 +139,7 @@ class CheckReport:
             "num_images": self.num_images,
             "num_labels": len(self.labels),
             "splits": dict(self.splits),
-            "unknown_share": self.unknown_share,
+            "unknown_fraction": self.unknown_fraction,
             "labels": [asdict(label) for label in self.labels],
             "labels_per_image": {"mean": self.mean_labels, "histogram": list(self.labels_per_image)},
             "sizes": _summaries(self.readable_sizes),
@@ -154,7 +154,7 @@ class CheckReport:
         }
 
     def _pairs(self, at_most: int) -> list[dict[str, Any]]:
-        """Return the pairs of labels that share most images."""
+        """Return the most frequent pairs of labels."""
         above = triu(self.cooccurrence, k=1, format="coo")
         order = np.argsort(-above.data, kind="stable")[:at_most]
         triples = zip(above.row[order], above.col[order], above.data[order].tolist(), strict=True)
@@ -165,7 +165,7 @@ class CheckReport:
 
 
 def _summaries(sizes: NDArray[np.int32]) -> dict[str, dict[str, float]]:
-    """Return the smallest, middle and largest height, width and proportion."""
+    """Return the smallest, median and largest height, width and aspect ratio."""
     if not len(sizes):
         return {}
     height, width = sizes.T
@@ -176,29 +176,29 @@ def _summaries(sizes: NDArray[np.int32]) -> dict[str, dict[str, float]]:
     }
 
 
-_MOST_BAD = 0.01  # a run stops when more images than this cannot be read, as `most_bad` counts
-_MOST_LEAKED = 0.01  # above this, scores tell more about the leak than about the model
+_MOST_BAD = 0.01  # training stops above this fraction of unreadable images; see `most_bad`
+_MOST_LEAKED = 0.01  # above this fraction, scores measure the leak more than the model
 
 
 def find_problems(report: CheckReport) -> tuple[str, ...]:
-    """Return what would break training or make its results worthless, one sentence each.
+    """Return problems that would break training or invalidate its results, one sentence each.
 
-    These are: no images or no labels; too many images that cannot be read for a run to go on; nothing to learn,
-    because no label is both present somewhere and known to be absent elsewhere; a split without images or without
-    labels to train on; and splits of which more than 1 % is in another split too.
+    These are: no images or no labels; more unreadable images than training tolerates; nothing to learn, because no
+    label is both present somewhere and known to be absent elsewhere; a split without images or without labels to train
+    on; and splits of which more than 1 % is also in another split.
 
     Args:
-        report: The facts.
+        report: The statistics.
     """
     return tuple(_problems(report))
 
 
 def find_warnings(report: CheckReport, *, few: int) -> tuple[str, ...]:
-    """Return what one should know before training, one sentence each.
+    """Return other findings worth knowing before training, one sentence each.
 
     Args:
-        report: The facts.
-        few: How many positives a label should have at least.
+        report: The statistics.
+        few: Number of positives below which a label counts as rare.
     """
     return (*_image_warnings(report), *_leak_warnings(report), *_label_warnings(report, few=few))
 
@@ -211,14 +211,14 @@ def _problems(report: CheckReport) -> Iterator[str]:
     if len(report.bad) > most:
         yield (
             f"{len(report.bad):,} of {report.num_images:,} images cannot be read, and training stops above "
-            f"{most:.0f}; for example {_first_bad(report)}; mend or remove them"
+            f"{most:.0f}; for example {_first_bad(report)}; fix or remove them"
         )
     if not any(label.positives for label in report.labels):
-        yield "no image has a label; look at the label files and at the names of images in them"
+        yield "no image has a label; check the label files and the image names in them"
     elif not any(label.positives and label.negatives for label in report.labels):
         yield (
-            "no label is present in one image and known to be absent from another, so there is nothing to tell "
-            "apart; add images without the labels, or say which labels are absent"
+            "no label is present in one image and known to be absent from another, so there is nothing to learn; "
+            "add images without the labels, or mark labels as absent"
         )
     for split, size in report.splits.items():
         if not size:
@@ -226,16 +226,16 @@ def _problems(report: CheckReport) -> Iterator[str]:
         elif split.lower().startswith("train") and _is_without_labels(report, split):
             yield f"no image of split {split!r} has a label"
     for leak in report.leaks:
-        if leak.kind == "exact" and leak.share > _MOST_LEAKED:
+        if leak.kind == "exact" and leak.fraction > _MOST_LEAKED:
             yield (
-                f"{_count(leak.indices, 'image')} of split {leak.split!r} ({leak.share:.1%}) also in split "
-                f"{leak.other!r}, so that scores say little; remove them from one of the two"
+                f"{_count(leak.indices, 'image')} of split {leak.split!r} ({leak.fraction:.1%}) also in split "
+                f"{leak.other!r}, which inflates scores; remove them from one of the two"
             )
 
 
 def _image_warnings(report: CheckReport) -> Iterator[str]:
     if 0 < len(report.bad) <= most_bad(report.num_images, _MOST_BAD):
-        yield f"{_count(report.bad, 'image')} cannot be read and will be left out; for example {_first_bad(report)}"
+        yield f"{_count(report.bad, 'image')} cannot be read and will be skipped; for example {_first_bad(report)}"
     exact = [group for group in report.duplicates if group.is_exact]
     near = [group for group in report.duplicates if not group.is_exact]
     odd = [group for group in report.duplicates if group.labels_differ]
@@ -244,26 +244,26 @@ def _image_warnings(report: CheckReport) -> Iterator[str]:
     if near:
         yield f"{_count(near, 'group')} of images that look the same: {_members(near)}"
     if odd:
-        yield f"{_count(odd, 'group')} of images that are the same but have different labels: {_members(odd)}"
+        yield f"{_count(odd, 'group')} of duplicate images with different labels: {_members(odd)}"
     if report.unlabelled:
-        share = len(report.unlabelled) / report.num_images
-        yield f"{_count(report.unlabelled, 'image')} ({share:.1%}) without any label"
+        fraction = len(report.unlabelled) / report.num_images
+        yield f"{_count(report.unlabelled, 'image')} ({fraction:.1%}) without any label"
 
 
 def _leak_warnings(report: CheckReport) -> Iterator[str]:
     for leak in report.leaks:
-        where = f"of split {leak.split!r} ({leak.share:.1%})"
-        if leak.kind == "exact" and leak.share <= _MOST_LEAKED:
+        where = f"of split {leak.split!r} ({leak.fraction:.1%})"
+        if leak.kind == "exact" and leak.fraction <= _MOST_LEAKED:
             yield f"{_count(leak.indices, 'image')} {where} also in split {leak.other!r}"
         elif leak.kind == "near":
             yield f"{_count(leak.indices, 'image')} {where} looking the same as images of split {leak.other!r}"
         elif leak.kind == "name":
             files = _count(leak.indices, "file name")
-            yield f"{files} {where} also in split {leak.other!r}, for images that differ"
+            yield f"{files} {where} also in split {leak.other!r}, for different images"
     shown = {label.name: label.display_name for label in report.labels}
     for split, names in report.unseen.items():
         if _is_without_labels(report, split):
-            yield f"no image of split {split!r} has a label, so that nothing can be scored on it"
+            yield f"no image of split {split!r} has a label, so it cannot be used for evaluation"
         elif names:
             yield f"split {split!r} has no positives of {_labels([shown[name] for name in names])}"
 
@@ -281,17 +281,17 @@ def _label_warnings(report: CheckReport, *, few: int) -> Iterator[str]:
         counted = _some([_with_count(label) for label in rare])
         yield f"{_count(rare, 'label')} {verb} fewer than {few} images: {counted}"
     if always:
-        yield f"no image is known to lack {_labels(always)}; a model learns to say yes to it always"
+        yield f"no image is known to lack {_labels(always)}; a model learns to always predict it"
     shown = {label.name: label.display_name for label in report.labels}
     for names in report.always_together:
-        yield f"labels that always come together cannot be told apart: {_some([shown[name] for name in names])}"
+        yield f"labels that always co-occur cannot be distinguished: {_some([shown[name] for name in names])}"
     if report.only_with:
         pairs = [f"{shown[one]} only with {shown[other]}" for one, other in report.only_with]
-        yield f"labels that never come alone: {_some(pairs)}"
+        yield f"labels that never occur alone: {_some(pairs)}"
 
 
 def _is_without_labels(report: CheckReport, split: str) -> bool:
-    """Tell whether no image of a split has a label, though images of other splits have."""
+    """Return whether no image of a split has a label, although images of other splits do."""
     seen = sum(label.positives > 0 for label in report.labels)
     return 0 < seen == len(report.unseen.get(split, ()))
 
@@ -305,7 +305,7 @@ def _first_bad(report: CheckReport) -> str:
 
 
 def _members(groups: Sequence[DuplicateGroup]) -> str:
-    """Name the members of the first groups."""
+    """List the members of the first groups."""
     return _some(
         [" = ".join(group.names[:3]) + (" = ..." if len(group.names) > 3 else "") for group in groups], at_most=3
     )

@@ -10,7 +10,7 @@ from typing import Literal
 
 import polars as pl
 
-from manylabel.data.dataset import ImageDataset, largest_shares
+from manylabel.data.dataset import ImageDataset, largest_areas
 from manylabel.data.readers.layout import existing, image_folder, subfolders
 from manylabel.data.sources import Files
 from manylabel.errors import ConfigError, DataError, list_choices
@@ -108,13 +108,13 @@ def _read(file: Path, folder: Path, prefix: str, *, empty: Literal["drop", "keep
         images=Files(folder, prefix + images["file_name"]),
         targets=Targets(present),
         labels=labels,
-        areas=largest_shares(rows, columns, objects["share"].to_numpy(), present=present),
+        areas=largest_areas(rows, columns, objects["area_fraction"].to_numpy(), present=present),
     )
     return dataset if empty == "keep" else dataset.subset(dataset.targets.labels_per_image > 0)
 
 
 def _tables(file: Path) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
-    """Return the images, the categories by id, and the objects with the `row`, `column` and `share` of each."""
+    """Return the images, the categories by id, and the objects with the `row`, `column` and `area_fraction` of each."""
     text = _OUTLINE.sub(b'"segmentation":0', file.read_bytes())
     try:
         tables = pl.read_json(BytesIO(text), schema=_SCHEMA)
@@ -135,4 +135,4 @@ def _tables(file: Path) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
         strangers = objects.filter(pl.col(found).is_null())[key]
         if len(strangers):
             raise DataError(f"{file} has {len(strangers)} annotations of no listed {key}, such as {strangers[0]}")
-    return images, categories, objects.with_columns(share=(pl.col("area") / pl.col("pixels")).fill_null(0))
+    return images, categories, objects.with_columns(area_fraction=(pl.col("area") / pl.col("pixels")).fill_null(0))

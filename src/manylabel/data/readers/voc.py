@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from manylabel.data.dataset import ImageDataset, largest_shares
+from manylabel.data.dataset import ImageDataset, largest_areas
 from manylabel.data.readers.layout import existing, subfolders
 from manylabel.data.sources import Files
 from manylabel.errors import ConfigError, DataError, list_choices
@@ -90,7 +90,7 @@ def voc(
         labels=labels,
         name=root.absolute().name,
         splits=splits,
-        areas=largest_shares(rows, columns, [each.area for each in objects], present=targets.present),
+        areas=largest_areas(rows, columns, [each.area for each in objects], present=targets.present),
     )
 
 
