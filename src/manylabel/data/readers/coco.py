@@ -44,7 +44,7 @@ def coco(
     Args:
         path: A folder with ``annotations/instances_{split}.json`` and the images in ``{split}`` or
             ``images/{split}``; or one such JSON file.
-        split: Such as ``val2014``; all there are when left out.
+        split: Split, such as ``val2014`` (default: all).
         images: Where the images are, if elsewhere: a folder with a folder per split, or with all images; relative
             to where you are or to `path`.
         empty: What to do with images without objects: drop them, as the papers do, or keep them.

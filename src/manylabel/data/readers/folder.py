@@ -36,7 +36,7 @@ def folder(path: str | Path, *, split: str | None = None) -> ImageDataset:
 
     Args:
         path: A folder with a folder per label, or with a folder per split.
-        split: Which split; all there are when left out.
+        split: Name of the split (default: all).
 
     Returns:
         The dataset, single-label.

@@ -29,10 +29,10 @@ def hugging_face(
 
     Args:
         name_or_path: A name on the hub, or a folder: one that ``save_to_disk`` wrote, or one of data files.
-        split: Which split; all there are when left out.
+        split: Name of the split (default: all).
         image: The column of images.
         label: The column of labels: a ClassLabel (one label per image, -1 for unknown), a list of ClassLabels, or a
-            list of texts; the only such column when left out.
+            list of texts (default: the only such column).
 
     Returns:
         The dataset; an image is called by its split and its position there.

@@ -59,7 +59,7 @@ def read_joined_tags(
     Args:
         cells: The tags of each row ``[R]``: joined in a text, or a list.
         images: The image of each row ``[R]``, numbered from 0.
-        separator: What stands between tags; detected when left out.
+        separator: Separator of tags (default: detected).
         labels: The labels and their order, other tags being left out; by default all tags there are, sorted.
 
     Returns:
