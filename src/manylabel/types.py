@@ -264,7 +264,7 @@ LARGEST_INPUT = 4096  # pixels per side; larger batches fit no machine
 class InputSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Size and normalisation of a model's input images.
 
-    Args:
+    Attributes:
         size: Height and width in pixels.
         mean: Mean per channel of the training images, for values in 0..1.
         std: Standard deviation per channel, likewise.

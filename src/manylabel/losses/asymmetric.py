@@ -28,7 +28,9 @@ class AsymmetricLoss(MultiLabelLoss):
         clip: The margin, m in the paper.
         detach_focus: Stop gradients at the focusing weights, as the authors do in training; values do not change.
         reduction: ``"sum"`` over images and labels, as the authors do, or ``"mean"`` over those that count.
-        unknown, num_likely, positive_weights: As for `MultiLabelLoss`.
+        unknown: As for `MultiLabelLoss`.
+        num_likely: Likewise.
+        positive_weights: Likewise.
 
     Raises:
         ConfigError: A setting is wrong.

@@ -19,7 +19,9 @@ class FocalLoss(MultiLabelLoss):
     Args:
         gamma: Focus on hard labels; 0 is binary cross-entropy.
         reduction: ``"sum"`` over images and labels, or ``"mean"`` over those that count.
-        unknown, num_likely, positive_weights: As for `MultiLabelLoss`.
+        unknown: As for `MultiLabelLoss`.
+        num_likely: Likewise.
+        positive_weights: Likewise.
 
     Raises:
         ConfigError: A setting is wrong.

@@ -21,7 +21,7 @@ __all__ = ["TextVocabulary", "check_templates", "encode_labels", "text_centre"]
 class TextVocabulary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Text encoding of a classifier's labels, so that new labels can be encoded alike.
 
-    Args:
+    Attributes:
         encoder: Name of the text encoder, for `open_encoder`.
         templates: Sentences that a label is put into.
         trained: Labels that the model was trained on.
