@@ -28,16 +28,16 @@ class Row:
     Args:
         name: Name of the model.
         labels: Number of labels.
-        evaluated: Number of labels with positive validation images.
+        judged: Number of labels with positive validation images.
         images: Number of training images.
         epochs: Number of epochs.
-        mAP: Mean average precision over the evaluated labels.
+        mAP: Mean average precision over these labels.
         seconds: Training time.
     """
 
     name: str
     labels: int
-    evaluated: int
+    judged: int
     images: int
     epochs: int
     mAP: float  # noqa: N815 (the field's spelling)
@@ -163,5 +163,5 @@ def _gain(scores: ValidationScores, baseline: RunFolder, *, keep: str) -> Estima
 
 def _mean(rows: Sequence[Row]) -> float:
     """Return the mAP over the labels of all rows."""
-    evaluated = np.array([row.evaluated for row in rows])
-    return float((evaluated * [row.mAP for row in rows]).sum() / max(1, evaluated.sum()))
+    judged = np.array([row.judged for row in rows])
+    return float((judged * [row.mAP for row in rows]).sum() / max(1, judged.sum()))
