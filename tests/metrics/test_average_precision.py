@@ -9,7 +9,7 @@ from sklearn.metrics import average_precision_score
 from torchmetrics.functional.classification import multilabel_average_precision
 
 from manylabel.errors import ConfigError
-from manylabel.metrics import MeanAveragePrecision, average_precision, inputs, mean_average_precision
+from manylabel.metrics import average_precision, inputs, mean_average_precision
 
 
 def curve(scores, targets):
@@ -135,5 +135,3 @@ def test_does_not_change_what_it_is_given(random_case):
 def test_rejects_an_interpolation_that_does_not_exist():
     with pytest.raises(ConfigError, match="no interpolation 'eleven'; did you mean 'eleven_points'"):
         average_precision(torch.rand(2, 2), torch.ones(2, 2), interpolation="eleven")
-    with pytest.raises(ConfigError, match="no interpolation"):
-        MeanAveragePrecision(interpolation="voc")

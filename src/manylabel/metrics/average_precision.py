@@ -1,11 +1,12 @@
 """Average precision of each label, and its mean over labels, mAP.
 
-Each label is sorted once. Its positives cut the ranking into steps, and only the weight of each step matters: a sum
-over the images in it, for all weightings at once. What is left is as long as the list of positives, not of images.
+Each label is sorted once. Its positives divide the ranking into steps, and only the weight of each step matters: a sum
+over its images, for all weightings at once. The rest is as long as the list of positives, not of images.
 
 Letters in shape comments: N images, L labels, S steps of a label's curve, P its positives, D weightings.
 """
 
+from collections.abc import Iterator
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
@@ -17,7 +18,7 @@ from torch import Tensor
 from manylabel.errors import ConfigError, list_choices
 from manylabel.metrics.inputs import Inputs, check, weighted
 
-__all__ = ["Interpolation", "average_precision", "check_interpolation", "mean_average_precision", "precision_curves"]
+__all__ = ["Interpolation", "average_precision", "mean_average_precision", "precision_curves"]
 
 Interpolation = Literal["none", "all_points", "eleven_points"]
 
@@ -57,13 +58,20 @@ def average_precision(
         >>> average_precision(scores, targets, weights=torch.tensor([1, 0, 0, 1]))
         tensor([1., nan])
     """
-    check_interpolation(interpolation)
-    curves = _curves(check(scores, targets, known))
+    if interpolation not in get_args(Interpolation):
+        choices = list_choices(str(interpolation), get_args(Interpolation))
+        raise ConfigError(f"no interpolation {interpolation!r}; {choices}")
+    given = check(scores, targets, known)
+    if weights is None:
+        steps = [_Steps(*(torch.from_numpy(counts)[:, None] for counts in _count(*label))) for label in _labels(given)]
+        values = [_summarise(each, interpolation) for each in steps]
+        return (torch.cat(values) if values else torch.zeros(0)).float().to(scores.device)
+    rankings = [_rank(*label) for label in _labels(given)]
 
     def of_labels(counts: Tensor) -> Tensor:
         # A loop over labels: their curves differ in length, and one label's weights at a time stay in the cache.
-        singles = counts.cpu().float()  # whole numbers below 2 ** 24 stay exact, and are summed ten times as fast
-        values = [_summarise(curve, singles, interpolation) for curve in curves]
+        singles = counts.cpu()  # float32: whole numbers below 2 ** 24 stay exact
+        values = [_summarise(_weigh(ranking, singles), interpolation) for ranking in rankings]
         return (torch.stack(values) if values else counts.new_zeros(0, counts.shape[1])).to(scores.device)
 
     return weighted(of_labels, weights, like=scores)
@@ -96,26 +104,15 @@ def precision_curves(
         >>> recall.tolist(), precision.round(2).tolist()
         ([0.5, 1.0], [1.0, 0.67])
     """
-    found = []
-    for curve in _curves(check(scores, targets, known)):
-        reached = np.append(curve.positive_steps.numpy()[1:], len(curve.positives))[: len(curve.steps)]
-        ranks = np.append(curve.steps.numpy()[1:], len(curve.images))[: len(curve.steps)]
-        found.append((reached / max(1, len(curve.positives)), reached / np.maximum(ranks, 1)))
-    return found
+    curves = []
+    for label in _labels(check(scores, targets, known)):
+        _, found, above = _count(*label)
+        last = np.append(found[1:] != found[:-1], True)[: len(found)]  # of equal scores
+        curves.append((found[last] / max(1, len(found)), found[last] / above[last]))
+    return curves
 
 
-def check_interpolation(interpolation: str) -> None:
-    """Refuse an interpolation that does not exist.
-
-    Raises:
-        ConfigError: There is no such interpolation.
-    """
-    if interpolation not in get_args(Interpolation):
-        choices = list_choices(str(interpolation), get_args(Interpolation))
-        raise ConfigError(f"no interpolation {interpolation!r}; {choices}")
-
-
-class _Curve(NamedTuple):
+class _Ranking(NamedTuple):
     """The ranking of one label: images from the highest score down to the last positive, and where steps begin."""
 
     images: Tensor
@@ -124,58 +121,69 @@ class _Curve(NamedTuple):
     positive_steps: Tensor  # [S], positions in `positives`
 
 
-def _curves(given: Inputs) -> list[_Curve]:
-    """Return the curve of each label; on the CPU, where numpy sorts ten times as fast as torch does."""
-    curves: list[_Curve] = []
+class _Steps(NamedTuple):
+    """The steps of a label's curve from the highest score down, ``[S, D]`` each."""
+
+    gained: Tensor  # positives of the step
+    found: Tensor  # positives of this and all earlier steps
+    above: Tensor  # images of this and all earlier steps
+
+
+def _labels(given: Inputs) -> Iterator[tuple[NDArray[np.float32], NDArray[np.bool], NDArray[np.bool] | None]]:
+    """Yield scores, positives and known of each label; on the CPU, where numpy sorts ten times as fast as torch."""
     for block in given.by_label():
         scores = block.scores if block.scores.dtype in (torch.float32, torch.float64) else block.scores.float()
-        values, positives = scores.cpu().numpy(), block.positives.cpu().numpy()
-        known = [None] * len(values) if block.known is None else block.known.cpu().numpy()
-        curves.extend(map(_curve, values, positives, known))
-    return curves
+        known = [None] * len(scores) if block.known is None else block.known.cpu().numpy()
+        yield from zip(scores.cpu().numpy(), block.positives.cpu().numpy(), known, strict=True)
 
 
-def _curve(scores: NDArray[np.float32], positives: NDArray[np.bool], known: NDArray[np.bool] | None) -> _Curve:
-    """Sort one label; equal scores are one step, and only steps with a positive are kept."""
+def _count(
+    scores: NDArray[np.float32], positives: NDArray[np.bool], known: NDArray[np.bool] | None
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Count, for each positive from the highest score down, itself, the positives and the images not below it.
+
+    Sorting bare scores takes half as long as sorting images by score.
+    """
+    present = np.sort(scores[positives])
+    ranked = np.sort(scores if known is None else scores[known])
+    found, above = (len(values) - np.searchsorted(values, present)[::-1] for values in (present, ranked))
+    return np.ones(len(present)), found.astype(np.float64), above.astype(np.float64)
+
+
+def _rank(scores: NDArray[np.float32], positives: NDArray[np.bool], known: NDArray[np.bool] | None) -> _Ranking:
+    """Sort the images of one label; equal scores are one step, and only steps with a positive are returned."""
     # Below the last positive nothing changes any more.
     lowest = scores[positives].min(initial=np.inf)
     chosen = (scores >= lowest if known is None else known & (scores >= lowest)).nonzero()[0]
-    order = np.argsort(-scores[chosen])
-    images = chosen[order]
+    images = chosen[np.argsort(-scores[chosen])]
     values, present = scores[images], positives[images]
     ends = np.append(values[1:] != values[:-1], True)[: len(values)].nonzero()[0]  # the last of equal scores
     found = np.append(0, present.cumsum()[ends])
     has_positive = found[1:] > found[:-1]
     ends, starts = ends[has_positive], found[:-1][has_positive]
-    return _Curve(
-        images=_indices(images),
-        steps=_indices(np.append(0, ends[:-1] + 1)[: len(ends)]),
-        positives=_indices(images[present]),
-        positive_steps=_indices(starts),
-    )
+    parts = images, np.append(0, ends[:-1] + 1)[: len(ends)], images[present], starts
+    return _Ranking(*(torch.from_numpy(part.astype(np.int32)) for part in parts))
 
 
-def _indices(values: NDArray[np.int64]) -> Tensor:
-    """Return indices of half the size; no label has two thousand million images."""
-    return torch.from_numpy(values.astype(np.int32))
+def _weigh(ranking: _Ranking, counts: Tensor) -> _Steps:
+    """Sum the weights ``[N, D]`` of the images of each step."""
+    above = F.embedding_bag(ranking.images, counts, ranking.steps, mode="sum").cumsum_(dim=0)
+    gained = F.embedding_bag(ranking.positives, counts, ranking.positive_steps, mode="sum")
+    return _Steps(gained, gained.cumsum(dim=0), above.clamp_(min=torch.finfo(above.dtype).tiny))
 
 
-def _summarise(curve: _Curve, counts: Tensor, interpolation: Interpolation) -> Tensor:
+def _summarise(steps: _Steps, interpolation: Interpolation) -> Tensor:
     """Return the average precision of one label, ``[D]``."""
-    if not len(curve.positives):
-        return counts.new_full((counts.shape[1],), torch.nan)
-    above = F.embedding_bag(curve.images, counts, curve.steps, mode="sum").cumsum_(dim=0)  # [S, D]
-    gained = F.embedding_bag(curve.positives, counts, curve.positive_steps, mode="sum")
-    found = gained.cumsum(dim=0)
-    precision = found / above.clamp_(min=torch.finfo(above.dtype).tiny)
-    if (
-        interpolation != "none"
-    ):  # the best at the same or a higher recall; numpy, as torch would also keep track of where
+    gained, found, above = steps
+    if not len(gained):
+        return gained.new_full(gained.shape[1:], torch.nan)
+    precision = found / above
+    if interpolation != "none":  # the best at the same or a higher recall
         precision = torch.from_numpy(np.maximum.accumulate(precision.numpy()[::-1], axis=0)[::-1].copy())
     if interpolation == "eleven_points":
         total = found[-1]
         # Whole numbers of positives for each tenth of recall: 0.3 in floating point is not three tenths.
         tenths = (torch.arange(11, dtype=found.dtype) * total[:, None] / 10).ceil_()  # [D, 11]
-        places = torch.searchsorted(found.t().contiguous(), tenths).clamp_(max=len(precision) - 1)
-        return torch.where(total > 0, precision.gather(0, places.t()).mean(dim=0), torch.nan)
+        reached = torch.searchsorted(found.t().contiguous(), tenths).clamp_(max=len(precision) - 1)
+        return torch.where(total > 0, precision.gather(0, reached.t()).mean(dim=0), torch.nan)
     return (gained * precision).sum(dim=0) / gained.sum(dim=0)  # 0 / 0 is NaN: no positive counts

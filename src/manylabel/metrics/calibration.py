@@ -14,7 +14,7 @@ from torch import Tensor
 from manylabel.errors import ConfigError
 from manylabel.metrics.inputs import check, weighted
 
-__all__ = ["Calibration", "calibration"]
+__all__ = ["Calibration", "calibration", "calibration_error"]
 
 
 class Calibration(NamedTuple):
@@ -82,3 +82,20 @@ def calibration(
     totals = weighted(lambda counts: by_bin.to(counts.dtype) @ counts, weights, like=scores)
     score_sums, positives, entries = totals.unbind(dim=-2)
     return Calibration(score_sums / entries, positives / entries, entries.round().long())  # 0 / 0 is NaN
+
+
+def calibration_error(
+    scores: Tensor,
+    targets: Tensor,
+    known: Tensor | None = None,
+    *,
+    weights: Tensor | None = None,
+    num_bins: int = 15,
+) -> Tensor:
+    """Compute the expected calibration error (ECE); see `calibration`.
+
+    Examples:
+        >>> calibration_error(torch.tensor([[0.75, 0.25]]), torch.tensor([[1, 0]]), num_bins=2).item()
+        0.25
+    """
+    return calibration(scores, targets, known, weights=weights, num_bins=num_bins).error

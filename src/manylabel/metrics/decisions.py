@@ -50,6 +50,18 @@ class PrecisionRecall(NamedTuple):
         return _harmonic_mean(self.overall_precision, self.overall_recall)
 
     @property
+    def averages(self) -> dict[str, Tensor]:
+        """The averages by the names of the papers: CP, CR, CF1, OP, OR and OF1."""
+        return {
+            "CP": self.class_precision,
+            "CR": self.class_recall,
+            "CF1": self.class_f1,
+            "OP": self.overall_precision,
+            "OR": self.overall_recall,
+            "OF1": self.overall_f1,
+        }
+
+    @property
     def label_f1(self) -> Tensor:
         """The F1 of each label, ``[L]``."""
         return _harmonic_mean(self.precision, self.recall)

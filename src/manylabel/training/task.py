@@ -13,7 +13,7 @@ from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor, nn
 
 from manylabel.errors import TrainingError
-from manylabel.metrics import MeanAveragePrecision, TopOneAccuracy
+from manylabel.metrics import AccumulatedMetric, mean_average_precision, top_one_accuracy
 from manylabel.seeds import seed_sequence
 from manylabel.settings import LoopSettings
 from manylabel.training.optimizers import make_optimizer, make_schedule
@@ -82,8 +82,8 @@ class ClassificationTask(LightningModule):
         self.single_label = single_label
         self.backbone_scale = backbone_scale
         self.distillation = distillation
-        self.mean_average_precision = MeanAveragePrecision()
-        self.accuracy = TopOneAccuracy() if single_label else None
+        self.mean_average_precision = AccumulatedMetric(mean_average_precision)
+        self.accuracy = AccumulatedMetric(top_one_accuracy) if single_label else None
 
     def forward(self, batch: Batch | FeatureBatch) -> Tensor:
         """Return logits ``[B, L]``."""

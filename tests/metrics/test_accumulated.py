@@ -1,4 +1,4 @@
-"""The classes: batches and processes change nothing."""
+"""Accumulated metrics: batches and processes change nothing."""
 
 import os
 import socket
@@ -11,16 +11,8 @@ from torchmetrics import MetricCollection
 
 from manylabel.errors import ConfigError
 from manylabel.metrics import (
-    CalibrationError,
-    Coverage,
-    HammingLoss,
-    MeanAveragePrecision,
-    OneError,
-    PrecisionRecallF1,
-    RankingLoss,
-    SubsetAccuracy,
-    TopOneAccuracy,
-    calibration,
+    AccumulatedMetric,
+    calibration_error,
     coverage,
     hamming_loss,
     mean_average_precision,
@@ -31,23 +23,20 @@ from manylabel.metrics import (
     top_one_accuracy,
 )
 
-PAIRS = {
-    "map": (MeanAveragePrecision(interpolation="all_points"), lambda *case: _voc(*case)),
-    "calibration": (CalibrationError(num_bins=10), lambda *case: calibration(*case, num_bins=10).error),
-    "coverage": (Coverage(), coverage),
-    "hamming": (HammingLoss(threshold=0.3), lambda *case: hamming_loss(*case, threshold=0.3)),
-    "one_error": (OneError(), one_error),
-    "ranking": (RankingLoss(), ranking_loss),
-    "subset": (SubsetAccuracy(threshold=0.7), lambda *case: subset_accuracy(*case, threshold=0.7)),
+CASES = {
+    "map": (mean_average_precision, {"interpolation": "all_points"}),
+    "calibration": (calibration_error, {"num_bins": 10}),
+    "coverage": (coverage, {}),
+    "hamming": (hamming_loss, {"threshold": 0.3}),
+    "one_error": (one_error, {}),
+    "ranking": (ranking_loss, {}),
+    "subset": (subset_accuracy, {"threshold": 0.7}),
 }
 
 
-def _voc(*case):
-    return mean_average_precision(*case, interpolation="all_points")
-
-
 def _metrics():
-    return MetricCollection({name: metric.clone() for name, (metric, _) in PAIRS.items()} | {"f1": PrecisionRecallF1()})
+    cases = CASES | {"f1": (precision_recall, {})}
+    return MetricCollection({name: AccumulatedMetric(function, **given) for name, (function, given) in cases.items()})
 
 
 def _work(rank, port, case, results):
@@ -75,18 +64,18 @@ def test_two_processes_are_one(random_case):
     assert [results.get(), results.get()] == [pytest.approx(expected), pytest.approx(expected)]
 
 
-@pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.parametrize("name", CASES)
 def test_batches_are_the_whole(name, random_case):
-    metric, function = PAIRS[name]
-    metric = metric.clone()
+    function, settings = CASES[name]
+    metric = AccumulatedMetric(function, **settings)
     for start in range(0, 60, 17):
         metric.update(*(matrix[start : start + 17] for matrix in random_case))
-    assert metric.compute().item() == pytest.approx(function(*random_case).item(), abs=1e-6)
+    assert metric.compute().item() == pytest.approx(function(*random_case, **settings).item(), abs=1e-6)
 
 
 def test_some_batches_may_know_everything(random_case):
     scores, targets, known = random_case
-    metric = MeanAveragePrecision()
+    metric = AccumulatedMetric(mean_average_precision)
     metric.update(scores[:30], targets[:30])
     metric.update(scores[30:], targets[30:], known[30:])
     together = torch.cat([torch.ones_like(known[:30]), known[30:]])
@@ -94,7 +83,7 @@ def test_some_batches_may_know_everything(random_case):
 
 
 def test_precision_and_recall_come_under_the_names_of_the_papers(random_case):
-    metric = PrecisionRecallF1(threshold=0.4)
+    metric = AccumulatedMetric(precision_recall, threshold=0.4)
     metric.update(*random_case)
     result = precision_recall(*random_case, threshold=0.4)
     values = {name: value.item() for name, value in metric.compute().items()}
@@ -104,7 +93,7 @@ def test_precision_and_recall_come_under_the_names_of_the_papers(random_case):
 
 
 def test_top_one_over_batches():
-    metric = TopOneAccuracy()
+    metric = AccumulatedMetric(top_one_accuracy)
     scores, targets = torch.eye(4), torch.eye(4).flip(0)
     metric.update(scores[:2], targets[:2])
     metric.update(scores[2:], scores[2:])
@@ -119,7 +108,7 @@ def test_a_collection_keeps_what_it_collects_once(random_case):
 
 
 def test_reset_forgets(random_case):
-    metric = MeanAveragePrecision()
+    metric = AccumulatedMetric(mean_average_precision)
     metric.update(*random_case)
     metric.reset()
     with pytest.warns(UserWarning, match="called before"), pytest.raises(ConfigError, match="call update"):
