@@ -110,6 +110,31 @@ class BackboneSuite:
         for stage, other in zip(expected, fused, strict=True):
             torch.testing.assert_close(other, stage, atol=1e-4 * float(stage.abs().max()), rtol=1e-4)
 
+    def test_bottom_then_top_equals_the_whole(self, backbone: Backbone, images: Tensor) -> None:
+        cuts, size = backbone.cuts(size=tuple(images.shape[2:])), tuple(images.shape[2:])
+        assert [cut.stage for cut in cuts] == list(range(backbone.num_stages - 1))
+        assert [cut.top_macs for cut in cuts] == sorted((cut.top_macs for cut in cuts), reverse=True)
+        for cut in {cuts[0], cuts[len(cuts) // 2], cuts[-1]}:
+            bottom, top = backbone.split(cut.stage, size=size)
+            with torch.no_grad():
+                expected, features = backbone(images), bottom(images)
+                found, fused = top(features), bottom.fuse(channels_last=True)(images)[-1]
+            assert features[-1].shape[1:] == cut.shape
+            torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+            torch.testing.assert_close(fused, features[-1], atol=1e-4 * float(fused.abs().max()), rtol=1e-4)
+        backbone.freeze(False)
+
+    def test_training_the_top_trains_the_backbone_above_the_cut(self, backbone: Backbone, images: Tensor) -> None:
+        bottom, top = backbone.split(-2, size=tuple(images.shape[2:]))
+        torch.stack([stage.square().mean() for stage in top.train()(bottom(images))]).sum().backward()
+        trained = {name for name, value in backbone.named_parameters() if value.requires_grad}
+        assert trained == {name for name, value in top.named_parameters() if value.grad is not None}
+        assert trained == {name for name, value in backbone.named_parameters() if value.grad is not None}
+        assert 0 < len(trained) < len(list(backbone.parameters()))
+        assert not any(value.requires_grad for value in bottom.parameters())
+        backbone.zero_grad()
+        backbone.freeze(False)
+
 
 @lru_cache(maxsize=1)
 def _build(family: Family) -> Backbone:

@@ -6,6 +6,7 @@ Letters in shape comments: B images, C channels, H and W pixels of an image or p
 from __future__ import annotations
 
 import copy
+import dataclasses
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -18,12 +19,12 @@ from timm.data.config import resolve_data_config
 from timm.layers.conv2d_same import Conv2dSame
 from timm.layers.norm_act import BatchNormAct2d
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from manylabel.backbone.blueprint import examine, stage_maps
+from manylabel.backbone.blueprint import Layout, examine, on_meta, set_mode, stage_maps, unused_parameters
+from manylabel.backbone.split import Call, Cut, Tap, Top, bottom_model, to_cache, top_model, trace_calls
 from manylabel.backbone.weights import build_model, timm_name
 from manylabel.errors import ConfigError
 from manylabel.types import LARGEST_INPUT, InputSpec
@@ -87,6 +88,7 @@ class Backbone(nn.Module):
         self.weights = None if weights is None else str(weights)
         self.image_size = image_size
         self.keeps_statistics = False
+        self._tap: Tap | None = None
         self._blueprint = examine(timm_name(name), image_size)
         self.select(stages)
         self.model = build_model(name, self._blueprint.options, pretrained=pretrained, weights=weights)
@@ -169,14 +171,12 @@ class Backbone(nn.Module):
         """
         self._check_size(images.shape[-2], images.shape[-1])
         entries = [self._blueprint.entries[stage] for stage in self.stages]
-        return stage_maps(self.model, images, entries, layout=self._blueprint.layout)
+        maps = stage_maps(self.model, images, entries, layout=self._blueprint.layout)
+        return [*maps[:-1], self._tap.take()] if self._tap and entries[-1] == -1 else maps
 
     def train(self, mode: bool = True) -> Self:
         """Switch between training and eval mode; frozen parts stay in eval mode."""
-        super().train(mode and not self.frozen)
-        for module in self.modules():
-            if self.keeps_statistics and isinstance(module, _BatchNorm):
-                module.eval()
+        set_mode(self, mode and not self.frozen, keeps_statistics=self.keeps_statistics)
         return self
 
     def fuse(self, *, channels_last: bool = False) -> Backbone:
@@ -201,9 +201,172 @@ class Backbone(nn.Module):
         fold_batch_norms(fused.model, weight.new_zeros(1, 3, *self._blueprint.size))
         return fused.to(memory_format=torch.channels_last) if channels_last else fused
 
+    def cuts(self, *, size: tuple[int, int] | None = None) -> list[Cut]:
+        """List the stages after which the backbone can be cut, with what a cut there costs.
+
+        Args:
+            size: Height and width of the images (default: those of `input_spec`).
+
+        Returns:
+            The cuts, from the first stage to the last but one.
+
+        Examples:
+            >>> for cut in Backbone("resnet10t", pretrained=False).cuts():
+            ...     print(cut.stage, cut.name, cut.shape, f"{cut.num_bytes / 1e3:.0f} kB", f"{cut.top_macs:.0%}")
+            0 layer1 (64, 44, 44) 248 kB 51%
+            1 layer2 (128, 22, 22) 124 kB 35%
+            2 layer3 (256, 11, 11) 62 kB 19%
+        """
+        calls, total = self._trace(size)
+        return [
+            Cut(stage, name, self._cut_shape(calls[name][0]), 1 - calls[name][-1].flops / total)
+            for stage, name in enumerate(self._blueprint.modules)
+            if _cuttable(calls.get(name))
+        ]
+
+    def choose_cut(
+        self, *, max_cache_bytes_per_image: int, max_top_macs: float = 0.5, size: tuple[int, int] | None = None
+    ) -> Cut:
+        """Choose the earliest cut within limits, which leaves most to train.
+
+        Args:
+            max_cache_bytes_per_image: Largest size of an image's cached features, in half precision.
+            max_top_macs: Largest fraction of the multiply-accumulates above the cut, which training pays per epoch.
+            size: Height and width of the images (default: those of `input_spec`).
+
+        Returns:
+            The cut.
+
+        Raises:
+            ConfigError: No cut is within the limits; the message lists all of them.
+
+        Examples:
+            >>> Backbone("resnet10t", pretrained=False).choose_cut(max_cache_bytes_per_image=150_000).name
+            'layer2'
+        """
+        cuts = self.cuts(size=size)
+        for cut in cuts:
+            if cut.num_bytes <= max_cache_bytes_per_image and cut.top_macs <= max_top_macs:
+                return cut
+        listed = "; ".join(f"{cut.stage} ({cut.num_bytes:,} bytes, {cut.top_macs:.0%})" for cut in cuts)
+        raise ConfigError(
+            f"{self.name} has no cut with at most {max_cache_bytes_per_image:,} bytes per image and {max_top_macs:.0%} "
+            f"of the MACs above it; its stages: {listed or 'none that it can be cut at'}; raise a limit"
+        )
+
+    def split(self, stage: int | str, *, size: tuple[int, int] | None = None) -> tuple[Backbone, Top]:
+        """Cut the backbone after a stage, to cache the output of the bottom and train only the top.
+
+        ``top(bottom(images))`` equals ``backbone(images)``, which is verified on one image before the parts are
+        returned. The bottom is a frozen copy. The top shares its modules with this backbone, so training it trains the
+        backbone: afterwards exactly the parameters that the top uses require gradients. Batch norms of the top stay in
+        eval mode in training, unless ``top.keep_statistics(False)`` is called.
+
+        Args:
+            stage: Number of a stage before the final one (see `cuts`), or the path of a module (``"blocks.4"``).
+            size: Height and width of the images (default: those of `input_spec`). Convolutional models take others,
+                too; transformers do not.
+
+        Returns:
+            The bottom, a `Backbone` whose last map is the raw output at the cut: ``[B, C, H, W]``, or tokens with their
+            prefix as ``[B, C, N, 1]``; chosen stages below the cut come before it. The feature cache takes it as any
+            other backbone. And the top, which maps the bottom's output to the maps of the chosen stages.
+
+        Raises:
+            ConfigError: There is no such stage or module, or the model cannot be cut there.
+
+        Examples:
+            >>> backbone = Backbone("resnet10t", pretrained=False, stages=(-1,)).eval()
+            >>> bottom, top = backbone.split(2)
+            >>> features = bottom(torch.rand(2, 3, 64, 64))
+            >>> [tuple(part.shape) for part in features], [tuple(part.shape) for part in top(features)]
+            ([(2, 256, 4, 4)], [(2, 512, 2, 2)])
+        """
+        size = size or self.input_spec.size
+        self._check_size(*size)
+        name = stage if isinstance(stage, str) else self._cut_name(stage)
+        calls, _ = self._trace(size)
+        if not _cuttable(calls.get(name)):
+            names = ", ".join(cut.name for cut in self.cuts(size=size))
+            raise ConfigError(f"{self.name} cannot be cut after {name!r}: it has no such step; its cuts: {names}")
+        blueprint, layout, shape = self._blueprint, self._layout_of(calls[name][0]), self._cut_shape(calls[name][0])
+        below = [number for number, path in enumerate(blueprint.modules) if calls[path][-1].end < calls[name][0].end]
+        above = [number for number in self.stages if number not in below]
+        if not above or blueprint.modules[above[-1] :][:1] == (name,):
+            raise ConfigError(f"no chosen stage of {self.name} lies above {name!r}, got {self.stages}; cut it earlier")
+        top = Top(
+            top_model(self.model, calls, name),
+            cut=name,
+            entries=[blueprint.entries[number] for number in above],
+            final_layout=blueprint.layout,
+            layout=layout,
+            shape=shape,
+            size=size,
+            num_prefix_tokens=getattr(self.model, "num_prefix_tokens", 0),
+        )
+        bottom = self._bottom(bottom_model(self.model, calls, name), name, below, layout, shape)
+        self._verify(bottom, top)
+        trained = _used_parameters(top)
+        for key, parameter in self.model.named_parameters():
+            parameter.requires_grad_(key in trained)
+        return bottom, top.train(self.training)
+
     def __repr__(self) -> str:
         settings = f"pretrained={self.pretrained}, frozen={self.frozen}, stages={self.stages}"
         return f"Backbone({self.name!r}, {settings}, channels={self.channels}, strides={self.strides})"
+
+    def _trace(self, size: tuple[int, int] | None) -> tuple[dict[str, list[Call]], int]:
+        return trace_calls(self.model, size or self.input_spec.size, self._blueprint.layout)
+
+    def _cut_name(self, stage: int) -> str:
+        (number,) = _absolute([stage], count=self.num_stages, name=self.name)
+        if number == self.num_stages - 1:
+            raise ConfigError(f"{self.name} cannot be cut after its final stage, {stage}: nothing would be left above")
+        return self._blueprint.modules[number]
+
+    def _layout_of(self, call: Call) -> Layout:
+        if call.output.ndim == 3:
+            return "tokens"
+        return "NHWC" if self._blueprint.layout == "NHWC" else "NCHW"
+
+    def _cut_shape(self, call: Call) -> tuple[int, int, int]:
+        channels, height, width = to_cache(call.output, self._layout_of(call)).shape[1:]
+        return channels, height, width
+
+    def _bottom(
+        self, model: nn.Module, cut: str, below: Sequence[int], layout: Layout, shape: tuple[int, int, int]
+    ) -> Backbone:
+        """Return a frozen backbone whose final map is the output at the cut."""
+        blueprint = self._blueprint
+        bottom = copy.copy(self)
+        bottom._modules = {"model": model}
+        bottom._tap = Tap(layout)
+        model.get_submodule(cut).register_forward_hook(bottom._tap)
+        bottom._blueprint = dataclasses.replace(
+            blueprint,
+            entries=(*(blueprint.entries[number] for number in below), -1),
+            modules=tuple(blueprint.modules[number] for number in below),
+            channels=(*(blueprint.channels[number] for number in below), shape[0]),
+            strides=(*(blueprint.strides[number] for number in below), blueprint.strides[len(below)]),
+        )
+        bottom.frozen = True
+        bottom.select((*(number for number in below if number in self.stages), -1))
+        return bottom.eval()
+
+    @torch.no_grad()
+    def _verify(self, bottom: Backbone, top: Top) -> None:
+        """Raise unless both parts together do the same as the whole, on one image."""
+        like = next(self.model.parameters())
+        image = torch.rand(1, 3, *top.size, generator=torch.Generator().manual_seed(0)).to(like)
+        whole, parts = copy.deepcopy(self).requires_grad_(False), copy.deepcopy(top)
+        try:
+            for one, other in zip(whole.eval()(image), parts.eval()(bottom(image)), strict=True):
+                torch.testing.assert_close(other, one, atol=1e-4 * float(one.abs().max()), rtol=1e-4)
+        except Exception as error:  # layers fail in any way on inputs that they were not made for
+            raise ConfigError(
+                f"{self.name} cannot be cut after {top.cut!r}: the layers above need more than its output; "
+                "choose another stage"
+            ) from error
 
     def _check_size(self, height: int, width: int) -> None:
         blueprint, step = self._blueprint, self._blueprint.size_step
@@ -228,6 +391,19 @@ def _absolute(stages: Sequence[int] | None, *, count: int, name: str) -> tuple[i
     if list(absolute) != sorted(set(absolute)):
         raise ConfigError(f"stages must rise, the finest first, got {list(stages)} of {count}")
     return absolute
+
+
+def _cuttable(calls: Sequence[Call] | None) -> bool:
+    """Tell whether a module runs once per image and returns a map or tokens."""
+    outputs = [call.output for call in calls or ()]
+    return len(outputs) == 1 and isinstance(outputs[0], Tensor) and outputs[0].ndim in {3, 4}
+
+
+def _used_parameters(top: Top) -> set[str]:
+    """Return the names of the model's parameters that the maps of a top depend on."""
+    shapes = on_meta(top)
+    maps = [stage for stage in shapes([torch.empty(1, *top.shape, device="meta")]) if stage.requires_grad]
+    return {name for name, _ in shapes.model.named_parameters()} - unused_parameters(shapes.model, maps)
 
 
 def _input_spec(model: nn.Module, size: tuple[int, int]) -> InputSpec:

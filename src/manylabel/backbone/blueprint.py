@@ -7,6 +7,8 @@ Letters in shape comments: B images, C channels, H and W positions of a map, N t
 
 from __future__ import annotations
 
+import copy
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -15,10 +17,21 @@ from typing import Any, Literal, TypeAlias
 import timm
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from manylabel.errors import ConfigError, list_choices
 
-__all__ = ["Blueprint", "Layout", "TimmModel", "as_map", "examine", "stage_maps"]
+__all__ = [
+    "Blueprint",
+    "Layout",
+    "TimmModel",
+    "as_map",
+    "examine",
+    "on_meta",
+    "set_mode",
+    "stage_maps",
+    "unused_parameters",
+]
 
 Layout = Literal["NCHW", "NHWC", "tokens"]
 # timm's models share attributes and methods that nn.Module's type does not know of
@@ -38,6 +51,7 @@ class Blueprint:
     Args:
         options: Arguments to build it with.
         entries: Positions of the stages in timm's list of features; -1 for the final one.
+        modules: Path of the module that ends each stage before the final one.
         channels: Channels per stage.
         strides: Pixels per position and stage.
         layout: Layout of the final features.
@@ -48,6 +62,7 @@ class Blueprint:
 
     options: Mapping[str, Any]
     entries: tuple[int, ...]
+    modules: tuple[str, ...]
     channels: tuple[int, ...]
     strides: tuple[int, ...]
     layout: Layout
@@ -123,7 +138,7 @@ def _size_step(model: TimmModel, size: tuple[int, int]) -> int:
     return 0
 
 
-def _features(model: TimmModel) -> list[dict[str, int]]:
+def _features(model: TimmModel) -> list[dict[str, Any]]:
     """Return timm's list of features; where there is none, only the final one, at the customary stride."""
     listed = getattr(model, "feature_info", None) or [{"num_chs": model.num_features, "reduction": 32}]
     return list(listed.get_dicts() if hasattr(listed, "get_dicts") else listed)
@@ -144,12 +159,13 @@ def _describe(model: TimmModel, options: Mapping[str, Any], size: tuple[int, int
     return Blueprint(
         options=options,
         entries=(*entries, -1),
+        modules=tuple(features[entry]["module"] for entry in entries),
         channels=tuple(stage.shape[1] for stage in maps),
         strides=tuple(features[entry]["reduction"] for entry in (*entries, -1)),
         layout=layout,
         size=size,
         size_step=step,
-        unused=_unused_parameters(model, maps),
+        unused=unused_parameters(model, maps),
     )
 
 
@@ -178,7 +194,8 @@ def _all_maps(model: TimmModel, images: Tensor, entries: Sequence[int], layout: 
     return maps if as_listed else maps[-1:]
 
 
-def _unused_parameters(model: TimmModel, maps: Sequence[Tensor]) -> frozenset[str]:
+def unused_parameters(model: TimmModel, maps: Sequence[Tensor]) -> frozenset[str]:
+    """Return the names of parameters that none of a model's maps depends on."""
     names, parameters = zip(*model.named_parameters(), strict=True)
     gradients = torch.autograd.grad([stage.sum() for stage in maps], parameters, allow_unused=True)
     return frozenset(name for name, gradient in zip(names, gradients, strict=True) if gradient is None)
@@ -268,3 +285,23 @@ def _hooked_maps(model: TimmModel, images: Tensor, entries: Sequence[int]) -> tu
         for handle in handles:
             handle.remove()
     return maps, final
+
+
+def on_meta(model: TimmModel) -> TimmModel:
+    """Return a copy of a model in eval mode on the meta device, without copying its weights."""
+    tensors = itertools.chain(model.parameters(), model.buffers())
+    shapes: dict[int, Any] = {id(tensor): _shape_of(tensor) for tensor in tensors}
+    return copy.deepcopy(model, shapes).eval()
+
+
+def _shape_of(tensor: Tensor) -> Tensor:
+    shape = tensor.detach().to("meta")
+    return nn.Parameter(shape, requires_grad=shape.is_floating_point()) if isinstance(tensor, nn.Parameter) else shape
+
+
+def set_mode(model: nn.Module, training: bool, *, keeps_statistics: bool) -> None:
+    """Set a model's mode, with its batch norms in eval mode where their statistics are to stay fixed."""
+    nn.Module.train(model, training)
+    for module in model.modules():
+        if keeps_statistics and isinstance(module, _BatchNorm):
+            module.eval()
