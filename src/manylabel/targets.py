@@ -13,11 +13,12 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array, vstack
 
 from manylabel.errors import ConfigError
+from manylabel.types import LabelSpace
 
 __all__ = ["Targets", "boolean_matrix"]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Targets:
     """Present, absent and unknown labels of each image, stored sparsely to fit millions of images.
 
@@ -57,24 +58,69 @@ class Targets:
     @classmethod
     def from_lists(
         cls,
-        present: Sequence[Sequence[int]],
+        present: Sequence[Sequence[int]] | Sequence[Sequence[str]],
         *,
-        num_labels: int,
-        unknown: Sequence[Sequence[int]] | None = None,
-        absent: Sequence[Sequence[int]] | None = None,
+        num_labels: int | None = None,
+        labels: LabelSpace | Sequence[str] = (),
+        unknown: Sequence[Sequence[int]] | Sequence[Sequence[str]] | None = None,
+        absent: Sequence[Sequence[int]] | Sequence[Sequence[str]] | None = None,
     ) -> Targets:
-        """Create targets from a list of label positions per image."""
+        """Create targets from a list of labels per image.
 
-        def matrix(rows: Sequence[Sequence[int]]) -> csr_array:
+        Args:
+            present: The present labels of each image, by position or by name.
+            num_labels: Number of labels (default: that of `labels`).
+            labels: The label names, needed where labels are given by name.
+            unknown: The unknown labels of each image, likewise.
+            absent: The absent labels of each image, likewise.
+
+        Raises:
+            LabelError: A label is not one of `labels`.
+
+        Examples:
+            >>> Targets.from_lists([["cat"], []], labels=["dog", "cat"]).dense()[0].tolist()
+            [[0.0, 1.0], [0.0, 0.0]]
+        """
+        space = labels if isinstance(labels, LabelSpace) else LabelSpace(labels)
+        width = len(space) if num_labels is None else num_labels
+
+        def matrix(rows: Sequence[Sequence[int]] | Sequence[Sequence[str]]) -> csr_array:
             lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
-            columns = np.fromiter((column for row in rows for column in row), dtype=np.int32, count=int(lengths.sum()))
-            return boolean_matrix(np.repeat(np.arange(len(rows)), lengths), columns, shape=(len(rows), num_labels))
+            flat = (space.index(each) if isinstance(each, str) else each for row in rows for each in row)
+            columns = np.fromiter(flat, dtype=np.int32, count=int(lengths.sum()))
+            return boolean_matrix(np.repeat(np.arange(len(rows)), lengths), columns, shape=(len(rows), width))
 
         return cls(
             matrix(present),
             unknown=None if unknown is None else matrix(unknown),
             absent=None if absent is None else matrix(absent),
         )
+
+    @classmethod
+    def from_dense(cls, values: ArrayLike) -> Targets:
+        """Create targets from an array or tensor ``[N, L]``: 1 is present, 0 absent, -1 or NaN unknown.
+
+        Raises:
+            ConfigError: It is no matrix, or has another value.
+
+        Examples:
+            >>> Targets.from_dense([[1, 0], [0, -1]]).known.tolist()
+            [2, 1]
+        """
+        matrix = np.asarray(values, dtype=np.float32)
+        if matrix.ndim != 2:
+            raise ConfigError(f"targets must be a matrix [images, labels], got the shape {list(matrix.shape)}")
+        unknown = np.isnan(matrix) | (matrix == -1)
+        wrong = matrix[~unknown & (matrix != 0) & (matrix != 1)]
+        if len(wrong):
+            raise ConfigError(f"targets must be 1 (present), 0 (absent), -1 or NaN (unknown), got {wrong[0]:g}")
+        return cls(csr_array(matrix == 1), unknown=csr_array(unknown) if unknown.any() else None)
+
+    def __repr__(self) -> str:
+        rest = (
+            "" if self._listed is None else f", {self._listed.nnz:,} {'absent' if self.unknown is None else 'unknown'}"
+        )
+        return f"Targets({self.shape[0]:,} images, {self.shape[1]:,} labels, {self.present.nnz:,} present{rest})"
 
     @property
     def _listed(self) -> csr_array | None:

@@ -1,12 +1,16 @@
+import io
+
 import numpy as np
 import pytest
+import torch
+from PIL import Image
 from scipy.sparse import csr_array
 
-from manylabel.data import Files, ImageDataset, JoinedSource, LazyBytes
+from manylabel.data import Files, ImageDataset, JoinedSource, LazyBytes, eval_transform, load
 from manylabel.data.dataset import largest_areas
-from manylabel.errors import ConfigError, DataError
+from manylabel.errors import ConfigError, DataError, ImageError
 from manylabel.targets import Targets
-from manylabel.types import LabelSpace
+from manylabel.types import InputSpec, LabelSpace
 
 
 def make(names=("a", "b", "c"), splits=None):
@@ -101,3 +105,70 @@ def test_is_none_when_no_object_tells_and_empty_when_there_are_no_objects():
     present = csr_array(np.ones((1, 2), dtype=bool))
     assert largest_areas([0], [0], [0.0], present=present) is None
     assert largest_areas([], [], [], present=present).nnz == 0
+
+
+def photo(colour):
+    encoded = io.BytesIO()
+    Image.new("RGB", (8, 6), colour).save(encoded, "PNG")
+    return encoded.getvalue()
+
+
+def photos():
+    targets = Targets.from_dense([[1, 0], [-1, 1], [0, 0]])
+    source = LazyBytes(["red", "blue", "lime"], load=lambda position: photo(["red", "blue", "lime"][position]))
+    return ImageDataset(source, targets, LabelSpace(["cat", "<dog>"]), name="pets & co")
+
+
+def test_is_a_torch_dataset_of_images_and_targets():
+    dataset = photos()
+    assert isinstance(dataset, torch.utils.data.Dataset)
+    assert [target.tolist() for _, target in dataset] == [[1, 0], [-1, 1], [0, 0]]
+    image, target = dataset[-1]
+    assert image.getpixel((0, 0)) == (0, 255, 0)
+    assert target.dtype == torch.float32
+    assert names_of(dataset[1:]) == ["blue", "lime"]
+    with pytest.raises(IndexError):
+        dataset[3]
+
+
+def test_an_unreadable_image_raises_an_error_that_names_it():
+    with pytest.raises(ImageError, match="'a'"):
+        make()[0]
+
+
+def test_works_in_a_plain_data_loader_with_workers(tmp_path):
+    for name in "abc":
+        Image.new("RGB", (8, 6), "red").save(tmp_path / f"{name}.png")
+    dataset = load([(tmp_path / f"{name}.png", [name]) for name in "abc"])
+    dataset = dataset.with_transform(eval_transform(InputSpec(size=(4, 4))))
+    for workers in (0, 1):
+        images, targets = next(iter(torch.utils.data.DataLoader(dataset, batch_size=3, num_workers=workers)))
+        assert images.shape == (3, 3, 4, 4)
+        assert targets.tolist() == np.eye(3).tolist()
+
+
+def test_shows_itself_in_a_line_and_as_a_contact_sheet():
+    dataset = photos()
+    assert repr(dataset) == "ImageDataset('pets & co': 3 images, 2 labels, 0.67 per image)"
+    page = dataset._repr_html_()
+    assert page.count("<img") == 3
+    assert "pets &amp; co" in page
+    assert "&lt;dog&gt;" in page
+    assert "no image" in make()._repr_html_()
+    assert repr(dataset.targets) == "Targets(3 images, 2 labels, 2 present, 1 unknown)"
+
+
+def test_aligned_labels_are_unknown_where_the_dataset_has_unknown_ones():
+    values, known = photos().align_labels(LabelSpace(["cow", "cat"])).targets.dense()
+    assert values.tolist() == [[0, 1], [0, 0], [0, 0]]
+    assert known.tolist() == [[False, True], [False, False], [False, True]]
+    assert make().align_labels(LabelSpace(["z", "y"])).areas.toarray().tolist() == [[0, 0], [0, 0.5], [0, 0]]
+
+
+def test_merged_labels_have_the_largest_area_of_both():
+    targets = Targets.from_dense([[1, 1, 0], [0, 1, 1]])
+    areas = csr_array(np.array([[0.5, 0.25, 0], [0, 0.125, 1]], dtype=np.float32))
+    dataset = ImageDataset(Files("", ["a", "b"]), targets, LabelSpace(["x", "y", "z"]), areas=areas)
+    merged = dataset.rename_labels({"y": "x"})
+    assert merged.targets.dense()[0].tolist() == [[1, 0], [1, 1]]
+    assert merged.areas.toarray().tolist() == [[0.5, 0], [0.125, 1]]

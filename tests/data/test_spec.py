@@ -1,11 +1,17 @@
+import json
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
+import pandas as pd
+import polars as pl
 import pytest
+import torch
 
+from conformance.reader_suite import draw
 from manylabel.data import FORMATS, Files, ImageDataset, load
-from manylabel.data.spec import find_reader
-from manylabel.errors import SpecError
+from manylabel.data.spec import find_reader, relabel
+from manylabel.errors import ConfigError, DataError, LabelError, SpecError
 from manylabel.targets import Targets
 from manylabel.types import LabelSpace
 
@@ -95,7 +101,8 @@ def test_the_part_after_the_colon_need_not_be_a_path(monkeypatch):
 @pytest.mark.parametrize(
     ("spec", "reason"),
     [
-        ("photos", "a data spec is FORMAT:PATH, got 'photos'; there is: .*voc"),
+        ("photos", "'photos' does not exist; looked for an existing folder, a table.*csv:photos; there is: .*voc"),
+        ("here/labels.csv", "'here/labels.csv' does not exist"),
         ("cocoa:photos", "no format 'cocoa'.*did you mean 'coco'"),
         ("fake:", "nothing after the colon"),
         ("fake:p,spilt=val", "no option 'spilt'.*did you mean 'split'.*val_fraction"),
@@ -118,3 +125,158 @@ def test_every_reader_documents_itself_and_takes_options_that_a_spec_can_give():
         assert find_reader(name).__doc__, name
         with pytest.raises(SpecError, match="no option 'no_such_option'"):
             load(f"{name}:1,no_such_option=1")
+
+
+def names_of(dataset):
+    return [dataset.images.name(index) for index in range(len(dataset))]
+
+
+def tags_of(dataset):
+    return [dataset.labels_of(index) for index in range(len(dataset))]
+
+
+def write_layouts(root):
+    """Write one small dataset of each kind of layout; return its path, format and images."""
+    for name in ("table/images/a.png", "folder/cat/a.png", "folder/dog/b.png", "plain/a.png", "mixed/a.png"):
+        draw(root / name)
+    for name in ("mixed/new/b.png", "mixed/old/c.png", "coco/val/a.png", "VOC2012/JPEGImages/a.png"):
+        draw(root / name)
+    for ending, text in ((".csv", "image,tags\na.png,cat\n"), (".tsv", "image\ttags\na.png\tcat\n")):
+        (root / "table" / f"labels{ending}").write_text(text)
+    (root / "table" / "labels.jsonl").write_text('{"image": "a.png", "tags": ["cat"]}')
+    pl.DataFrame({"image": ["a.png"], "tags": [["cat"]]}).write_parquet(root / "table" / "labels.parquet")
+    content = {
+        "images": [{"id": 1, "file_name": "a.png", "width": 8, "height": 6}],
+        "categories": [{"id": 1, "name": "cat"}],
+        "annotations": [{"image_id": 1, "category_id": 1, "area": 4}],
+    }
+    annotations = root / "coco" / "annotations" / "instances_val.json"
+    annotations.parent.mkdir()
+    annotations.write_text(json.dumps(content))
+    voc = root / "VOC2012"
+    for name, text in (
+        ("ImageSets/Main/train.txt", "a"),
+        ("Annotations/a.xml", "<annotation><object><name>cat</name></object></annotation>"),
+    ):
+        (voc / name).parent.mkdir(parents=True)
+        (voc / name).write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("path", "labels", "num_images"),
+    [
+        ("table/labels.csv", ["cat"], 1),
+        ("table/labels.tsv", ["cat"], 1),
+        ("table/labels.jsonl", ["cat"], 1),
+        ("table/labels.parquet", ["cat"], 1),
+        ("coco/annotations/instances_val.json", ["cat"], 1),
+        ("coco", ["cat"], 1),
+        ("VOC2012", ["aeroplane", "bicycle"], 1),
+        ("folder", ["cat", "dog"], 2),
+        ("plain", [], 1),
+        ("mixed", [], 3),
+        ("plain/a.png", [], 1),
+    ],
+)
+def test_guesses_the_format_of_a_path(tmp_path, path, labels, num_images):
+    write_layouts(tmp_path)
+    for data in (str(tmp_path / path), tmp_path / path, f"{tmp_path / path},limit=5"):
+        dataset = load(data)
+        assert list(dataset.labels)[:2] == labels
+        assert len(dataset) == num_images
+
+
+def test_what_cannot_be_guessed_lists_what_was_looked_for(tmp_path):
+    with pytest.raises(
+        SpecError, match=r"cannot guess the format of .*data\.yaml \(YOLO\).*Write FORMAT:PATH, such as"
+    ):
+        load(tmp_path)
+    (tmp_path / "notes.md").touch()
+    with pytest.raises(SpecError, match=r"cannot guess the format of .*notes\.md"):
+        load(tmp_path / "notes.md")
+
+
+def test_a_name_of_the_hub_is_one_only_where_no_file_could_be_meant(monkeypatch, tmp_path):
+    def hub(name_or_path: str | Path) -> ImageDataset:
+        return ImageDataset(Files("", []), Targets.from_dense(np.zeros((0, 1))), LabelSpace([str(name_or_path)]))
+
+    monkeypatch.setitem(FORMATS, "hf", hub)
+    monkeypatch.chdir(tmp_path)
+    assert list(load("user/my-photos").labels) == ["user/my-photos"]
+    (tmp_path / "user").mkdir()
+    with pytest.raises(SpecError, match="does not exist"):
+        load("user/my-photos")
+
+
+def make_dataset():
+    return ImageDataset(
+        Files("", ["a.jpg", "b.jpg"]), Targets.from_dense([[1, 0, 0], [0, -1, 1]]), LabelSpace(["Cat", "cat", "owl"])
+    )
+
+
+@pytest.mark.parametrize("frame", [pl.DataFrame, pd.DataFrame, lambda rows: pl.LazyFrame(rows)])
+def test_reads_data_frames_like_tables(frame):
+    rows = {"file": ["a.jpg", "b.jpg", "c.jpg"], "tags": ["cat|dog", None, "owl"], "split": ["train", "train", "val"]}
+    dataset = load(frame(rows), images=".")
+    assert tags_of(dataset) == [["cat", "dog"], [], ["owl"]]
+    assert list(dataset.splits) == ["train", "val"]
+    assert len(load(frame(rows), images=".", blank="drop", split="train")) == 1
+
+
+def test_reads_columns_of_flags_of_pandas():
+    frame = pd.DataFrame({"path": [Path("a.jpg"), Path("b.jpg")], "cat": [1.0, np.nan], "dog": [False, True]})
+    dataset = load(frame, images=".")
+    assert dataset.targets.dense()[1].tolist() == [[True, True], [False, True]]
+
+
+def test_reads_lists_of_paths_and_tags():
+    pairs = [("a.jpg", ["dog", "cat"]), (Path("b.jpg"), "cat"), ("c.jpg", []), ("d.jpg", None)]
+    dataset = load(pairs, images=".")
+    assert names_of(dataset) == ["a.jpg", "b.jpg", "c.jpg", "d.jpg"]
+    assert tags_of(dataset) == [["cat", "dog"], ["cat"], [], []]
+    assert list(load(["a.jpg", "b.jpg"]).labels) == []
+
+
+def test_reads_tensors_of_images_and_targets():
+    images = torch.randint(256, (2, 3, 8, 6), dtype=torch.uint8)
+    targets = torch.tensor([[1, 0], [-1, 1]])
+    for given in (images, images.permute(0, 2, 3, 1), images / 255):
+        dataset = load((given, targets), labels=["cat", "dog"])
+        image, target = dataset[1]
+        assert torch.equal(torch.from_numpy(np.array(image)).permute(2, 0, 1), images[1])
+        assert target.tolist() == [-1, 1]
+    assert names_of(load((["a.jpg", "b.jpg"], targets.numpy()))) == ["a.jpg", "b.jpg"]
+    with pytest.raises(ConfigError, match=r"got 2"):
+        load((images, targets + 1))
+
+
+def test_other_objects_are_refused_with_what_could_be_given():
+    for data in (7, [], [("a.jpg", "cat", "dog")], None):
+        with pytest.raises(DataError, match=r"a list of \(path, tags\), a DataFrame"):
+            load(data)
+
+
+def test_python_options_work_for_every_form():
+    dataset = make_dataset()
+    assert load(dataset) is dataset
+    assert len(load(dataset, limit=1)) == 1
+    assert list(load(dataset, drop=["owl"]).labels) == ["Cat", "cat"]
+    with pytest.raises(SpecError, match=r"no option 'colour' of this dataset; .*rename"):
+        load(dataset, colour="red")
+
+
+def test_renaming_merges_labels_and_escapes_separate_names():
+    dataset = relabel(make_dataset(), rename="Cat>cat|owl>a%7Cb", drop=None)
+    assert list(dataset.labels) == ["cat", "a|b"]
+    values, known = dataset.targets.dense()
+    assert values.tolist() == [[1, 0], [0, 1]]
+    assert known.tolist() == [[True, True], [False, True]]
+    with pytest.raises(LabelError, match="no label 'dgo'"):
+        relabel(make_dataset(), drop="dgo")
+    with pytest.raises(SpecError, match="rename must be old>new"):
+        relabel(make_dataset(), rename="cat")
+
+
+def test_a_spec_renames_and_drops(calls):
+    assert list(load("fake:p,rename=cat>tiger, big").labels) == ["tiger, big"]
+    assert list(load("fake:p,drop=cat").labels) == []

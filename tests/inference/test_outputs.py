@@ -49,7 +49,7 @@ def test_a_table_of_tags_is_read_back_as_a_data_set(tmp_path):
     write(tmp_path / "tags.csv", IMAGES[:2])
     frame = pl.read_csv(tmp_path / "tags.csv")
     assert frame["scores"].to_list() == ["0.9|0.25", None]
-    dataset = load(f"csv:{tmp_path / 'tags.csv'},label_column=tags")
+    dataset = load(f"csv:{tmp_path / 'tags.csv'},label_column=tags,images={tmp_path}")
     assert set(dataset.labels) == {"cat", "traffic light"}
 
 
@@ -82,7 +82,7 @@ def test_labels_that_would_be_formulas_or_break_the_column_are_read_back_as_they
     with (tmp_path / "tags.csv").open(newline="", encoding="utf-8") as lines:
         cells = [cell for row in list(csv.reader(lines))[1:] for cell in row]
     assert not any(cell.startswith(("=", "+", "-", "@", "\t", "\r")) for cell in cells)
-    dataset = load(f"csv:{tmp_path / 'tags.csv'}")
+    dataset = load(f"csv:{tmp_path / 'tags.csv'},images={tmp_path}")
     assert sorted(dataset.labels) == sorted(LABELS)
     names = [dataset.images.name(index) for index in range(len(dataset))]
     assert names == [image.name for image in images]

@@ -95,17 +95,22 @@ def test_labels_of_another_order_are_put_in_order():
 
 def test_labels_that_validation_does_not_know_are_told():
     train = scenes(10, split="train")
-    with pytest.raises(DataError, match=r"lacks 1 of the training labels: .* add labels=FILE to both specs"):
-        TrainAndVal(train, scenes(10, split="val").select_labels(train.labels.names[1:]))
+    with pytest.raises(DataError, match=r"has none of the 24 labels, but there is: unicorn"):
+        TrainAndVal(train, scenes(10, split="val").select_labels(["cat"]).rename_labels({"cat": "unicorn"}))
 
 
-def test_a_file_of_labels_makes_two_tables_fit(tmp_path):
+def test_labels_of_one_table_only_are_absent_or_ignored_with_a_note(tmp_path, caplog):
     (tmp_path / "train.csv").write_text("image,labels\na.jpg,cat|dog\nb.jpg,cow\n")
     (tmp_path / "val.csv").write_text("image,labels\nc.jpg,dog|horse\nd.jpg,dog\n")
     (tmp_path / "labels.txt").write_text("cow\ncat\ndog\n")
-    data, val = (f"csv:{tmp_path / name}.csv" for name in ("train", "val"))
-    with pytest.raises(DataError, match="add labels=FILE"):
-        open_sets(Probe(data=data, val=val))
+    data, val = (f"csv:{tmp_path / name}.csv,images={tmp_path}" for name in ("train", "val"))
+    caplog.set_level("WARNING", "manylabel")
+    sets = open_sets(Probe(data=data, val=val))
+    assert sets.val.labels.names == sets.train.labels.names == ("cat", "cow", "dog")
+    assert sets.val.targets.dense()[0].tolist() == [[0, 0, 1], [0, 0, 1]]
+    assert sets.val.targets.dense()[1].all()
+    assert "val lacks 2 labels, which are absent in it: cat, cow" in caplog.text
+    assert "val has 1 other labels, which are ignored: horse" in caplog.text
     sets = open_sets(Probe(data=f"{data},labels=labels.txt", val=f"{val},labels=labels.txt"))
     assert sets.train.labels.names == sets.val.labels.names == ("cow", "cat", "dog")
 

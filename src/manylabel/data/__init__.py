@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from manylabel.data.readers.coco import coco
     from manylabel.data.readers.folder import files, folder
     from manylabel.data.readers.hugging_face import hugging_face
+    from manylabel.data.readers.memory import arrays
     from manylabel.data.readers.nus_wide import nus_wide, nus_wide_zero_shot_labels
     from manylabel.data.readers.open_images import open_images
     from manylabel.data.readers.scenes import scenes, write_scenes
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from manylabel.data.readers.voc import voc
     from manylabel.data.sampling import EpochSampler, class_aware_sampler
     from manylabel.data.sources import Files, ImageSource, JoinedSource, LazyBytes
-    from manylabel.data.spec import FORMATS, load
+    from manylabel.data.spec import FORMATS, load, relabel
     from manylabel.data.splits import hold_out, split_dataset, stratified_folds, stratified_split
     from manylabel.data.transforms import ImageTransform, eval_transform, train_transform, views_transform
     from manylabel.images import decode, image_size
@@ -34,6 +35,7 @@ __all__ = [
     "ImageTransform",
     "JoinedSource",
     "LazyBytes",
+    "arrays",
     "check",
     "class_aware_sampler",
     "coco",
@@ -49,6 +51,7 @@ __all__ = [
     "nus_wide",
     "nus_wide_zero_shot_labels",
     "open_images",
+    "relabel",
     "scenes",
     "split_dataset",
     "stratified_folds",
@@ -68,6 +71,7 @@ _HOMES = {
     "data.readers.coco": "coco",
     "data.readers.folder": "files folder",
     "data.readers.hugging_face": "hugging_face",
+    "data.readers.memory": "arrays",
     "data.readers.nus_wide": "nus_wide nus_wide_zero_shot_labels",
     "data.readers.open_images": "open_images",
     "data.readers.scenes": "scenes write_scenes",
@@ -75,7 +79,7 @@ _HOMES = {
     "data.readers.voc": "voc",
     "data.sampling": "EpochSampler class_aware_sampler",
     "data.sources": "Files ImageSource JoinedSource LazyBytes",
-    "data.spec": "FORMATS load",
+    "data.spec": "FORMATS load relabel",
     "data.splits": "hold_out split_dataset stratified_folds stratified_split",
     "data.transforms": "ImageTransform eval_transform train_transform views_transform",
     "images": "decode image_size",

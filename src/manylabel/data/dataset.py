@@ -5,16 +5,24 @@ Letters in shape comments: N images, L labels.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from html import escape
+from typing import Any, overload
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array, vstack
+from torch import Tensor
+from torch.utils.data import Dataset
 
 from manylabel.data.sources import ImageSource, JoinedSource
-from manylabel.errors import ConfigError, DataError, list_choices
-from manylabel.targets import Targets
+from manylabel.errors import ConfigError, DataError, ImageError, list_choices
+from manylabel.images import decode
+from manylabel.page import Thumbnail
+from manylabel.targets import Targets, boolean_matrix
 from manylabel.types import LabelSpace
 
 __all__ = [
@@ -23,9 +31,17 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, eq=False)
-class ImageDataset:
-    """Images with labels, decoded on access only.
+logger = logging.getLogger(__name__)
+
+NUM_THUMBNAILS = 12  # in a notebook
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ImageDataset(Dataset[tuple[Any, Tensor]]):
+    """Images with labels, decoded on access only; a torch `Dataset`.
+
+    ``dataset[i]`` is the image and its targets ``[L]``: 1 (present), 0 (absent) or -1 (unknown). ``dataset[a:b]`` is a
+    dataset. An unreadable image raises `ImageError`; `ImageLoader` skips it instead.
 
     Args:
         images: The encoded images.
@@ -35,16 +51,20 @@ class ImageDataset:
         splits: Image positions of each named split that the reader found.
         areas: ``[N, L]``, the fraction of the image that a label's largest object covers, where the data provide it.
         single_label: Whether every image has exactly one label by construction, as softmax requires.
+        transform: Applied to the decoded RGB image by ``dataset[i]`` (default: none).
+        notes: Findings of the reader, one sentence each, for `check` to report.
 
     Examples:
         >>> from manylabel.data.sources import Files
         >>> dataset = ImageDataset(
         ...     Files("photos", ["a.jpg", "b.jpg"]),
-        ...     Targets.from_lists([[0], [0, 1]], num_labels=2),
+        ...     Targets.from_lists([["cat"], ["cat", "dog"]], labels=["cat", "dog"]),
         ...     LabelSpace(["cat", "dog"]),
         ...     name="pets",
         ...     splits={"train": np.array([0]), "val": np.array([1])},
         ... )
+        >>> dataset
+        ImageDataset('pets': 2 images, 2 labels, 1.50 per image; train 1, val 1)
         >>> dataset.split("val").images.name(0)
         'b.jpg'
     """
@@ -56,6 +76,8 @@ class ImageDataset:
     splits: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
     areas: csr_array | None = None
     single_label: bool = False
+    transform: Callable[[Any], Any] | None = None
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         expected = (len(self.images), len(self.labels))
@@ -65,6 +87,69 @@ class ImageDataset:
 
     def __len__(self) -> int:
         return len(self.images)
+
+    @overload
+    def __getitem__(self, index: int) -> tuple[Any, Tensor]: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> ImageDataset: ...
+
+    def __getitem__(self, index: int | slice) -> tuple[Any, Tensor] | ImageDataset:
+        if isinstance(index, slice):
+            return self.subset(np.arange(len(self))[index])
+        position = range(len(self))[index]
+        at_least = getattr(self.transform, "at_least", None)
+        image = decode(self.images[position], name=self.images.name(position), at_least=at_least)
+        values, known = (torch.from_numpy(array[0]) for array in self.targets.dense([position]))
+        return image if self.transform is None else self.transform(image), torch.where(known, values, -1.0)
+
+    def with_transform(self, transform: Callable[[Any], Any] | None) -> ImageDataset:
+        """Return the dataset with another transform of ``dataset[i]``.
+
+        Args:
+            transform: Turns an RGB image into anything, such as a torchvision transform or `eval_transform`.
+
+        Examples:
+            >>> from manylabel.data import eval_transform, scenes
+            >>> from manylabel.types import InputSpec
+            >>> dataset = scenes(4).with_transform(eval_transform(InputSpec(size=(32, 32))))
+            >>> images, targets = next(iter(torch.utils.data.DataLoader(dataset, batch_size=4)))
+            >>> images.shape
+            torch.Size([4, 3, 32, 32])
+        """
+        return replace(self, transform=transform)
+
+    def __repr__(self) -> str:
+        return f"ImageDataset({self.name!r}: {self._summary()})"
+
+    def _summary(self) -> str:
+        splits = ", ".join(f"{name} {len(members):,}" for name, members in self.splits.items())
+        mean = f", {self.targets.present.nnz / len(self):.2f} per image" if len(self) and len(self.labels) else ""
+        return f"{len(self):,} images, {len(self.labels):,} labels{mean}" + (f"; {splits}" if splits else "")
+
+    def labels_of(self, index: int) -> list[str]:
+        """Return the display names of an image's present labels."""
+        columns = self.targets.present.indices[slice(*self.targets.present.indptr[[index, index + 1]])]
+        return [self.labels.display(self.labels[int(column)]) for column in columns]
+
+    def _repr_html_(self) -> str:
+        chosen = np.unique(np.linspace(0, len(self) - 1, min(NUM_THUMBNAILS, len(self))).astype(int)).tolist()
+        style = "display:inline-block;margin:4px;width:160px;vertical-align:top;font-size:12px"
+        figures = "".join(f'<div style="{style}">{self.thumbnail(index).html()}</div>' for index in chosen)
+        return f"<p><b>{escape(self.name)}</b>: {escape(self._summary())}</p><div>{figures}</div>"
+
+    def thumbnail(self, index: int, *, caption: str | None = None) -> Thumbnail:
+        """Return a thumbnail of an image; an empty one if it cannot be read.
+
+        Args:
+            index: Position of the image.
+            caption: Caption (default: its labels).
+        """
+        caption = ", ".join(self.labels_of(index)) if caption is None else caption
+        try:
+            return Thumbnail.of(decode(self.images[index], at_least=(112, 112)), caption)
+        except (ImageError, OSError):
+            return Thumbnail(b"", caption)
 
     def subset(self, indices: ArrayLike) -> ImageDataset:
         """Return some of the images, in the order given; splits are reduced accordingly.
@@ -113,6 +198,90 @@ class ImageDataset:
             targets=self.targets.of_labels(positions),
             areas=None if self.areas is None else self.areas[:, positions],
             single_label=False,
+        )
+
+    def align_labels(self, labels: LabelSpace) -> ImageDataset:
+        """Return the same images with the labels of another dataset, such as the training set.
+
+        A label that only the other dataset has is absent here, or unknown if this dataset has unknown labels; one that
+        only this dataset has is dropped. Both are logged.
+
+        Raises:
+            DataError: There is no label in common.
+
+        Examples:
+            >>> from manylabel.data import scenes
+            >>> scenes(2).select_labels(["cat", "sun"]).align_labels(LabelSpace(["boat", "cat"])).targets.shape
+            (2, 2)
+        """
+        common = [name for name in labels if name in self.labels]
+        missing = [name for name in labels if name not in self.labels]
+        extra = [name for name in self.labels if name not in labels]
+        if not common:
+            raise DataError(f"{self.name} has none of the {len(labels)} labels, but {list_choices('', self.labels)}")
+        part = self.select_labels(common)
+        spread = boolean_matrix(range(len(common)), list(map(labels.index, common)), shape=(len(common), len(labels)))
+        present, unknown, absent = (
+            None if matrix is None else csr_array(matrix @ spread)
+            for matrix in (part.targets.present, part.targets.unknown, part.targets.absent)
+        )
+        is_partial = unknown is not None or absent is not None
+        if unknown is not None:
+            is_missing = np.isin(np.arange(len(labels)), list(map(labels.index, missing)))
+            unknown = csr_array(unknown + csr_array(np.tile(is_missing, (len(self), 1))))
+        for what, names in (
+            (f"lacks {len(missing)} labels, which are {'unknown' if is_partial else 'absent'} in it", missing),
+            (f"has {len(extra)} other labels, which are ignored", extra),
+        ):
+            if names:
+                logger.warning(
+                    "%s %s: %s%s", self.name, what, ", ".join(names[:10]), ", ..." if len(names) > 10 else ""
+                )
+        return replace(
+            part,
+            labels=labels,
+            targets=Targets(present, unknown=unknown, absent=absent),
+            areas=None if part.areas is None else csr_array(part.areas @ spread.astype(np.float32)),
+        )
+
+    def rename_labels(self, names: Mapping[str, str]) -> ImageDataset:
+        """Return the dataset with other label names; labels that get the same name are merged.
+
+        A merged label is present where any of them is, unknown where none is present and one unknown.
+
+        Args:
+            names: The new name of some labels.
+
+        Raises:
+            LabelError: There is no label of an old name.
+
+        Examples:
+            >>> from manylabel.data import scenes
+            >>> scenes(2).rename_labels({"apple": "fruit", "ball": "toy", "balloon": "toy"}).labels.names[:3]
+            ('fruit', 'toy', 'bird')
+        """
+        for name in names:
+            self.labels.index(name)
+        new = [names.get(name, name) for name in self.labels]
+        merged = list(dict.fromkeys(new))
+        columns = np.array([merged.index(name) for name in new], dtype=np.int64)
+        merge = csr_array((np.ones(len(new), dtype=bool), (np.arange(len(new)), columns)))  # [L, merged labels]
+        present = csr_array(self.targets.present @ merge)
+        listed = {"unknown": self.targets.unknown, "absent": self.targets.absent}
+        rest = {what: csr_array((old @ merge) > present) for what, old in listed.items() if old is not None}
+        display, descriptions = (
+            {names.get(name, name): text for name, text in texts.items() if name not in names}
+            for texts in (self.labels.display_names, self.labels.descriptions)
+        )
+        areas = None
+        if self.areas is not None:
+            objects = self.areas.tocoo()
+            areas = largest_areas(objects.row, columns[objects.col], objects.data, present=present)
+        return replace(
+            self,
+            labels=LabelSpace(merged, display_names=display, descriptions=descriptions),
+            targets=Targets(present, **rest),
+            areas=areas,
         )
 
     @classmethod

@@ -1,8 +1,9 @@
-"""Data specs: one line of text, such as ``voc:PATH,split=train``, that identifies a dataset."""
+"""Data specs: one line of text, such as ``voc:PATH,split=train``, that identifies a dataset; and `load`."""
 
 import inspect
+import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from importlib import import_module
 from operator import or_
@@ -15,8 +16,13 @@ import msgspec
 from manylabel.data.dataset import ImageDataset
 from manylabel.data.splits import hold_out
 from manylabel.errors import SpecError, list_choices
+from manylabel.image_files import image_names
+from manylabel.images import IMAGE_ENDINGS
+from manylabel.label_text import split_labels
 
 __all__ = ["FORMATS", "find_reader", "load", "spec_path"]
+
+logger = logging.getLogger(__name__)
 
 FORMATS: dict[str, str | Callable[..., ImageDataset]] = {
     "coco": "coco:coco",
@@ -35,7 +41,11 @@ FORMATS: dict[str, str | Callable[..., ImageDataset]] = {
 """The reader of each format: a module of `manylabel.data.readers` and its function, imported on first use, or any
 function that returns an `ImageDataset`."""
 
+TABLE_ENDINGS = {".csv": "csv", ".tsv": "tsv", ".tab": "tsv", ".txt": "csv", ".parquet": "parquet", ".pq": "parquet"}
+TABLE_ENDINGS |= {".jsonl": "jsonl", ".ndjson": "jsonl"}
+
 _NEXT_OPTION = re.compile(r",(?=[A-Za-z_]\w*=)")  # any other comma belongs to a path or a value
+_HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 
 
 def find_reader(name: str) -> Callable[..., ImageDataset]:
@@ -53,41 +63,86 @@ def find_reader(name: str) -> Callable[..., ImageDataset]:
     return reader
 
 
-def load(spec: str) -> ImageDataset:
-    """Read the dataset of a spec.
-
-    A spec is ``FORMAT:PATH,option=value,...``. Options are those of the format's reader and of `hold_out`:
-    ``val_fraction``, ``part``, ``seed`` and ``limit``.
+def load(data: object, **options: object) -> ImageDataset:
+    """Read a dataset from any form of it.
 
     Args:
-        spec: Such as ``coco:~/coco,split=val2014`` or ``folder:photos,val_fraction=0.2,part=train``.
+        data: One of
+
+            - a path, whose format is guessed: a table (``labels.csv``, ``.tsv``, ``.parquet``, ``.jsonl``), a COCO
+              JSON, a VOC, COCO or YOLO folder, a folder of folders, a folder of images;
+            - the name of a Hugging Face dataset, such as ``user/name``;
+            - a spec ``FORMAT:PATH,option=value,...``, such as ``coco:~/coco,split=val2014``;
+            - a list of ``(path, tags)``, or of paths alone;
+            - a pandas or polars DataFrame, read like a table;
+            - a pair ``(images, targets)`` of paths, or of an array or tensor of images, and a matrix of 1, 0 and -1;
+            - an `ImageDataset`.
+        options: Options of the format's reader (see its function in `manylabel.data`), of `hold_out`
+            (``val_fraction``, ``part``, ``seed``, ``limit``) and of `relabel` (``rename``, ``drop``). They take
+            precedence over those in a spec.
 
     Returns:
         The dataset.
 
     Raises:
-        SpecError: The format, an option or a value is unknown; the message lists the known ones.
+        SpecError: The format cannot be guessed or is unknown, or an option or value is; the message lists the known.
         DataError: The dataset cannot be read.
 
     Examples:
+        >>> load([("a.jpg", ["cat", "sofa"]), ("b.jpg", ["dog"])], images=".").labels.names
+        ('cat', 'dog', 'sofa')
         >>> load("vok:photos")
         Traceback (most recent call last):
         manylabel.errors.SpecError: no format 'vok' (in 'vok:photos'); did you mean 'voc'? There is: ...
     """
-    reader, path, given = _parse(spec)
-    reader_options, shared_options = _options(reader, skip=1), _options(hold_out, skip=1)
-    known = reader_options | shared_options
+    reader, source, given = _open(data)
+    where = f"(in {data!r})" if isinstance(data, str) else "of this dataset"
+    of_reader, of_labels, of_split = _options(reader), _options(relabel), _options(hold_out)
+    known = of_reader | of_labels | of_split
     values: dict[str, Any] = {}
-    for name, text in given.items():
+    for name, value in (given | options).items():
         if name not in known:
-            raise SpecError(f"no option {name!r} (in {spec!r}); {list_choices(name, known, at_most=len(known))}")
-        values[name] = _convert(text, known[name], what=f"{name} (in {spec!r})")
-    first = next(iter(_options(reader, skip=0).values()))
-    dataset = reader(
-        _convert(path, first, what=f"the part after the colon (in {spec!r})"),
-        **{name: value for name, value in values.items() if name in reader_options},
-    )
-    return hold_out(dataset, **{name: value for name, value in values.items() if name in shared_options})
+            raise SpecError(f"no option {name!r} {where}; {list_choices(name, known, at_most=len(known))}")
+        values[name] = _convert(value, known[name], what=f"{name} {where}") if isinstance(value, str) else value
+    if isinstance(source, str):
+        first = next(iter(_options(reader, skip=0).values()))
+        source = _convert(source, first, what=f"the part after the colon {where}")
+    dataset = reader(source, **{name: value for name, value in values.items() if name in of_reader})
+    dataset = relabel(dataset, **{name: value for name, value in values.items() if name in of_labels})
+    return hold_out(dataset, **{name: value for name, value in values.items() if name in of_split})
+
+
+def relabel(
+    dataset: ImageDataset, *, rename: Mapping[str, str] | str | None = None, drop: Sequence[str] | str | None = None
+) -> ImageDataset:
+    """Rename, merge and drop labels.
+
+    Args:
+        dataset: The images and their labels.
+        rename: New name of some labels; labels of the same new name are merged. In a spec: ``old>new|old2>new2``, where
+            ``|``, ``>`` and ``%`` inside a name are written ``%7C``, ``%3E`` and ``%25``.
+        drop: Labels to drop, by their names before renaming; in a spec, joined by ``|``.
+
+    Raises:
+        LabelError: There is no such label.
+        SpecError: `rename` is a text of another form.
+
+    Examples:
+        >>> dataset = load([("a.jpg", ["Cat", "sofa"]), ("b.jpg", ["cat", "todo"])], images=".")
+        >>> relabel(dataset, rename="Cat>cat", drop="todo").labels.names
+        ('cat', 'sofa')
+    """
+    if isinstance(rename, str):
+        pairs = [pair.partition(">") for pair in rename.split("|")]
+        if not all(old and new for old, _, new in pairs):
+            raise SpecError(f"rename must be old>new, several joined by |, got {rename!r}")
+        rename = {split_labels(old)[0]: split_labels(new)[0] for old, _, new in pairs}
+    dropped = set(split_labels(drop) if isinstance(drop, str) else drop or ())
+    for name in dropped:
+        dataset.labels.index(name)
+    if dropped:
+        dataset = dataset.select_labels([name for name in dataset.labels if name not in dropped])
+    return dataset.rename_labels(rename) if rename else dataset
 
 
 def spec_path(spec: str) -> str:
@@ -103,17 +158,34 @@ def spec_path(spec: str) -> str:
     return _parse(spec)[1]
 
 
-def _parse(spec: str) -> tuple[Callable[..., ImageDataset], str, dict[str, str]]:
-    """Split a spec into reader, path and options as text."""
-    name, colon, rest = spec.partition(":")
-    if not colon:
-        raise SpecError(
-            f"a data spec is FORMAT:PATH, got {spec!r}; {list_choices(spec, FORMATS, at_most=len(FORMATS))}"
-        )
-    if name not in FORMATS:
+def _open(data: object) -> tuple[Callable[..., ImageDataset], object, dict[str, str]]:
+    """Return the reader of some data, its first argument, and options as text."""
+    if isinstance(data, ImageDataset):
+        return _pass_on, data, {}
+    if isinstance(data, str):
+        name, path, given = _parse(data)
+        return find_reader(name), path, given
+    if isinstance(data, Path):
+        return find_reader(_guess_format(str(data))), data, {}
+    from manylabel.data.readers import memory
+
+    reader, source = memory.open_objects(data)
+    return reader, source, {}
+
+
+def _pass_on(dataset: ImageDataset, *, split: str | None = None) -> ImageDataset:
+    return dataset if split is None else dataset.split(split)
+
+
+def _parse(spec: str) -> tuple[str, str, dict[str, str]]:
+    """Split a spec into format, path and options as text; the format of a bare path is guessed."""
+    head, *pairs = _NEXT_OPTION.split(spec)
+    name, colon, path = head.partition(":")
+    if not colon or (name not in FORMATS and Path(head).expanduser().exists()):
+        name, path = _guess_format(head), head
+    elif name not in FORMATS:
         raise SpecError(f"no format {name!r} (in {spec!r}); {list_choices(name, FORMATS, at_most=len(FORMATS))}")
-    path, *pairs = _NEXT_OPTION.split(rest)
-    if not path:
+    elif not path:
         raise SpecError(f"nothing after the colon in {spec!r}; write {name}:PATH")
     given: dict[str, str] = {}
     for pair in pairs:
@@ -121,10 +193,51 @@ def _parse(spec: str) -> tuple[Callable[..., ImageDataset], str, dict[str, str]]
         if option in given:
             raise SpecError(f"option {option!r} is given twice in {spec!r}; remove one")
         given[option] = text
-    return find_reader(name), path, given
+    return name, path, given
 
 
-def _options(function: Callable[..., ImageDataset], *, skip: int) -> dict[str, Any]:
+def _guess_format(text: str) -> str:
+    """Guess the format of the file, folder or Hugging Face dataset of this name."""
+    path = Path(text).expanduser()
+    if path.is_dir():
+        found = _guess_folder(path)
+        looked = (
+            "data.yaml (YOLO), ImageSets/Main (VOC), annotations/instances_*.json (COCO), one table, folders of images"
+        )
+    else:
+        kinds = TABLE_ENDINGS | {".json": "coco"} | dict.fromkeys(IMAGE_ENDINGS, "files")
+        found = kinds.get(path.suffix.lower())
+        if found is None and not path.exists() and not path.parent.is_dir() and _HUB_NAME.fullmatch(text):
+            found = "hf"
+        looked = "an existing folder, a table (.csv, .tsv, .parquet, .jsonl), a COCO .json, a Hugging Face user/name"
+    if found is None or (found != "hf" and not path.exists()):
+        wrong = f"cannot guess the format of {text!r}" if path.exists() else f"{text!r} does not exist"
+        raise SpecError(
+            f"{wrong}; looked for {looked}. Write FORMAT:PATH, such as csv:{text}; "
+            f"{list_choices(path.name, FORMATS, at_most=len(FORMATS))}"
+        )
+    logger.info("reading %s as %s:%s", text, found, text)
+    return found
+
+
+def _guess_folder(folder: Path) -> str | None:
+    """Guess the format of a folder by what lies in it; None if it holds no data that are known."""
+    years = [folder, *folder.glob("VOC*"), *folder.glob("VOCdevkit/VOC*")]
+    if any((year / "ImageSets" / "Main").is_dir() for year in years):
+        return "voc"
+    if any((folder / "annotations").glob("instances_*.json")):
+        return "coco"
+    if (folder / "dataset_dict.json").exists() or (folder / "state.json").exists():
+        return "hf"
+    first = next(image_names(folder, quiet=True), None)
+    if first is None:
+        return None
+    inside = [each for each in folder.iterdir() if each.is_dir() and not each.name.startswith(".")]
+    are_labels = len(inside) > 1 and not any(each.suffix.lower() in IMAGE_ENDINGS for each in folder.iterdir())
+    return "folder" if are_labels else "files"
+
+
+def _options(function: Callable[..., ImageDataset], *, skip: int = 1) -> dict[str, Any]:
     """Return the annotations of the parameters, except the first `skip`."""
     hints = get_type_hints(function)
     return {name: hints[name] for name in list(inspect.signature(function).parameters)[skip:]}

@@ -22,7 +22,7 @@ class TrainAndVal:
         val: Validation set.
 
     Raises:
-        DataError: A set is empty, or the validation set lacks labels.
+        DataError: A set is empty, or the sets have no label in common.
 
     Examples:
         >>> from manylabel.data import scenes
@@ -38,15 +38,8 @@ class TrainAndVal:
         for what, part in (("training", self.train), ("validation", self.val)):
             if not len(part):
                 raise DataError(f"there are no {what} images in {part.name}")
-        missing = [name for name in self.train.labels if name not in self.val.labels]
-        if missing:
-            raise DataError(
-                f"the validation set ({self.val.name}) lacks {len(missing)} of the training labels: "
-                f"{', '.join(missing[:5])}; both need the same labels; for tables or Open Images, list them "
-                "in a file, one per line, and add labels=FILE to both specs"
-            )
         if self.val.labels.names != self.train.labels.names:
-            object.__setattr__(self, "val", self.val.select_labels(self.train.labels.names))
+            object.__setattr__(self, "val", self.val.align_labels(self.train.labels))
 
 
 def open_sets(settings: DataSettings) -> TrainAndVal:

@@ -107,6 +107,11 @@ def write(folder: Path, text: str, name: str = "labels.csv") -> Path:
     return path
 
 
+def read(path: Path, **options):
+    """Read a table whose images do not exist."""
+    return table(path, **{"images": path.parent} | options)
+
+
 def tags_of(dataset) -> list[list[str]]:
     present = dataset.targets.present.toarray()
     return [[label for label, there in zip(dataset.labels, row, strict=True) if there] for row in present]
@@ -125,7 +130,7 @@ def tags_of(dataset) -> list[list[str]]:
 )
 def test_finds_the_separator_by_the_documented_rule(tmp_path, cells, tags):
     rows = [f'{position}.jpg,"{cell}"' for position, cell in enumerate(cells)]
-    assert tags_of(table(write(tmp_path, "\n".join(["image,labels", *rows])))) == tags
+    assert tags_of(read(write(tmp_path, "\n".join(["image,labels", *rows])))) == tags
 
 
 @pytest.mark.parametrize(
@@ -133,7 +138,7 @@ def test_finds_the_separator_by_the_documented_rule(tmp_path, cells, tags):
     [(";", [["a,b", "c d"]]), (",", [["a", "b;c d"]]), (" ", [["a,b;c", "d"]]), ("", [["a,b;c d"]])],
 )
 def test_takes_the_separator_given(tmp_path, separator, tags):
-    dataset = table(write(tmp_path, 'image,labels\n1.jpg,"a,b;c d"\n'), separator=separator)
+    dataset = read(write(tmp_path, 'image,labels\n1.jpg,"a,b;c d"\n'), separator=separator)
     assert tags_of(dataset) == tags
 
 
@@ -141,12 +146,12 @@ def test_takes_the_separator_given(tmp_path, separator, tags):
 @pytest.mark.parametrize("line_end", ["\n", "\r\n"])
 def test_finds_the_delimiter_between_columns(tmp_path, delimiter, line_end):
     lines = [["image", "labels", "note"], ["1.jpg", "cat|dog", '"two\nlines, one; field"'], ["2.jpg", '"a ""b"""', ""]]
-    dataset = table(write(tmp_path, line_end.join(delimiter.join(line) for line in lines)))
+    dataset = read(write(tmp_path, line_end.join(delimiter.join(line) for line in lines)))
     assert tags_of(dataset) == [["cat", "dog"], ['a "b"']]
 
 
 def test_skips_empty_lines_and_columns_without_a_name(tmp_path):
-    dataset = table(write(tmp_path, ",image,cat,dog,\n0,1.jpg,1,0,\n\n17,2.jpg,0,1,\n"))
+    dataset = read(write(tmp_path, ",image,cat,dog,\n0,1.jpg,1,0,\n\n17,2.jpg,0,1,\n"))
     assert list(dataset.labels) == ["cat", "dog"]
     assert tags_of(dataset) == [["cat"], ["dog"]]
 
@@ -162,46 +167,46 @@ def test_skips_empty_lines_and_columns_without_a_name(tmp_path):
 )
 def test_finds_the_column_of_images(tmp_path, header, found):
     values = ["cat.jpg" if column == found else "many" for column in header.split(",")]
-    assert table(write(tmp_path, f"{header}\n{','.join(values)}\n")).images.name(0) == "cat.jpg"
+    assert read(write(tmp_path, f"{header}\n{','.join(values)}\n")).images.name(0) == "cat.jpg"
 
 
 def test_takes_the_columns_given(tmp_path):
     path = write(tmp_path, "image,original,labels,names,part\n1.jpg,o1.jpg,7,cat,x\n2.jpg,o2.jpg,8,dog,y\n")
-    dataset = table(path, image_column="original", label_column="names", split_column="part", split="y")
+    dataset = read(path, image_column="original", label_column="names", split_column="part", split="y")
     assert dataset.images.name(0) == "o2.jpg"
     assert tags_of(dataset) == [["dog"]]
 
 
 def test_a_single_column_of_flags_is_a_label_and_of_words_are_tags(tmp_path):
-    assert list(table(write(tmp_path, "image,cat\n1.jpg,1\n2.jpg,0\n")).labels) == ["cat"]
-    assert list(table(write(tmp_path, "image,animal\n1.jpg,cat\n2.jpg,dog\n")).labels) == ["cat", "dog"]
+    assert list(read(write(tmp_path, "image,cat\n1.jpg,1\n2.jpg,0\n")).labels) == ["cat"]
+    assert list(read(write(tmp_path, "image,animal\n1.jpg,cat\n2.jpg,dog\n")).labels) == ["cat", "dog"]
 
 
 @pytest.mark.parametrize("as_file", [True, False])
 def test_labels_choose_and_order(tmp_path, as_file):
     labels = str(write(tmp_path, "dog\nowl\n", "labels.txt")) if as_file else "dog|owl"
-    tags = table(write(tmp_path, "image,tags\n1.jpg,cat|dog\n2.jpg,cat\n"), labels=labels)
+    tags = read(write(tmp_path, "image,tags\n1.jpg,cat|dog\n2.jpg,cat\n"), labels=labels)
     assert list(tags.labels) == ["dog", "owl"]
     assert tags_of(tags) == [["dog"], []]
-    columns = table(write(tmp_path, "image,width,owl,dog\n1.jpg,640,0,1\n"), labels=labels)
+    columns = read(write(tmp_path, "image,width,owl,dog\n1.jpg,640,0,1\n"), labels=labels)
     assert list(columns.labels) == ["dog", "owl"]
     assert tags_of(columns) == [["dog"]]
 
 
 def test_rows_of_one_image_add_up_their_tags(tmp_path):
-    dataset = table(write(tmp_path, "image,tags\n1.jpg,cat\n2.jpg,owl\n1.jpg,dog|cat\n"))
+    dataset = read(write(tmp_path, "image,tags\n1.jpg,cat\n2.jpg,owl\n1.jpg,dog|cat\n"))
     assert [dataset.images.name(index) for index in range(len(dataset))] == ["1.jpg", "2.jpg"]
     assert tags_of(dataset) == [["cat", "dog"], ["owl"]]
 
 
 def test_rows_of_one_image_fill_blanks(tmp_path):
-    values, known = table(write(tmp_path, "image,cat,dog,owl\n1.jpg,1,,\n1.jpg,,0,\n")).targets.dense()
+    values, known = read(write(tmp_path, "image,cat,dog,owl\n1.jpg,1,,\n1.jpg,,0,\n")).targets.dense()
     assert values.tolist() == [[1, 0, 0]]
     assert known.tolist() == [[True, True, False]]
 
 
 def test_a_image_with_a_blank_split_is_in_none(tmp_path):
-    dataset = table(write(tmp_path, "image,tags,split\n1.jpg,cat,train\n2.jpg,dog,\n"))
+    dataset = read(write(tmp_path, "image,tags,split\n1.jpg,cat,train\n2.jpg,dog,\n"))
     assert {name: members.tolist() for name, members in dataset.splits.items()} == {"train": [0]}
     assert len(dataset) == 2
 
@@ -213,7 +218,7 @@ def test_both_forms_agree_with_a_slow_reference(tmp_path):
     spellings = {1: ["1", "1.0", "True", "TRUE "], 0: ["0", "0.0", "false"], -1: ["", "-1", " ", "NaN"]}
     rows = [[f"{row}.jpg", *(generator.choice(spellings[flag]) for flag in line)] for row, line in enumerate(flags)]
     path = write(tmp_path, "\n".join(",".join(line) for line in [["image", *labels], *rows]))
-    values, known = table(path).targets.dense()
+    values, known = read(path).targets.dense()
     for row in range(50):
         for column in range(7):
             assert values[row, column] == (flags[row, column] == 1)
@@ -222,7 +227,7 @@ def test_both_forms_agree_with_a_slow_reference(tmp_path):
         f"{row}.jpg," + "|".join(label for label, flag in zip(labels, line, strict=True) if flag == 1)
         for row, line in enumerate(flags)
     ]
-    joined = table(write(tmp_path, "\n".join(["image,tags", *tags])))
+    joined = read(write(tmp_path, "\n".join(["image,tags", *tags])))
     assert joined.targets.dense()[0].tolist() == (flags == 1).tolist()
 
 
@@ -257,7 +262,7 @@ def test_both_forms_agree_with_a_slow_reference(tmp_path):
 def test_says_what_is_wrong_and_what_there_is(tmp_path, text, options, words):
     path = write(tmp_path, text)
     with pytest.raises(DataError) as error:
-        table(path, **options)
+        read(path, **options)
     assert all(word in str(error.value) for word in words), error.value
 
 
@@ -266,23 +271,53 @@ def test_text_that_is_not_utf_8_is_refused(tmp_path, encoding):
     path = tmp_path / "labels.csv"
     path.write_bytes("image,tags\nä.jpg,Bär\n".encode(encoding))
     with pytest.raises(DataError, match="UTF-8"):
-        table(path)
+        read(path)
 
 
 @pytest.mark.parametrize(("name", "text"), [("labels.xlsx", "PK"), ("labels.jsonl", "{"), ("labels.parquet", "no")])
 def test_files_of_another_kind_are_refused(tmp_path, name, text):
     with pytest.raises(DataError, match="labels"):
-        table(write(tmp_path, text, name))
+        read(write(tmp_path, text, name))
 
 
 def test_tags_that_are_objects_are_refused(tmp_path):
     path = write(tmp_path, '{"image": "1.jpg", "labels": [{"name": "cat"}]}', "labels.jsonl")
     with pytest.raises(DataError, match="list of texts"):
-        table(path)
+        read(path)
 
 
 def test_images_inside_a_parquet_file_are_refused(tmp_path):
     path = tmp_path / "labels.parquet"
     pl.DataFrame({"image": [{"bytes": b"x"}], "tags": ["cat"]}).write_parquet(path)
     with pytest.raises(DataError, match="file names"):
-        table(path)
+        read(path)
+
+
+def test_finds_images_in_obvious_folders_and_lists_those_it_tried(tmp_path):
+    draw(tmp_path / "photos" / "new" / "1.png")
+    (tmp_path / "labels").mkdir()
+    rows = "image,tags\nnew/1.png,cat\nnew/gone.png,dog\n"
+    for path in (write(tmp_path, rows), write(tmp_path / "labels", rows)):
+        assert table(path).images[0].samefile(tmp_path / "photos" / "new" / "1.png")
+    with pytest.raises(DataError, match=r"'2\.png'; looked in .*photos.*images=FOLDER"):
+        table(write(tmp_path, "image,tags\n2.png,cat\n"))
+
+
+@pytest.mark.parametrize("blank", ["negative", "unknown", "drop"])
+def test_blank_cells_are_negatives_unknown_or_dropped(tmp_path, blank):
+    path = write(tmp_path, "image,tags\n1.jpg,cat\n2.jpg,\n")
+    dataset = read(path, blank=blank)
+    expected = {"negative": [[1], [1]], "unknown": [[1], [0]], "drop": [[1]]}[blank]
+    assert dataset.targets.dense()[1].astype(int).tolist() == expected
+    assert bool(dataset.notes) == (blank == "negative")
+    only_dogs = read(write(tmp_path, "image,tags\n1.jpg,cat\n2.jpg,dog\n"), blank="drop", labels="dog")
+    assert len(only_dogs) == 2  # a tag that is ignored is not a blank
+
+
+def test_notes_merged_and_conflicting_rows(tmp_path):
+    lines = ["1.jpg,cat|dog", "1.jpg,dog|cat", "2.jpg,cat", "2.jpg,dog", "3.jpg,dog"]
+    notes = read(write(tmp_path, "\n".join(["image,tags", *lines]))).notes
+    assert notes == (
+        "2 images are in several rows, which were merged: '1.jpg', '2.jpg'",
+        "1 image is in several rows, which have different tags (all were added): '2.jpg'",
+    )

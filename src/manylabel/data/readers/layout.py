@@ -2,24 +2,38 @@
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
+from manylabel.data.dataset import ImageDataset
 from manylabel.errors import DataError, list_choices
 from manylabel.image_files import image_names
+from manylabel.targets import Targets
 
 __all__ = [
+    "Blank",
     "are_on_disk",
     "existing",
+    "find_images",
     "image_folder",
     "list_images",
     "parser_advice",
     "read_label_list",
     "subfolders",
+    "treat_blanks",
 ]
+
+Blank = Literal["negative", "unknown", "drop"]
+"""Meaning of an image without tags."""
+
+
+IMAGE_FOLDERS = ("images", "image", "imgs", "img", "photos", "pictures", "data")
 
 
 def existing(path: str | Path) -> Path:
@@ -85,6 +99,62 @@ def image_folder(images: str | Path, *, beside: Path) -> Path:
         'src/manylabel'
     """
     return Path(images) if Path(images).is_dir() else existing(beside / images)
+
+
+def find_images(names: pl.Series, *, beside: Path) -> Path:
+    """Return the folder in which images of a table are found, looking into the obvious ones.
+
+    Args:
+        names: File names, relative to an unknown folder, or absolute.
+        beside: The folder of the table.
+
+    Raises:
+        DataError: None of a sample of the images is found; the message lists the folders tried.
+
+    Examples:
+        >>> from tempfile import mkdtemp
+        >>> root = Path(mkdtemp())
+        >>> (root / "photos").mkdir()
+        >>> (root / "photos" / "a.jpg").touch()
+        >>> find_images(pl.Series(["a.jpg"]), beside=root).name
+        'photos'
+    """
+    sample = names.gather_every(max(len(names) // 20, 1)).to_list()
+    above = beside.absolute().parent
+    places = [beside, *(beside / name for name in IMAGE_FOLDERS), above, *(above / name for name in IMAGE_FOLDERS)]
+    folders = list(dict.fromkeys([*places, Path()]))
+    found = {folder: sum(os.path.isfile(folder / name) for name in sample) for folder in folders}  # noqa: PTH113 - is_file fails for a long name
+    best = max(found, key=lambda folder: found[folder])
+    if found[best]:
+        return best
+    tried = ", ".join(str(folder) for folder in folders if folder.is_dir())
+    raise DataError(
+        f"none of the images was found, such as {sample[0]!r}; looked in {tried}; give images=FOLDER, the folder that "
+        "the names are relative to"
+    )
+
+
+def treat_blanks(dataset: ImageDataset, is_blank: NDArray[np.bool_], blank: Blank) -> ImageDataset:
+    """Drop images without tags, make all their labels unknown, or note that they count as negatives.
+
+    Args:
+        dataset: The images, those without tags being negatives.
+        is_blank: Whether each image is without tags, ``[N]``.
+        blank: ``"negative"``, ``"unknown"`` or ``"drop"``.
+    """
+    if not is_blank.any():
+        return dataset
+    if blank == "drop":
+        return dataset.subset(~is_blank)
+    if blank == "unknown":
+        unknown = csr_array(np.repeat(is_blank[:, None], len(dataset.labels), axis=1))
+        return replace(dataset, targets=Targets(dataset.targets.present, unknown=unknown))
+    first = dataset.images.name(int(is_blank.argmax()))
+    note = (
+        f"{is_blank.sum():,} of {len(dataset):,} images have no tags, such as {first!r}; they count as negatives of "
+        "every label (otherwise: blank=unknown or blank=drop)"
+    )
+    return replace(dataset, notes=(*dataset.notes, note))
 
 
 def are_on_disk(root: str | Path, names: pl.Series) -> NDArray[np.bool_]:

@@ -11,14 +11,20 @@ import polars as pl
 from numpy.typing import NDArray
 
 from manylabel.data.dataset import ImageDataset
-from manylabel.data.readers.layout import existing, image_folder, parser_advice, read_label_list
-from manylabel.data.readers.table_labels import are_flags, read_joined_tags, read_label_columns
+from manylabel.data.readers.layout import (
+    Blank,
+    existing,
+    find_images,
+    image_folder,
+    parser_advice,
+    read_label_list,
+    treat_blanks,
+)
+from manylabel.data.readers.table_labels import are_flags, describe_rows, read_label_columns, read_tags, split_tags
 from manylabel.data.sources import Files
 from manylabel.errors import DataError, list_choices
 from manylabel.images import IMAGE_ENDINGS
 from manylabel.label_text import PROTECTED, TAG_COLUMNS, split_labels, unprotect_cell
-from manylabel.targets import Targets
-from manylabel.types import LabelSpace
 
 __all__ = [
     "find_image_column",
@@ -28,7 +34,7 @@ __all__ = [
 
 
 def table(
-    path: str | Path,
+    path: str | Path | pl.DataFrame,
     *,
     images: str | Path | None = None,
     split: str | None = None,
@@ -37,6 +43,7 @@ def table(
     split_column: str | None = None,
     separator: str | None = None,
     labels: Sequence[str] | str | Path | None = None,
+    blank: Blank = "negative",
 ) -> ImageDataset:
     r"""Read images and labels from a table.
 
@@ -45,9 +52,10 @@ def table(
     up, and columns fill each other's blanks.
 
     Args:
-        path: A CSV, TSV, Parquet or JSON Lines file; what stands between the columns of a text is found out.
-        images: The folder that the images' names are relative to, itself relative to where you are or to the table;
-            by default the table's own.
+        path: A CSV, TSV, Parquet or JSON Lines file, whose delimiter is detected; or a polars DataFrame.
+        images: Base folder of the image names, relative to the current folder or to the table (default: the first of
+            the table's own folder, ``images``, ``photos`` and the like in it, the folder above and the current one in
+            which images are found).
         split: Only the images of this split.
         image_column: The column of images; by default the one called image, path, file_name or the like, else the
             only one whose values look like names of images.
@@ -60,6 +68,8 @@ def table(
         labels: The labels and their order (names, names joined by ``|``, or a file with one in each line); other tags
             or columns are left out. By default all tags, sorted, or all columns, in their order. If all of them are
             columns, these are read, whatever other columns there are.
+        blank: Meaning of a blank cell of tags: the image has none of the labels (``negative``), nothing is known about
+            it (``unknown``), or it is dropped (``drop``).
 
     Returns:
         The images in the order of the table, with a split for each name in the split column.
@@ -71,32 +81,41 @@ def table(
         >>> import tempfile
         >>> file = Path(tempfile.mkdtemp()) / "labels.csv"
         >>> _ = file.write_text("image,cat,dog\na.jpg,1,0\nb.jpg,,1\n")
-        >>> dataset = table(file)
+        >>> dataset = table(file, images=".")
         >>> dataset.labels.names, dataset.targets.dense()[1].tolist()
         (('cat', 'dog'), [[True, True], [False, True]])
     """
-    path = Path(path)
-    frame = read_table(path)
+    frame, base, name = (path, Path(), "table") if isinstance(path, pl.DataFrame) else _open(Path(path))
     image_column = find_image_column(frame, image_column)
     split_column = find_split_column(frame, split_column)
     names = _image_names(frame[image_column])
     first_rows, positions = _number_images(names)
-    targets, space = _read_labels(
-        frame.drop([column for column in (image_column, split_column) if column is not None]),
-        names,
-        positions,
-        label_column=label_column,
-        separator=separator,
-        labels=None if labels is None else read_label_list(labels, folder=path.parent),
-    )
+    given = None if labels is None else read_label_list(labels, folder=base)
+    rest = frame.drop([column for column in (image_column, split_column) if column is not None])
+    tags = _find_tags(rest, label_column, separator, given)
+    notes, is_blank = list[str](), np.zeros(len(first_rows), dtype=bool)
+    if tags is None:
+        targets, space = read_label_columns(rest if given is None else rest.select(given), names, positions)
+    else:
+        cells = split_tags(rest[tags], separator)
+        targets, space, is_blank = read_tags(cells, positions, labels=given)
+        notes += describe_rows(cells, names, positions)
+    root = find_images(names, beside=base) if images is None else image_folder(images, beside=base)
     dataset = ImageDataset(
-        Files(path.parent if images is None else image_folder(images, beside=path.parent), names[first_rows]),
+        Files(root, names[first_rows]),
         targets,
         space,
-        name=path.stem,
+        name=name,
         splits={} if split_column is None else _splits(frame[split_column], names, positions),
+        notes=tuple(notes),
     )
+    dataset = treat_blanks(dataset, is_blank, blank)
     return dataset if split is None else dataset.split(split)
+
+
+def _open(path: Path) -> tuple[pl.DataFrame, Path, str]:
+    """Return a table, its folder and its name."""
+    return read_table(path), path.parent, path.stem
 
 
 def _image_names(column: pl.Series) -> pl.Series:
@@ -120,27 +139,20 @@ def _number_images(names: pl.Series) -> tuple[NDArray[np.int64], NDArray[np.int6
     return firsts["row"].to_numpy().astype(np.int64), numbered["image"].to_numpy().astype(np.int64)
 
 
-def _read_labels(
-    frame: pl.DataFrame,
-    names: pl.Series,
-    images: NDArray[np.int64],
-    *,
-    label_column: str | None,
-    separator: str | None,
-    labels: Sequence[str] | None,
-) -> tuple[Targets, LabelSpace]:
+def _find_tags(
+    frame: pl.DataFrame, label_column: str | None, separator: str | None, labels: Sequence[str] | None
+) -> str | None:
+    """Return the column of tags; None if there is a column for each label, which is then checked."""
     if frame.width == 0:
-        raise DataError("the table has no column of labels beside the images; for images alone use files:PATH")
+        raise DataError("the table has no column of labels, only images; to read images alone, use files:PATH")
     are_columns = label_column is None and labels is not None and set(labels) <= set(frame.columns)
     tags = None if are_columns else find_tag_column(frame, label_column)
-    if tags is not None:
-        return read_joined_tags(frame[tags], images, separator=separator, labels=labels)
-    if separator is not None:
+    if tags is None and separator is not None:
         choices = list_choices("", frame.columns)
         raise DataError(f"separator={separator!r} needs a column of tags; give label_column=NAME, {choices}")
-    for label in labels or []:
+    for label in (labels or []) if tags is None else []:
         pick_column(frame, label, "labels")
-    return read_label_columns(frame if labels is None else frame.select(labels), names, images)
+    return tags
 
 
 def _splits(column: pl.Series, names: pl.Series, images: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:

@@ -13,7 +13,7 @@ from manylabel.errors import DataError
 from manylabel.targets import Targets, boolean_matrix
 from manylabel.types import LabelSpace
 
-__all__ = ["are_flags", "detect_separator", "read_joined_tags", "read_label_columns"]
+__all__ = ["are_flags", "describe_rows", "detect_separator", "read_label_columns", "read_tags", "split_tags"]
 
 PRESENT, ABSENT, UNKNOWN = 1, 0, -1
 FLAGS = {
@@ -51,37 +51,55 @@ def detect_separator(cells: pl.Series) -> str | None:
     return " " if cells.str.contains(" ", literal=True).any() and len(tags) <= len(cells) else None
 
 
-def read_joined_tags(
-    cells: pl.Series, images: NDArray[np.int64], *, separator: str | None, labels: Sequence[str] | None
-) -> tuple[Targets, LabelSpace]:
-    """Read a column of tags; rows of one image add up.
+def split_tags(cells: pl.Series, separator: str | None = None) -> pl.Series:
+    """Return the list of tags in each row, without blank and surrounding spaces.
 
     Args:
         cells: The tags of each row ``[R]``: joined in a text, or a list.
-        images: The image of each row ``[R]``, numbered from 0.
         separator: Separator of tags (default: detected).
-        labels: The labels and their order, other tags being left out; by default all tags there are, sorted.
+
+    Raises:
+        DataError: The cells hold something else.
+
+    Examples:
+        >>> split_tags(pl.Series(["dog| cat", "", None])).to_list()
+        [['dog', 'cat'], [], []]
+    """
+    if isinstance(cells.dtype, pl.List):
+        if cells.dtype.inner.is_nested():
+            raise DataError(f"column {cells.name!r} holds {cells.dtype}; tags must be text or a list of texts")
+        lists = cells.cast(pl.List(pl.String))
+    else:
+        texts = cells.cast(pl.String)
+        separator = detect_separator(texts) if separator is None else separator
+        lists = texts.str.split(separator) if separator else texts.reshape((-1, 1)).arr.to_list()
+        lists = lists.list.eval(pl.element().str.strip_chars())
+    lists = lists.fill_null([])
+    return lists.list.eval(pl.element().filter(pl.element().is_not_null() & (pl.element() != "")))
+
+
+def read_tags(
+    cells: pl.Series, images: NDArray[np.int64], *, labels: Sequence[str] | None
+) -> tuple[Targets, LabelSpace, NDArray[np.bool_]]:
+    """Read lists of tags; rows of one image add up.
+
+    Args:
+        cells: The tags of each row ``[R]``.
+        images: The image of each row ``[R]``, numbered from 0.
+        labels: The labels and their order; other tags are ignored (default: all tags, sorted).
 
     Returns:
-        The targets, in which everything not listed is absent, and the labels.
+        The targets, in which everything not listed is absent; the labels; and whether each image is without tags.
 
     Raises:
         DataError: There is no tag at all.
 
     Examples:
-        >>> targets, space = read_joined_tags(pl.Series(["dog|cat", ""]), np.array([0, 1]), separator=None, labels=None)
+        >>> targets, space, _ = read_tags(pl.Series([["dog", "cat"], []]), np.array([0, 1]), labels=None)
         >>> space.names, targets.present.toarray().tolist()
         (('cat', 'dog'), [[True, True], [False, False]])
     """
-    if isinstance(cells.dtype, pl.List) and cells.dtype.inner.is_nested():
-        raise DataError(f"column {cells.name!r} holds {cells.dtype}; tags must be text or a list of texts")
-    if not isinstance(cells.dtype, pl.List):
-        cells = cells.cast(pl.String)
-        separator = detect_separator(cells) if separator is None else separator
-        cells = cells.str.split(separator) if separator else cells.reshape((-1, 1)).arr.to_list()
-        cells = cells.list.eval(pl.element().str.strip_chars())
-    rows = pl.DataFrame({"image": images, "tag": cells}).explode("tag")
-    rows = rows.with_columns(pl.col("tag").cast(pl.String)).filter(pl.col("tag") != "")
+    rows = pl.DataFrame({"image": images, "tag": cells}).explode("tag").drop_nulls("tag")
     names = rows["tag"].unique().sort().to_list() if labels is None else list(labels)
     if not names:
         raise DataError(f"column {cells.name!r} has no tag in any row; is it the column of labels?")
@@ -89,7 +107,37 @@ def read_joined_tags(
     positions = pl.DataFrame({"tag": space.names, "label": np.arange(len(space))})
     known = rows.join(positions, on="tag", how="inner")
     shape = (int(images.max()) + 1, len(space))
-    return Targets(boolean_matrix(known["image"].to_numpy(), known["label"].to_numpy(), shape=shape)), space
+    is_blank = ~np.isin(np.arange(shape[0]), rows["image"].to_numpy())
+    return Targets(boolean_matrix(known["image"].to_numpy(), known["label"].to_numpy(), shape=shape)), space, is_blank
+
+
+def describe_rows(cells: pl.Series, names: pl.Series, images: NDArray[np.int64]) -> list[str]:
+    """Return a sentence about images in several rows, and one about those whose rows have different tags.
+
+    Args:
+        cells: The tags of each row ``[R]``.
+        names: The image's name in each row ``[R]``.
+        images: The image of each row ``[R]``, numbered from 0.
+
+    Examples:
+        >>> describe_rows(pl.Series([["cat"], ["dog"]]), pl.Series(["a.jpg", "a.jpg"]), np.array([0, 0]))[0]
+        "1 image is in several rows, which were merged: 'a.jpg'"
+    """
+    sorted_tags = cells.list.unique().list.sort().list.join("\0")
+    rows = pl.DataFrame({"image": images, "name": names, "tags": sorted_tags})
+    merged = rows.group_by("image", maintain_order=True).agg(pl.first("name"), pl.len(), kinds=pl.n_unique("tags"))
+    merged = merged.filter(pl.col("len") > 1)
+    odd = merged.filter(pl.col("kinds") > 1)
+    return [
+        f"{_images_are(found.height)} in several rows, which {what}: {', '.join(map(repr, found['name'].head(5)))}"
+        f"{', ...' if found.height > 5 else ''}"
+        for what, found in (("were merged", merged), ("have different tags (all were added)", odd))
+        if found.height
+    ]
+
+
+def _images_are(count: int) -> str:
+    return "1 image is" if count == 1 else f"{count:,} images are"
 
 
 def are_flags(column: pl.Series) -> bool:
