@@ -13,7 +13,7 @@ from PIL import Image, ImageFile
 
 from manylabel.builtin import sample_photos
 from manylabel.data import eval_transform
-from manylabel.errors import ConfigError, ImageError
+from manylabel.errors import ImageError
 from manylabel.images import FORMATS, decode, image_size, prepare, resize
 from manylabel.types import InputSpec
 from sample_files import ODD_NAMES, bad_files, encode, photo, png
@@ -307,9 +307,23 @@ def test_a_wrong_array_is_a_bad_image():
         prepare(np.zeros((4, 4), np.uint8), SPECS[0])
 
 
-def test_what_is_no_image_at_all_is_a_mistake_of_the_caller():
-    with pytest.raises(ConfigError, match=r"an image is a path, .* got NoneType"):
+def test_what_is_no_image_at_all_is_an_unreadable_image():
+    with pytest.raises(ImageError, match=r"an image is a path, .* got NoneType"):
         prepare(None, SPECS[0])
+
+
+@pytest.mark.parametrize(
+    ("tensor", "words"),
+    [
+        (torch.zeros(8, 6, 3), r"shape \[3, height, width\].* got shape \[8, 6, 3\]"),
+        (torch.zeros(3, 8, 6) - 0.5, "got -0.5 to -0.5; undo the normalisation"),
+        (torch.full((3, 8, 6), float("nan")), "got nan"),
+        (torch.zeros(3, 8, 6, dtype=torch.int64), "got int64"),
+    ],
+)
+def test_a_tensor_of_another_kind_is_an_unreadable_image(tensor, words):
+    with pytest.raises(ImageError, match=words):
+        prepare(tensor, SPECS[0])
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,18 @@
+import json
+import sys
+from io import BytesIO
+
 import numpy as np
+import polars as pl
 import pytest
+import torch
 from PIL import Image
 
 from colour_model import SPEC
-from manylabel.errors import ConfigError, ImageError, ModelFormatError
+from manylabel.errors import ConfigError, ImageError, MissingExtraError, ModelFormatError, OutputExistsError
 from manylabel.predictions import (
+    ImagePrediction,
     InferenceSpec,
-    Prediction,
     Predictions,
     TagChoice,
     join_predictions,
@@ -98,9 +104,10 @@ def test_predictions_are_a_sequence_with_bad_images_in_their_place():
     scores = np.concatenate([SCORES, np.full((1, 3), np.nan, np.float32)])
     predictions = Predictions(scores, ABC, ["x", "y", "z"], bad=(BadImage(2, "z", "it is empty"),))
     assert len(predictions) == 3
-    assert predictions[0] == Prediction("x", (Tag("b", 0.9), Tag("c", 0.6)))
-    assert predictions[-1] == Prediction("z", error="it is empty")
-    assert predictions[1:] == list(predictions)[1:]
+    assert predictions[0] == ImagePrediction("x", (Tag("b", 0.9), Tag("c", 0.6)))
+    assert predictions[-1] == ImagePrediction("z", error="it is empty")
+    assert list(predictions[1:]) == list(predictions)[1:]
+    assert predictions[1:].bad == [BadImage(1, "z", "it is empty")]
     assert predictions.top(2)[2] == ()
     assert predictions[2].to_dict() == {"image": "z", "error": "it is empty"}
     assert predictions.readable.tolist() == [True, True, False]
@@ -108,11 +115,114 @@ def test_predictions_are_a_sequence_with_bad_images_in_their_place():
         predictions[3]
 
 
-def test_the_repr_is_short():
+def test_the_repr_has_a_head_and_a_tail():
     many = Predictions(np.zeros((1000, 3)), ABC, [f"{number}.jpg" for number in range(1000)])
-    assert repr(many).splitlines()[0] == "Predictions(1,000 images, 3 labels)"
-    assert repr(many).splitlines()[-1] == "... and 990 more"
-    assert len(repr(many)) < 300
+    lines = repr(many).splitlines()
+    assert (lines[0], lines[5], lines[-2]) == ("0.jpg: no tags", "...", "999.jpg: no tags")
+    assert lines[-1] == "[1,000 images, 3 labels]"
+    assert len(lines) == 12
+    labels = LabelSpace([f"label {number}" for number in range(100)])
+    crowded = Predictions(np.ones((1, 100)), labels, ["a.jpg"])
+    assert repr(crowded).splitlines()[0].endswith(" 1.00, ...")
+    assert max(map(len, repr(crowded).splitlines())) <= 160
+
+
+def test_an_image_has_scores_by_name_and_its_source(tmp_path):
+    Image.new("RGB", (40, 30), "red").save(tmp_path / "a.png")
+    array = np.zeros((20, 10, 3), np.uint8)
+    sources = [tmp_path / "a.png", array]
+    file, memory = Predictions(SCORES, ABC, [str(tmp_path / "a.png"), "image 1"], sources=sources)
+    assert file.scores == pytest.approx({"a": 0.2, "b": 0.9, "c": 0.6})
+    assert (file.path, memory.path) == (tmp_path / "a.png", None)
+    assert (file.image.size, memory.image.size) == ((40, 30), (10, 20))
+    bad = ImagePrediction("z", error="it is empty")
+    assert bad.scores == {}
+    with pytest.raises(ImageError, match="it is empty"):
+        _ = bad.image
+
+
+def test_tables_have_one_row_per_image():
+    scores = np.concatenate([SCORES, np.full((1, 3), np.nan, np.float32)])
+    predictions = Predictions(scores, ABC, ["x", "y", "z"], bad=(BadImage(2, "z", "it is empty"),))
+    expected = {
+        "image": ["x", "y", "z"],
+        "tags": [["b", "c"], [], []],
+        "scores": [pytest.approx([0.9, 0.6]), [], []],
+        "error": [None, None, "it is empty"],
+    }
+    assert predictions.to_polars().to_dict(as_series=False) == expected
+    frame = predictions.to_pandas()
+    assert frame["tags"].tolist() == expected["tags"]
+    assert frame["error"].isna().tolist() == [True, True, False]
+    assert Predictions(np.empty((0, 3)), ABC, []).to_polars().columns == list(expected)
+
+
+def test_a_missing_pandas_is_named_with_its_command(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(MissingExtraError, match="pip install pandas"):
+        Predictions(SCORES, ABC, ["x", "y"]).to_pandas()
+
+
+def test_the_html_is_escaped_self_contained_and_short(tmp_path):
+    name = str(tmp_path / "<img src=x>.png")
+    Image.new("RGB", (400, 300), "red").save(name)
+    labels = LabelSpace(["<script>alert(1)</script>"])
+    page = Predictions(np.full((100, 1), 0.9), labels, [name] * 100)._repr_html_()
+    assert page.count("<figure") == page.count('src="data:image/jpeg;base64,') == page.count("src=") - 48 == 24
+    assert "<script" not in page
+    assert "<img src=x" not in page
+    assert "the first 24 are shown" in page
+    bad = Predictions(np.full((1, 1), np.nan), labels, ["gone"], bad=(BadImage(0, "gone", "<b>"),))._repr_html_()
+    assert "cannot be read: &lt;b&gt;" in bad
+
+
+def test_drawings_never_overwrite_and_skip_bad_images(tmp_path, caplog):
+    caplog.set_level("WARNING", "manylabel")
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+        Image.new("RGB", (3000, 2000), "red").save(tmp_path / folder / "a.png")
+    names = [str(tmp_path / "one/a.png"), str(tmp_path / "two/a.png"), str(tmp_path / "gone.png")]
+    scores = np.concatenate([SCORES, SCORES[:1]])
+    out = tmp_path / "drawn"
+    written = Predictions(scores, ABC, names).draw(out)
+    assert written == [out / "a.jpg", out / "a (2).jpg"]
+    assert "1 image not drawn" in caplog.text
+    assert "gone.png': there is no such file" in caplog.text
+    with Image.open(written[0]) as drawn:
+        assert drawn.width == 1280
+        assert drawn.height > 853
+        assert drawn.crop((0, 0, 1280, 850)).getextrema() == drawn.crop((0, 0, 8, 8)).getextrema()  # uncovered
+    before = written[0].read_bytes()
+    assert Predictions(SCORES[:1], ABC, names[:1]).draw(out) == [out / "a (3).jpg"]
+    assert written[0].read_bytes() == before
+
+
+def test_images_are_shown_on_one_sheet(tmp_path, monkeypatch):
+    shown = []
+    monkeypatch.setattr(Image.Image, "show", lambda image: shown.append(image))
+    array = np.zeros((20, 30, 3), np.uint8)
+    Predictions(SCORES, ABC, ["x", "y"], sources=[array, array]).show()
+    (sheet,) = shown
+    assert sheet.width == 2 * (240 + 8) + 8
+
+
+@pytest.mark.parametrize("ending", ["csv", "jsonl", "json", "parquet"])
+def test_saved_files_hold_the_rows_of_the_command(tmp_path, ending):
+    predictions = Predictions(SCORES, ABC, ["x.jpg", "y.jpg"])
+    path = predictions.save(tmp_path / f"tags.{ending}")
+    if ending == "csv":
+        assert path.read_text() == "image,tags,scores,error\nx.jpg,b|c,0.9|0.6,\ny.jpg,,,\n"
+    elif ending == "parquet":
+        assert pl.read_parquet(path).equals(predictions.to_polars())
+    else:
+        text = path.read_text()
+        rows = json.loads(text) if ending == "json" else [json.loads(line) for line in text.splitlines()]
+        assert rows == [image.to_dict() for image in predictions]
+    with pytest.raises(OutputExistsError):
+        predictions.save(path)
+    predictions[:1].save(path, overwrite=True)
+    with pytest.raises(ConfigError, match=r"\.parquet"):
+        predictions.save(tmp_path / "tags.xml")
 
 
 def test_predictions_of_batches_are_joined_with_their_bad_images():
@@ -149,3 +259,27 @@ def test_a_folder_stands_for_its_images(tmp_path):
     (tmp_path / "notes.txt").touch()
     names = [name for name, _ in name_images([tmp_path, b"", str(tmp_path / "gone.png")])]
     assert names == [str(tmp_path / "b.png"), str(tmp_path / "inner/a.png"), "image 1", str(tmp_path / "gone.png")]
+
+
+def test_images_of_all_kinds_can_be_mixed():
+    pixels = np.random.default_rng(0).integers(0, 255, (12, 16, 3), dtype=np.uint8)
+    tensor = torch.from_numpy(pixels).permute(2, 0, 1)
+    stream = BytesIO()
+    Image.fromarray(pixels).save(stream, "PNG")
+    mixed = [pixels, Image.fromarray(pixels), tensor, tensor / 255, stream.getvalue(), "gone.jpg", None, tensor.float()]
+    batch = prepare_batch(list(name_images(mixed)), SPEC.input_spec)
+    assert [error is None for error in batch.errors] == [True] * 5 + [False] * 3
+    assert (batch.pixels == batch.pixels[:1]).all()
+    assert batch.names == (*(f"image {number}" for number in range(5)), "gone.jpg", "image 6", "image 7")
+    assert "got NoneType" in batch.errors[6]
+    assert "got 0 to 254" in batch.errors[7]
+
+
+@pytest.mark.parametrize("one", [np.zeros((8, 6, 3), np.uint8), torch.zeros(3, 8, 6), b"...", Image.new("L", (2, 2))])
+def test_one_image_is_a_list_of_one(one):
+    assert [name for name, _ in name_images(one)] == ["image 0"]
+
+
+def test_a_stack_of_arrays_or_tensors_is_a_batch():
+    assert len(list(name_images(np.zeros((3, 8, 6, 3), np.uint8)))) == 3
+    assert len(list(name_images(torch.zeros(3, 3, 8, 6)))) == 3

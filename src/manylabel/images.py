@@ -11,20 +11,24 @@ from __future__ import annotations
 import re
 import stat
 import warnings
+from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from io import BytesIO
 from pathlib import Path
-from typing import Any, BinaryIO, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 from PIL.ExifTags import Base as ExifTag
 
-from manylabel.errors import ConfigError, ImageError
+from manylabel.errors import ImageError
 from manylabel.types import InputSpec
+
+if TYPE_CHECKING:  # only to recognise tensors
+    from torch import Tensor
 
 __all__ = [
     "FORMATS",
@@ -32,6 +36,7 @@ __all__ = [
     "MAX_PIXELS",
     "ImageLike",
     "Pixels",
+    "data_url",
     "decode",
     "image_size",
     "prepare",
@@ -39,8 +44,8 @@ __all__ = [
     "resized_size",
 ]
 
-ImageLike: TypeAlias = str | Path | bytes | Image.Image | NDArray[np.uint8]
-"""A path, encoded bytes, a PIL image, or an array ``[H, W, 3]`` of bytes."""
+ImageLike: TypeAlias = "str | Path | bytes | Image.Image | NDArray[np.uint8] | Tensor"
+"""A path, encoded bytes, a PIL image, an array ``[H, W, 3]`` of bytes, or a tensor ``[3, H, W]``, bytes or 0..1."""
 
 Pixels: TypeAlias = NDArray[np.uint8]
 """RGB bytes: ``[H, W, 3]`` of one image, ``[B, H, W, 3]`` of several."""
@@ -109,8 +114,7 @@ def decode(image: ImageLike, *, name: str | None = None, at_least: tuple[int, in
             decoded at 1/2, 1/4 or 1/8 of its size, never smaller than this, which is several times faster.
 
     Raises:
-        ImageError: The image cannot be read; states the reason in words.
-        ConfigError: The argument has an unsupported type.
+        ImageError: The image cannot be read, or is of an unsupported type; states the reason in words.
 
     Examples:
         >>> stream = BytesIO()
@@ -127,19 +131,50 @@ def decode(image: ImageLike, *, name: str | None = None, at_least: tuple[int, in
                 height, width = at_least
                 opened.draft(None, (height, width) if _is_on_its_side(opened) else (width, height))
             return _upright(opened)
+    if isinstance(image, Image.Image):
+        try:
+            with _quiet():
+                return _upright(image)
+        except Exception as error:
+            raise ImageError(name or "image", _in_words(error)) from error
+    if isinstance(image, np.ndarray) or hasattr(image, "detach"):
+        return Image.fromarray(_to_bytes(image, name))
+    kinds = "a path, encoded bytes, a PIL image, an array [height, width, 3] or a tensor [3, height, width]"
+    raise ImageError(name or "image", f"an image is {kinds}, got {type(image).__name__}")
+
+
+def _to_bytes(image: NDArray[Any] | Tensor, name: str | None) -> Pixels:
+    """Return an array or tensor as bytes ``[H, W, 3]``."""
     if isinstance(image, np.ndarray):
         if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3 or not image.size:
             got = f"{image.dtype} {list(image.shape)}"
             raise ImageError(name or "array", f"an array must be bytes (uint8) of shape [height, width, 3], got {got}")
-        return Image.fromarray(image)
-    if not isinstance(image, Image.Image):
-        kind = type(image).__name__  # type: ignore[unreachable] # callers may not check types
-        raise ConfigError(f"an image is a path, encoded bytes, a PIL image or an array [height, width, 3], got {kind}")
-    try:
-        with _quiet():
-            return _upright(image)
-    except Exception as error:
-        raise ImageError(name or "image", _in_words(error)) from error
+        return image
+    values = image.detach().cpu()
+    wanted = "a tensor must have shape [3, height, width], with uint8 or values in 0..1"
+    if values.ndim != 3 or values.shape[0] != 3 or not values.numel():
+        raise ImageError(name or "tensor", f"{wanted}, got shape {list(values.shape)}")
+    if values.is_floating_point():
+        low, high = float(values.min()), float(values.max())
+        if not 0 <= low <= high <= 1:
+            raise ImageError(name or "tensor", f"{wanted}, got {low:.3g} to {high:.3g}; undo the normalisation")
+        values = (values.float() * 255).round().byte()
+    pixels: Pixels = values.permute(1, 2, 0).numpy()
+    if pixels.dtype != np.uint8:
+        raise ImageError(name or "tensor", f"{wanted}, got {pixels.dtype}")
+    return np.ascontiguousarray(pixels)
+
+
+def data_url(image: Image.Image, *, quality: int = 80) -> str:
+    """Return an image as a JPEG in a data URL, for HTML without further files.
+
+    Examples:
+        >>> data_url(Image.new("RGB", (8, 8)))[:26]
+        'data:image/jpeg;base64,/9j'
+    """
+    stream = BytesIO()
+    image.save(stream, "JPEG", quality=quality)
+    return "data:image/jpeg;base64," + b64encode(stream.getvalue()).decode()
 
 
 def resize(

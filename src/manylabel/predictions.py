@@ -8,11 +8,13 @@ Letters in shape comments: N images, B images of a batch, L labels, H and W pixe
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, Protocol, overload
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, cast, overload
 
 import msgspec
 import numpy as np
@@ -20,17 +22,24 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from manylabel.errors import ConfigError, ImageError, LabelError, ModelFormatError
-from manylabel.image_files import expand
-from manylabel.images import ImageLike, Pixels, prepare
-from manylabel.storage import decode_json
+from manylabel.image_files import expand, fetch, is_address
+from manylabel.images import ImageLike, Pixels, decode, prepare
+from manylabel.page.page import plural
+from manylabel.storage import decode_json, free_path, replacing
+from manylabel.system import require
+from manylabel.tag_files import tag_columns, tag_table, write_tags
 from manylabel.types import BadImage, InputSpec, LabelSpace, Tag
+
+if TYPE_CHECKING:  # imported only when asked for
+    import pandas as pd
+    import polars as pl
 
 __all__ = [
     "METADATA_KEY",
     "Engine",
+    "ImagePrediction",
     "InferenceSpec",
     "NamedImage",
-    "Prediction",
     "Predictions",
     "PreparedBatch",
     "TagChoice",
@@ -39,6 +48,7 @@ __all__ = [
     "predict_images",
     "prepare_batch",
     "score_batch",
+    "write_drawings",
 ]
 
 METADATA_KEY = "manylabel"
@@ -46,8 +56,12 @@ METADATA_KEY = "manylabel"
 
 SPEC_VERSION = 2
 MOST_SHOWN = 10  # images in a repr
+MOST_FIGURES = 24  # images in a notebook
+DRAWN, SHOWN, THUMBNAIL = 1280, 480, 200  # largest height and width in pixels: of a file, on a sheet, in a notebook
 
-NamedImage = tuple[str, ImageLike | ImageError]
+logger = logging.getLogger(__name__)
+
+NamedImage: TypeAlias = "tuple[str, ImageLike | ImageError]"
 """Name and image, or the error that prevented fetching it."""
 
 
@@ -185,25 +199,60 @@ class TagChoice:
         ]
 
 
-@dataclass(frozen=True)
-class Prediction:
+@dataclass(frozen=True, repr=False)
+class ImagePrediction:
     """Result for one image.
 
     Args:
-        name: Name of the image.
+        name: Name of the image: its path as found, or its position for one in memory.
         tags: Its tags, the most confident first.
         error: Reason why the image could not be read; it then has no tags.
+        labels: All labels of the model.
+        row: ``[L]``, the score of each label.
+        source: The image as given (default: the file called `name`).
 
     Examples:
-        >>> Prediction("a.jpg", (Tag("cat", 0.9),))
-        Prediction(a.jpg: cat 0.90)
-        >>> Prediction("a.jpg", (Tag("cat", 0.9),)).to_dict()
+        >>> image = ImagePrediction("a.jpg", (Tag("cat", 0.9),))
+        >>> image
+        a.jpg: cat 0.90
+        >>> image.to_dict()
         {'image': 'a.jpg', 'tags': [{'label': 'cat', 'score': 0.9}]}
     """
 
     name: str
     tags: tuple[Tag, ...] = ()
     error: str | None = None
+    labels: LabelSpace = field(default=LabelSpace([]), compare=False)
+    row: NDArray[np.float32] = field(default_factory=lambda: np.empty(0, np.float32), compare=False)
+    source: ImageLike | None = field(default=None, compare=False)
+
+    @property
+    def scores(self) -> dict[str, float]:
+        """Score of every label by name; empty for unreadable images."""
+        return {} if self.error is not None else dict(zip(self.labels, self.row.tolist(), strict=True))
+
+    @property
+    def path(self) -> Path | None:
+        """Path of the image; None for one in memory."""
+        source = self.name if self.source is None else self.source
+        return Path(source) if isinstance(source, str | Path) else None
+
+    @property
+    def image(self) -> Image.Image:
+        """Image itself, decoded and upright.
+
+        Raises:
+            ImageError: The image cannot be read.
+        """
+        return self._decode()
+
+    def draw(self) -> Image.Image:
+        """Return the image, at most 1,280 pixels high and wide, with its tags on a bar below it.
+
+        Raises:
+            ImageError: The image cannot be read.
+        """
+        return self._drawn(DRAWN)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain lists and dictionaries, ready for JSON."""
@@ -211,18 +260,45 @@ class Prediction:
             return {"image": self.name, "error": self.error}
         return {"image": self.name, "tags": [tag._asdict() for tag in self.tags]}
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         if self.error is not None:
             return f"{self.name}: cannot be read: {self.error}"
-        return f"{self.name}: {', '.join(f'{label} {score:.2f}' for label, score in self.tags) or 'no tags'}"
+        return f"{self.name}: {', '.join(f'{label} {score:.2f}' for label, score in self._shown()) or 'no tags'}"
 
-    def __repr__(self) -> str:
-        return f"Prediction({self})"
+    def _shown(self) -> list[tuple[str, float]]:
+        return [(self.labels.display(label), score) for label, score in self.tags]
+
+    def _decode(self, *, longest: int | None = None) -> Image.Image:
+        if self.error is not None:
+            raise ImageError(self.name, self.error)
+        source = self.name if self.source is None else self.source
+        if isinstance(source, str) and is_address(source):
+            source = fetch(source)
+        image = decode(source, name=self.name, at_least=None if longest is None else (longest, longest))
+        if longest is not None:
+            image.thumbnail((longest, longest))
+        return image
+
+    def _drawn(self, longest: int) -> Image.Image:
+        from manylabel.drawing import draw_tags
+
+        return draw_tags(self._decode(longest=longest), self._shown())
+
+    def _html(self) -> str:
+        """Return a figure for notebooks, with inline styles only."""
+        from manylabel.drawing import figure_html
+
+        image = None
+        with suppress(ImageError):  # listed without its thumbnail
+            image = self._decode(longest=THUMBNAIL)
+        return figure_html(self.name, image, self._shown(), error=self.error)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Predictions(Sequence[Prediction]):
+class Predictions(Sequence[ImagePrediction]):
     """Results for a sequence of images, including unreadable ones, in order.
+
+    In a notebook they are shown as thumbnails with tags, elsewhere as one line per image.
 
     Args:
         scores: ``[N, L]``, probabilities, never logits; NaN in the rows of unreadable images.
@@ -231,6 +307,7 @@ class Predictions(Sequence[Prediction]):
         thresholds: Minimum score of each label to become a tag (default: 0.5 for all).
         single_label: Whether each image's only tag is its most confident label, whatever its score.
         bad: The unreadable images, with reasons.
+        sources: The images as given, to show and draw them (default: the files called `names`).
 
     Raises:
         ConfigError: The shapes differ, or the scores are not probabilities.
@@ -240,12 +317,16 @@ class Predictions(Sequence[Prediction]):
         >>> bad = BadImage(2, "c.jpg", "it is empty")
         >>> result = Predictions(scores, LabelSpace(["cat", "dog"]), ["a.jpg", "b.jpg", "c.jpg"], bad=[bad])
         >>> result
-        Predictions(3 images, 2 labels)
         a.jpg: cat 0.90
         b.jpg: dog 0.70, cat 0.60
         c.jpg: cannot be read: it is empty
+        [3 images, 1 unreadable, 2 labels]
         >>> result[0].tags, result.above(0.65)[1]
         ((Tag(label='cat', score=0.9),), (Tag(label='dog', score=0.7),))
+        >>> [label for image in result for label, score in image.tags]
+        ['cat', 'dog', 'cat']
+        >>> result.to_polars().select("image", "tags").rows()
+        [('a.jpg', ['cat']), ('b.jpg', ['dog', 'cat']), ('c.jpg', [])]
     """
 
     scores: NDArray[np.float32]
@@ -254,6 +335,7 @@ class Predictions(Sequence[Prediction]):
     thresholds: tuple[float, ...] | None = None
     single_label: bool = False
     bad: Sequence[BadImage] = ()
+    sources: Sequence[ImageLike | None] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "scores", np.asarray(self.scores, dtype=np.float32))
@@ -277,29 +359,40 @@ class Predictions(Sequence[Prediction]):
         return len(self.names)
 
     @overload
-    def __getitem__(self, index: int) -> Prediction: ...
+    def __getitem__(self, index: int) -> ImagePrediction: ...
     @overload
-    def __getitem__(self, index: slice) -> list[Prediction]: ...
-    def __getitem__(self, index: int | slice) -> Prediction | list[Prediction]:
+    def __getitem__(self, index: slice) -> Predictions: ...
+    def __getitem__(self, index: int | slice) -> ImagePrediction | Predictions:
         if isinstance(index, slice):
-            return self.tagged(rows=range(len(self))[index])
-        return self.tagged(rows=[range(len(self))[index]])[0]
+            return self._select(range(len(self))[index])
+        return self._select([range(len(self))[index]]).tagged()[0]
 
-    def __iter__(self) -> Iterator[Prediction]:
+    def __iter__(self) -> Iterator[ImagePrediction]:
         return iter(self.tagged())
 
-    def tagged(self, choice: TagChoice | None = None, *, rows: Sequence[int] | None = None) -> list[Prediction]:
+    def _select(self, rows: Sequence[int]) -> Predictions:
+        errors = {image.index: image.reason for image in self.bad}
+        return replace(
+            self,
+            scores=self.scores[rows],
+            names=[self.names[row] for row in rows],
+            bad=[BadImage(i, self.names[row], errors[row]) for i, row in enumerate(rows) if row in errors],
+            sources=[self.sources[row] for row in rows] if self.sources else (),
+        )
+
+    def tagged(self, choice: TagChoice | None = None) -> list[ImagePrediction]:
         """Return the result of each image, with tags selected by a custom rule.
 
         Args:
             choice: Rule that turns scores into tags (default: the model's thresholds).
-            rows: Positions of the images to return (default: all).
         """
-        rows = range(len(self)) if rows is None else rows
         errors = {image.index: image.reason for image in self.bad}
-        good = [row for row in rows if row not in errors]
-        tags = dict(zip(good, (choice or TagChoice()).pick(self.scores[good], self), strict=True))
-        return [Prediction(self.names[row], tags.get(row, ()), errors.get(row)) for row in rows]
+        tags = iter((choice or TagChoice()).pick(self.scores[self.readable], self))
+        sources = self.sources or (None,) * len(self)
+        return [
+            ImagePrediction(name, () if i in errors else next(tags), errors.get(i), self.labels, row, source)
+            for i, (name, row, source) in enumerate(zip(self.names, self.scores, sources, strict=True))
+        ]
 
     def above(self, threshold: float | Sequence[float] | None = None) -> list[tuple[Tag, ...]]:
         """Return each image's tags at or above a threshold, the most confident first.
@@ -307,24 +400,119 @@ class Predictions(Sequence[Prediction]):
         Args:
             threshold: One threshold for all labels, or one for each (default: the model's thresholds).
         """
-        if threshold is None:
-            return [image.tags for image in self]
-        if isinstance(threshold, int | float):
+        if threshold is None or isinstance(threshold, int | float):
             return [image.tags for image in self.tagged(TagChoice(threshold=threshold))]
-        limits = tuple(map(float, threshold))
-        own = Predictions(self.scores, self.labels, self.names, limits, bad=self.bad)
+        own = replace(self, thresholds=tuple(map(float, threshold)), single_label=False)
         return [image.tags for image in own]
 
     def top(self, k: int = 5) -> list[tuple[Tag, ...]]:
         """Return each image's `k` most confident tags, or all if there are fewer."""
         return [image.tags for image in self.tagged(TagChoice(top=k))]
 
+    def to_polars(self) -> pl.DataFrame:
+        """Return a table with the columns image, tags and scores (lists, most confident first) and error."""
+        return tag_table([image.to_dict() for image in self])
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return the table of `to_polars` in pandas.
+
+        Raises:
+            MissingExtraError: pandas is not installed.
+        """
+        frame: pd.DataFrame = require("pandas").DataFrame(tag_columns([image.to_dict() for image in self]))
+        return frame
+
+    def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
+        """Write the tags to a file, in the formats of `manylabel predict --out`.
+
+        Args:
+            path: Output file ending in ``.csv``, ``.jsonl``, ``.json`` or ``.parquet``.
+            overwrite: Whether to replace an existing file.
+
+        Returns:
+            The path.
+
+        Raises:
+            ConfigError: The extension is not supported.
+            OutputExistsError: The file exists and `overwrite` is false.
+        """
+        return write_tags(path, self.tagged(), overwrite=overwrite)
+
+    def draw(self, folder: str | Path) -> list[Path]:
+        """Write a JPEG of each image with its tags below it.
+
+        Existing files stay: a drawing whose name is taken gets a number. Unreadable images are skipped and logged.
+
+        Args:
+            folder: Folder for the drawings; created if missing.
+
+        Returns:
+            The files written.
+        """
+        return write_drawings(self, folder)
+
+    def show(self, count: int = 12) -> None:
+        """Show the first images with their tags: inline in a notebook, else in the system's image viewer.
+
+        Args:
+            count: Maximum number of images.
+        """
+        from manylabel.drawing import contact_sheet
+
+        drawn = []
+        for image in self[:count]:
+            with suppress(ImageError):
+                drawn.append(image._drawn(SHOWN))
+        contact_sheet(drawn).show()
+
     def __repr__(self) -> str:
-        lines = [f"Predictions({len(self):,} images, {len(self.labels):,} labels)"]
-        lines += map(str, self[:MOST_SHOWN])
-        if len(self) > MOST_SHOWN:
-            lines.append(f"... and {len(self) - MOST_SHOWN:,} more")
-        return "\n".join(lines)
+        half = MOST_SHOWN // 2
+        is_long = len(self) > MOST_SHOWN
+        head, tail = (self[:half], self[-half:]) if is_long else (self, ())
+        lines = [_shorten(repr(image)) for image in head] + ["..."] * is_long
+        lines += [_shorten(repr(image)) for image in tail]
+        return "\n".join([*lines, f"[{self._summary()}]"])
+
+    def _repr_html_(self) -> str:
+        shown = self[:MOST_FIGURES]
+        more = f"; the first {len(shown)} are shown" if len(shown) < len(self) else ""
+        figures = "".join(image._html() for image in shown)
+        return f'<div style="display:flex;flex-wrap:wrap;gap:12px">{figures}</div><p>{self._summary()}{more}</p>'
+
+    def _summary(self) -> str:
+        unreadable = f", {len(self.bad):,} unreadable" if self.bad else ""
+        return f"{plural(len(self), 'image')}{unreadable}, {plural(len(self.labels), 'label')}"
+
+
+def write_drawings(images: Iterable[ImagePrediction], folder: str | Path) -> list[Path]:
+    """Write a JPEG of each image with its tags below it; see `Predictions.draw`.
+
+    Args:
+        images: The images; unreadable ones are skipped and logged.
+        folder: Folder for the drawings; created if missing.
+
+    Returns:
+        The files written.
+    """
+    written, failed = [], []
+    for image in images:
+        try:
+            drawn = image.draw()
+        except ImageError as error:
+            failed.append(str(error))
+            continue
+        path = free_path(Path(folder) / f"{(image.path or Path(image.name)).stem}.jpg")
+        with replacing(path) as temporary:
+            drawn.save(temporary, "JPEG", quality=90)
+        written.append(path)
+    if failed:
+        logger.warning("%s not drawn: %s", plural(len(failed), "image"), "; ".join(failed[:20]))
+    return written
+
+
+def _shorten(line: str, *, width: int = 160) -> str:
+    """Cut a line of a table at a tag."""
+    return line if len(line) <= width else f"{line[: line.rfind(',', 0, width - 5)]}, ..."
 
 
 class Engine(Protocol):
@@ -401,8 +589,14 @@ def prepare_batch(images: Sequence[NamedImage], spec: InputSpec) -> PreparedBatc
     return PreparedBatch(tuple(name for name, _ in images), stacked, tuple(errors))
 
 
-def score_batch(engine: Engine, batch: PreparedBatch) -> Predictions:
-    """Score prepared images."""
+def score_batch(engine: Engine, batch: PreparedBatch, *, sources: Sequence[ImageLike | None] = ()) -> Predictions:
+    """Score prepared images.
+
+    Args:
+        engine: Engine that scores pixels.
+        batch: The images.
+        sources: The images as given (default: the files called by their names).
+    """
     spec = engine.spec
     scores = np.full((len(batch.names), len(spec.labels)), np.nan, dtype=np.float32)
     if len(batch.pixels):
@@ -412,22 +606,23 @@ def score_batch(engine: Engine, batch: PreparedBatch) -> Predictions:
         for row, (name, error) in enumerate(zip(batch.names, batch.errors, strict=True))
         if error is not None
     ]
-    return Predictions(scores, spec.labels, batch.names, spec.thresholds, spec.single_label, tuple(bad))
+    return Predictions(scores, spec.labels, batch.names, spec.thresholds, spec.single_label, tuple(bad), sources)
 
 
 def name_images(images: ImageLike | Iterable[ImageLike]) -> Iterator[NamedImage]:
-    """Yield each image with a name, its path or position; a folder or pattern is expanded to its images.
+    """Yield each image with a name: its path, or its position; a folder or pattern is expanded to its images.
 
     Examples:
         >>> [name for name, _ in name_images(["a.jpg", b"..."])]
         ['a.jpg', 'image 1']
     """
-    listed = [images] if isinstance(images, str | Path | bytes | Image.Image | np.ndarray) else images
+    is_one = isinstance(images, str | Path | bytes | Image.Image) or getattr(images, "ndim", 4) < 4
+    listed = cast("Iterable[ImageLike]", [images] if is_one else images)
     for position, image in enumerate(listed):
         if isinstance(image, str | Path):
             yield from ((path, path) for path in expand(str(image)))
         else:
-            yield f"image {position}", image
+            yield str(getattr(image, "filename", "") or f"image {position}"), image
 
 
 def predict_images(engine: Engine, images: ImageLike | Iterable[ImageLike], *, batch_size: int = 32) -> Predictions:
@@ -435,8 +630,8 @@ def predict_images(engine: Engine, images: ImageLike | Iterable[ImageLike], *, b
 
     Args:
         engine: Engine that scores pixels.
-        images: A file, a folder (recursively), encoded bytes, a PIL image, a uint8 array ``[H, W, 3]``, or a list of
-            these.
+        images: A file, a folder (recursively), encoded bytes, a PIL image, a uint8 array ``[H, W, 3]``, a tensor
+            ``[3, H, W]`` (uint8 or 0..1), or any mix of these in a list.
         batch_size: Number of images per batch.
 
     Returns:
@@ -450,7 +645,10 @@ def predict_images(engine: Engine, images: ImageLike | Iterable[ImageLike], *, b
     named = name_images(images)
     parts = []
     while batch := list(islice(named, batch_size)):
-        parts.append(score_batch(engine, prepare_batch(batch, engine.spec.input_spec)))
+        prepared = prepare_batch(batch, engine.spec.input_spec)
+        parts.append(
+            score_batch(engine, prepared, sources=[image for _, image in batch if not isinstance(image, ImageError)])
+        )
     return join_predictions(parts, engine.spec)
 
 
@@ -458,8 +656,10 @@ def join_predictions(parts: Sequence[Predictions], spec: InferenceSpec) -> Predi
     """Concatenate the predictions of several batches."""
     names: list[str] = []
     bad: list[BadImage] = []
+    sources: list[ImageLike | None] = []
     for part in parts:
+        sources += part.sources or [None] * len(part)
         bad += (BadImage(len(names) + image.index, image.name, image.reason) for image in part.bad)
         names += part.names
     scores = np.concatenate([np.empty((0, len(spec.labels)), np.float32), *(part.scores for part in parts)])
-    return Predictions(scores, spec.labels, names, spec.thresholds, spec.single_label, tuple(bad))
+    return Predictions(scores, spec.labels, names, spec.thresholds, spec.single_label, tuple(bad), sources)

@@ -8,7 +8,7 @@ import errno
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -21,6 +21,7 @@ __all__ = [
     "append",
     "cache_folder",
     "decode_json",
+    "free_path",
     "refuse_existing",
     "replacing",
     "replacing_folder",
@@ -120,6 +121,26 @@ def replacing_folder(path: str | Path, *, overwrite: bool = False) -> Iterator[P
         if old.exists() and not path.exists():
             old.replace(path)  # the second move failed: restore the old folder
         shutil.rmtree(workshop, ignore_errors=True)
+
+
+def free_path(path: Path, *, is_ours: Callable[[Path], bool] = lambda _: False) -> Path:
+    """Return a path that does not exist yet, with a number after the name if necessary.
+
+    Args:
+        path: Preferred path.
+        is_ours: Accepts an existing file.
+
+    Examples:
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> (folder / "a.jpg").touch()
+        >>> free_path(folder / "a.jpg").name
+        'a (2).jpg'
+    """
+    free, number = path, 1
+    while free.exists() and not is_ours(free):
+        number += 1
+        free = path.with_name(f"{path.stem} ({number}){path.suffix}")
+    return free
 
 
 def write_text(path: str | Path, text: str, *, overwrite: bool = False) -> Path:

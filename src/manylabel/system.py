@@ -70,12 +70,12 @@ def find_device(name: str | torch.device) -> torch.device:
     return device
 
 
-def require(module: str, *, extra: str) -> ModuleType:
+def require(module: str, *, extra: str | None = None) -> ModuleType:
     """Import an optional dependency.
 
     Args:
         module: Import name of the module, such as ``"onnxruntime"``.
-        extra: Extra of manylabel that installs it.
+        extra: Extra of manylabel that installs it (default: the package itself).
 
     Returns:
         The module.
@@ -96,4 +96,5 @@ def require(module: str, *, extra: str) -> ModuleType:
         package = module.partition(".")[0]
         if error.name is None or package != error.name.partition(".")[0]:
             raise  # installed, but broken inside: do not hide that
-        raise MissingExtraError(f'{package} is not installed; run: pip install "manylabel[{extra}]"') from error
+        name = package if extra is None else f'"manylabel[{extra}]"'
+        raise MissingExtraError(f"{package} is not installed; run: pip install {name}") from error

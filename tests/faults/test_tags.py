@@ -16,12 +16,12 @@ from faults.disk import full_after
 from manylabel.cli.main import app
 from manylabel.data import load
 from manylabel.errors import BusyError, DiskFullError
-from manylabel.inference.outputs import open_output
-from manylabel.predictions import Prediction
+from manylabel.predictions import ImagePrediction
+from manylabel.tag_files import open_output
 from manylabel.types import Tag
 
 KINDS = ("jsonl", "csv", "parquet")
-IMAGES = [Prediction(f"{number}.jpg", (Tag("cat", 0.9), Tag("dog", 0.8))) for number in range(200)]
+IMAGES = [ImagePrediction(f"{number}.jpg", (Tag("cat", 0.9), Tag("dog", 0.8))) for number in range(200)]
 
 
 def names_in(path):
@@ -68,11 +68,11 @@ def test_a_second_writer_is_refused_while_the_first_is_open(tmp_path, kind):
 
 KILLED = """
 import os, signal, sys
-from manylabel.predictions import Prediction
-from manylabel.inference.outputs import open_output
+from manylabel.predictions import ImagePrediction
+from manylabel.tag_files import open_output
 writer, _ = open_output(sys.argv[1])
 for number in range(50):
-    writer.write([Prediction(f"{number}.jpg")])
+    writer.write([ImagePrediction(f"{number}.jpg")])
 os.kill(os.getpid(), signal.SIGKILL)
 """
 

@@ -7,14 +7,14 @@ from PIL import Image
 
 from manylabel.data import load
 from manylabel.inference.sidecars import copy_by_tag, write_sidecar
-from manylabel.predictions import Prediction
+from manylabel.predictions import ImagePrediction
 from manylabel.types import Tag
 
 
 @pytest.fixture
 def image(tmp_path):
     (tmp_path / "photo.jpg").write_bytes(b"one")
-    return Prediction(str(tmp_path / "photo.jpg"), (Tag("cat", 0.9), Tag("rock & <roll>", 0.8)))
+    return ImagePrediction(str(tmp_path / "photo.jpg"), (Tag("cat", 0.9), Tag("rock & <roll>", 0.8)))
 
 
 def test_keywords_are_what_photo_programs_read(image, tmp_path):
@@ -46,13 +46,13 @@ def test_what_another_photo_program_wrote_is_never_replaced(image, tmp_path):
 def test_images_that_share_a_stem_do_not_share_a_sidecar(image, tmp_path):
     (tmp_path / "photo.png").write_bytes(b"two")
     assert write_sidecar(image, "txt")
-    assert write_sidecar(Prediction(str(tmp_path / "photo.png"), (Tag("dog", 1),)), "txt")
+    assert write_sidecar(ImagePrediction(str(tmp_path / "photo.png"), (Tag("dog", 1),)), "txt")
     assert (tmp_path / "photo.jpg.txt").read_text().startswith("cat")
     assert (tmp_path / "photo.png.txt").read_text() == "dog\n"
 
 
 def test_bad_and_fetched_images_have_neither_sidecars_nor_copies(tmp_path):
-    for image in (Prediction(str(tmp_path / "a.jpg"), error="gone"), Prediction("http://x.org/a.jpg")):
+    for image in (ImagePrediction(str(tmp_path / "a.jpg"), error="gone"), ImagePrediction("http://x.org/a.jpg")):
         assert write_sidecar(image, "txt")
         assert copy_by_tag(image, tmp_path / "copies") == []
     assert list(tmp_path.iterdir()) == []
@@ -69,7 +69,7 @@ def test_images_of_the_same_name_do_not_replace_each_other(image, tmp_path):
     copy_by_tag(image, tmp_path / "copies")
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "photo.jpg").write_bytes(b"other")
-    (copy,) = copy_by_tag(Prediction(str(tmp_path / "other" / "photo.jpg"), (Tag("cat", 1),)), tmp_path / "copies")
+    (copy,) = copy_by_tag(ImagePrediction(str(tmp_path / "other" / "photo.jpg"), (Tag("cat", 1),)), tmp_path / "copies")
     assert (copy.name, copy.read_bytes()) == ("photo (2).jpg", b"other")
 
 
@@ -91,7 +91,7 @@ STRANGE = (
 
 def test_strange_labels_have_folders_of_their_own_that_are_read_back(tmp_path):
     Image.new("RGB", (8, 8)).save(tmp_path / "photo.png")
-    image = Prediction(str(tmp_path / "photo.png"), tuple(Tag(label, 0.9) for label in STRANGE))
+    image = ImagePrediction(str(tmp_path / "photo.png"), tuple(Tag(label, 0.9) for label in STRANGE))
     copies = copy_by_tag(image, tmp_path / "copies")
     assert len(set(copies)) == len(STRANGE)
     assert {path.parent.parent for path in copies} == {tmp_path / "copies"}
@@ -109,5 +109,5 @@ def test_control_characters_do_not_break_keywords(image, tmp_path):
 
 def test_a_image_without_tags_has_its_own_folder(tmp_path):
     (tmp_path / "photo.jpg").touch()
-    (copy,) = copy_by_tag(Prediction(str(tmp_path / "photo.jpg")), tmp_path / "copies")
+    (copy,) = copy_by_tag(ImagePrediction(str(tmp_path / "photo.jpg")), tmp_path / "copies")
     assert copy.parent.name == "no tags"

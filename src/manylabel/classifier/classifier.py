@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeAlias
@@ -165,7 +165,7 @@ class Classifier(nn.Module):
 
     def predict(
         self,
-        images: ImageLike | Sequence[ImageLike],
+        images: ImageLike | Iterable[ImageLike],
         *,
         labels: LabelSpace | Sequence[str] | None = None,
         batch_size: int = 32,
@@ -173,13 +173,13 @@ class Classifier(nn.Module):
         """Predict the tags of one or more images.
 
         Args:
-            images: A file, a folder (with all below), encoded bytes, a PIL image, an array ``[H, W, 3]`` of bytes, or a
-                list of these.
+            images: A file, a folder (recursively), encoded bytes, a PIL image, a uint8 array ``[H, W, 3]``, a tensor
+                ``[3, H, W]`` (uint8 or 0..1), or any mix of these in a list.
             labels: Score these labels, trained and new ones, instead of the model's own; see `with_labels`.
-            batch_size: Number of images that go through the model at once.
+            batch_size: Number of images per batch.
 
         Returns:
-            Scores of every image and label, and tags; an image that cannot be read is recorded in its place.
+            Scores of every image and label, and tags; an unreadable image is recorded at its position.
 
         Raises:
             ConfigError: Other labels are asked of a model that was trained without text queries.

@@ -129,7 +129,7 @@ def predict(
         batches = (batch.tagged(choice) for batch in scored)
     writer = None
     if out is not None:  # after loading the model, whose errors must leave no file behind
-        from manylabel.inference.outputs import open_output
+        from manylabel.tag_files import open_output
 
         writer, new.done = open_output(out, resume=resume, overwrite=overwrite)
     results = TagResults(out, writer, copy_to, sidecar, overwrite)

@@ -15,8 +15,8 @@ from rich.markup import escape
 from manylabel.errors import DiskFullError, StorageError
 
 if TYPE_CHECKING:  # keeps --help fast
-    from manylabel.inference.outputs import TagWriter
-    from manylabel.predictions import Prediction
+    from manylabel.predictions import ImagePrediction
+    from manylabel.tag_files import TagWriter
 
 __all__ = ["TagResults"]
 
@@ -54,7 +54,7 @@ class TagResults:
             with suppress(StorageError) if kind else nullcontext():  # the first error, such as a full disk, matters
                 self.writer.close()
 
-    def take(self, images: Sequence[Prediction]) -> None:
+    def take(self, images: Sequence[ImagePrediction]) -> None:
         """Output the tags of a batch."""
         for image in images:
             failure = self._leave(image) if image.error is None else f"cannot read {image.name!r}: {image.error}"
@@ -68,9 +68,9 @@ class TagResults:
                 self._show(image)
         self.count += len(images)
 
-    def _leave(self, image: Prediction) -> str:
+    def _leave(self, image: ImagePrediction) -> str:
         """Copy an image and write its sidecar; return the error, empty if none."""
-        steps: dict[str, Callable[[Prediction], None]] = {
+        steps: dict[str, Callable[[ImagePrediction], None]] = {
             "copy": self._copy,
             "write the sidecar of": self._write_sidecar,
         }
@@ -84,19 +84,19 @@ class TagResults:
                 failures.append(f"cannot {what} {image.name!r}: {error}")
         return "; ".join(failures)
 
-    def _copy(self, image: Prediction) -> None:
+    def _copy(self, image: ImagePrediction) -> None:
         from manylabel.inference.sidecars import copy_by_tag
 
         if self.copy_to is not None:
             copy_by_tag(image, self.copy_to)
 
-    def _write_sidecar(self, image: Prediction) -> None:
+    def _write_sidecar(self, image: ImagePrediction) -> None:
         from manylabel.inference.sidecars import write_sidecar
 
         if self.sidecar is not None and not write_sidecar(image, self.sidecar, overwrite=self.overwrite):
             self.unchanged += 1
 
-    def _show(self, image: Prediction) -> None:
+    def _show(self, image: ImagePrediction) -> None:
         """Print the tags: bars on a terminal, else one line."""
         if image.error is not None:
             return

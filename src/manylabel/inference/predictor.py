@@ -17,9 +17,9 @@ from manylabel.inference.pipeline import PreparationPool, batched, prepare_batch
 from manylabel.on_ray import map_on_ray
 from manylabel.predictions import (
     Engine,
+    ImagePrediction,
     InferenceSpec,
     NamedImage,
-    Prediction,
     Predictions,
     TagChoice,
     predict_images,
@@ -132,7 +132,7 @@ def tag_with_ray(
     batch_size: int = 32,
     replicas: int | None = None,
     address: str | None = None,
-) -> Iterator[list[Prediction]]:
+) -> Iterator[list[ImagePrediction]]:
     """Tag images on a Ray cluster or in several local processes; same results as `Predictor.stream`.
 
     Only names and tags are transferred: every machine must see images and model under the same paths.
@@ -199,7 +199,7 @@ class _Replica:
         self.batch_size = batch_size
         self.pool = PreparationPool(1)
 
-    def __call__(self, images: Sequence[NamedImage]) -> list[Prediction]:
+    def __call__(self, images: Sequence[NamedImage]) -> list[ImagePrediction]:
         """Tag images batch by batch, decoding the next batch meanwhile."""
         spec = self.predictor.spec.input_spec
         prepared = [self.pool.submit(batch, spec) for batch in batched(images, self.batch_size)]

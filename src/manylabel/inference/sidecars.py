@@ -12,8 +12,8 @@ from manylabel.errors import OutputExistsError
 from manylabel.image_files import is_address
 from manylabel.images import IMAGE_ENDINGS
 from manylabel.label_text import LABEL_FILE, folder_name, printable
-from manylabel.predictions import Prediction
-from manylabel.storage import replacing, write_text
+from manylabel.predictions import ImagePrediction
+from manylabel.storage import free_path, replacing, write_text
 
 __all__ = ["SidecarKind", "copy_by_tag", "write_sidecar"]
 
@@ -40,7 +40,7 @@ _XMP = """<?xpacket begin="\ufeff" id="W5M0MpCehiHzreSzNTczkc9d"?>
 """
 
 
-def write_sidecar(image: Prediction, kind: SidecarKind, *, overwrite: bool = False) -> bool:
+def write_sidecar(image: ImagePrediction, kind: SidecarKind, *, overwrite: bool = False) -> bool:
     r"""Write an image's tags to a file next to it: ``photo.txt`` or ``photo.xmp`` for ``photo.jpg``.
 
     Images with the same stem keep their extension in the sidecar name: ``photo.png.xmp``. Control characters of a
@@ -58,7 +58,7 @@ def write_sidecar(image: Prediction, kind: SidecarKind, *, overwrite: bool = Fal
         >>> import tempfile
         >>> from manylabel.types import Tag
         >>> photo = Path(tempfile.mkdtemp()) / "photo.jpg"
-        >>> write_sidecar(Prediction(str(photo), (Tag("cat", 0.9), Tag("dog", 0.8))), "txt")
+        >>> write_sidecar(ImagePrediction(str(photo), (Tag("cat", 0.9), Tag("dog", 0.8))), "txt")
         True
         >>> photo.with_suffix(".txt").read_text()
         'cat, dog\n'
@@ -83,7 +83,7 @@ def _sidecar(image: Path, kind: SidecarKind) -> Path:
     return image.with_name(f"{image.name}.{kind}") if shares_stem else image.with_suffix(f".{kind}")
 
 
-def copy_by_tag(image: Prediction, folder: str | Path) -> list[Path]:
+def copy_by_tag(image: ImagePrediction, folder: str | Path) -> list[Path]:
     """Copy an image into a folder for each of its tags, or into ``no tags``.
 
     Existing copies stay; another image of the same name gets a number. If a label is not a valid folder name, a file
@@ -114,10 +114,7 @@ def _label_folder(folder: Path, label: str) -> Path:
 
 
 def _copy(source: Path, folder: Path) -> Path:
-    target, number = folder / source.name, 1
-    while target.exists() and not filecmp.cmp(source, target):
-        number += 1
-        target = folder / f"{source.stem} ({number}){source.suffix}"
+    target = free_path(folder / source.name, is_ours=lambda copy: filecmp.cmp(source, copy))
     if not target.exists():
         with replacing(target) as temporary:
             shutil.copy2(source, temporary)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from base64 import b64encode
 from collections.abc import Mapping, Sequence
-from io import BytesIO
 from typing import TYPE_CHECKING, Annotated
 
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
+from manylabel.images import data_url
 from manylabel.predictions import InferenceSpec
 from manylabel.types import LabelSpace, Tag
 
@@ -34,7 +33,6 @@ __all__ = [
 ]
 
 OVERLAY = 640  # pixels of the longer side of an image under its heat map
-_QUALITY = 85
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
 
@@ -86,8 +84,6 @@ class ExplanationAnswer(TagAnswer):
     @classmethod
     def of(cls, explanation: Explanation, labels: LabelSpace) -> ExplanationAnswer:
         """Return an explanation with its overlay; a new label keeps the spelling of the request."""
-        stream = BytesIO()
-        explanation.overlay(longest=OVERLAY).save(stream, "JPEG", quality=_QUALITY)
         x, y = explanation.hottest()
         rows: list[list[float]] = explanation.heat.tolist()
         return cls(
@@ -98,7 +94,7 @@ class ExplanationAnswer(TagAnswer):
             x=x,
             y=y,
             heat=[[round(value, 4) for value in row] for row in rows],
-            overlay="data:image/jpeg;base64," + b64encode(stream.getvalue()).decode(),
+            overlay=data_url(explanation.overlay(longest=OVERLAY)),
         )
 
 

@@ -6,16 +6,16 @@ import pytest
 
 from manylabel.data import load
 from manylabel.errors import ConfigError, DataError, OutputExistsError
-from manylabel.inference.outputs import open_output
-from manylabel.predictions import Prediction
+from manylabel.predictions import ImagePrediction
+from manylabel.tag_files import open_output
 from manylabel.types import Tag
 from sample_files import ODD_NAMES
 
 IMAGES = [
-    Prediction("a.jpg", (Tag("cat", 0.9), Tag("traffic light", 0.25))),
-    Prediction("empty.jpg"),
-    Prediction('bad, "really".jpg', error="it is empty (0 bytes)"),
-    *(Prediction(name, (Tag("cat", 0.5),)) for name in ODD_NAMES),
+    ImagePrediction("a.jpg", (Tag("cat", 0.9), Tag("traffic light", 0.25))),
+    ImagePrediction("empty.jpg"),
+    ImagePrediction('bad, "really".jpg', error="it is empty (0 bytes)"),
+    *(ImagePrediction(name, (Tag("cat", 0.5),)) for name in ODD_NAMES),
 ]
 KINDS = ("jsonl", "csv", "parquet")
 
@@ -54,7 +54,7 @@ def test_a_table_of_tags_is_read_back_as_a_data_set(tmp_path):
 
 
 def test_a_folder_of_parts_is_one_table(tmp_path, monkeypatch):
-    monkeypatch.setattr("manylabel.inference.outputs.ROWS_PER_PART", 3)
+    monkeypatch.setattr("manylabel.tag_files.ROWS_PER_PART", 3)
     path = tmp_path / "tags.parquet"
     writer, _ = open_output(path)
     for start in range(0, len(IMAGES), 2):
@@ -65,19 +65,17 @@ def test_a_folder_of_parts_is_one_table(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == [path]
     frame = pl.read_parquet(path)
     assert frame["image"].to_list() == [image.name for image in IMAGES]
-    assert frame["tags"][0].to_list() == [
-        {"label": "cat", "score": pytest.approx(0.9)},
-        {"label": "traffic light", "score": 0.25},
-    ]
+    assert frame["tags"][0].to_list() == ["cat", "traffic light"]
+    assert frame["scores"][0].to_list() == [pytest.approx(0.9), 0.25]
 
 
 LABELS = ["=1+1", "+a", "-b", "@c", "a|b", "'=d", "100%", "%7C", "\tx", "\ry", 'q"uote', "com,ma;semi", "li\nne", "|"]
 
 
 def test_labels_that_would_be_formulas_or_break_the_column_are_read_back_as_they_were(tmp_path):
-    images = [Prediction(f"{label.strip()}.jpg", (Tag(label, 0.5),)) for label in LABELS]
-    images.append(Prediction("=all.jpg", tuple(Tag(label, 0.5) for label in LABELS)))
-    images.append(Prediction("bad.jpg", error="=HYPERLINK()"))
+    images = [ImagePrediction(f"{label.strip()}.jpg", (Tag(label, 0.5),)) for label in LABELS]
+    images.append(ImagePrediction("=all.jpg", tuple(Tag(label, 0.5) for label in LABELS)))
+    images.append(ImagePrediction("bad.jpg", error="=HYPERLINK()"))
     write(tmp_path / "tags.csv", images)
     with (tmp_path / "tags.csv").open(newline="", encoding="utf-8") as lines:
         cells = [cell for row in list(csv.reader(lines))[1:] for cell in row]
@@ -109,7 +107,7 @@ def test_half_a_row_at_the_end_is_cut_off(tmp_path, kind):
 def test_a_name_that_is_not_unicode_is_found_again(tmp_path):
     name = "broken\udcff.jpg"
     for kind in KINDS:
-        write(tmp_path / f"tags.{kind}", [Prediction(name)])
+        write(tmp_path / f"tags.{kind}", [ImagePrediction(name)])
         assert name in write(tmp_path / f"tags.{kind}", [], resume=True)
 
 

@@ -1,8 +1,9 @@
-"""Output files for tags, written batch by batch and valid at any moment, even after a kill.
+"""Files of tags, written batch by batch and valid at any moment, even after a kill, or all at once.
 
-JSON lines and CSV grow by whole rows. Parquet files cannot be appended to: ``tags.parquet`` is a folder of parts, each
-moved there when complete; polars, pandas, DuckDB and Spark read it as one table. Rows of the next part are journaled
-next to the folder, so a kill loses at most one batch.
+`manylabel predict --out` and `Predictions.save` write the same rows. JSON lines and CSV grow by whole rows. Parquet
+files cannot be appended to: ``tags.parquet`` of a command is a folder of parts, each moved there when complete; polars,
+pandas, DuckDB and Spark read it as one table. Rows of the next part are journaled next to the folder, so a kill loses
+at most one batch.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ import io
 import itertools
 import json
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,19 +24,28 @@ from numpy.typing import NDArray
 from manylabel.errors import ConfigError, DataError, list_choices
 from manylabel.label_text import SEPARATOR, TAG_COLUMNS, join_labels, protect_cell, unprotect_cell
 from manylabel.lock import WriterLock
-from manylabel.predictions import Prediction
-from manylabel.storage import append, refuse_existing, replacing, write_errors
+from manylabel.storage import append, refuse_existing, replacing, write_errors, write_text
 
-__all__ = ["OUTPUT_ENDINGS", "DoneImages", "TagWriter", "open_output"]
+if TYPE_CHECKING:  # prediction must not wait for it
+    import polars as pl
 
-OUTPUT_ENDINGS = (".csv", ".jsonl", ".parquet")
+__all__ = ["DoneImages", "TagWriter", "TaggedImage", "open_output", "tag_columns", "tag_table", "write_tags"]
+
 ROWS_PER_PART = 2048
+
+
+class TaggedImage(Protocol):
+    """Image with tags, or with the reason why it could not be read."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return ``{"image": ..., "tags": [{"label": ..., "score": ...}]}`` or ``{"image": ..., "error": ...}``."""
+        ...
 
 
 class TagWriter(Protocol):
     """Writer of tagged images, batch by batch; holds an exclusive lock until closed."""
 
-    def write(self, images: Sequence[Prediction]) -> None:
+    def write(self, images: Sequence[TaggedImage]) -> None:
         """Append images: all, or none and a `StorageError`."""
         ...
 
@@ -64,9 +74,10 @@ def open_output(path: str | Path, *, resume: bool = False, overwrite: bool = Fal
 
     Examples:
         >>> import tempfile
+        >>> from manylabel.predictions import ImagePrediction
         >>> file = Path(tempfile.mkdtemp()) / "tags.jsonl"
         >>> writer, done = open_output(file)
-        >>> writer.write([Prediction("a.jpg")])
+        >>> writer.write([ImagePrediction("a.jpg")])
         >>> writer.close()
         >>> writer, done = open_output(file, resume=True)
         >>> "a.jpg" in done, "b.jpg" in done
@@ -74,9 +85,7 @@ def open_output(path: str | Path, *, resume: bool = False, overwrite: bool = Fal
         >>> writer.close()
     """
     path = Path(path)
-    ending = path.suffix.lower()
-    if ending not in OUTPUT_ENDINGS:
-        raise ConfigError(f"cannot write tags to {path.name}; {list_choices(ending, OUTPUT_ENDINGS)}")
+    ending = _ending(path, _KINDS)
     if resume and overwrite:
         raise ConfigError("--resume and --overwrite exclude each other; give only one")
     refuse_existing(path, overwrite=resume or overwrite)
@@ -92,6 +101,68 @@ def open_output(path: str | Path, *, resume: bool = False, overwrite: bool = Fal
     except BaseException:
         lock.release()
         raise
+
+
+def write_tags(path: str | Path, images: Sequence[TaggedImage], *, overwrite: bool = False) -> Path:
+    """Write all tags to one file at once.
+
+    Args:
+        path: Output file ending in ``.csv``, ``.jsonl``, ``.json`` (one list) or ``.parquet`` (one file).
+        images: The images.
+        overwrite: Whether to replace an existing file.
+
+    Returns:
+        The path.
+
+    Raises:
+        ConfigError: The extension is not supported.
+        OutputExistsError: The file exists and `overwrite` is false.
+        StorageError: The path is not writable.
+    """
+    path = Path(path)
+    ending = _ending(path, (*_KINDS, ".json"))
+    if ending == ".json":
+        lines = (_json_line(image).decode().strip() for image in images)
+        return write_text(path, "[\n" + ",\n".join(lines) + "\n]\n", overwrite=overwrite)
+    with replacing(path, overwrite=overwrite) as temporary:
+        if ending == ".parquet":
+            tag_table([image.to_dict() for image in images]).write_parquet(temporary)
+        else:
+            _TEXTS[ending](temporary).write(images)
+    return path
+
+
+def tag_columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """Return the columns of a table with one row per image.
+
+    Args:
+        rows: Images, as in `TaggedImage.to_dict`.
+
+    Examples:
+        >>> tag_columns([{"image": "a.jpg", "tags": [{"label": "cat", "score": 0.9}]}])
+        {'image': ['a.jpg'], 'tags': [['cat']], 'scores': [[0.9]], 'error': [None]}
+    """
+    return {
+        "image": [_valid(row["image"]) for row in rows],
+        "tags": [[tag["label"] for tag in row.get("tags", ())] for row in rows],
+        "scores": [[tag["score"] for tag in row.get("tags", ())] for row in rows],
+        "error": [row.get("error") for row in rows],
+    }
+
+
+def tag_table(rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
+    """Return the table of `tag_columns` in polars."""
+    import polars as pl
+
+    kinds = (pl.String, pl.List(pl.String), pl.List(pl.Float32), pl.String)
+    return pl.DataFrame(tag_columns(rows), schema=dict(zip(TAG_COLUMNS, kinds, strict=True)))
+
+
+def _ending(path: Path, known: Iterable[str]) -> str:
+    ending = path.suffix.lower()
+    if ending not in known:
+        raise ConfigError(f"cannot write tags to {path.name}; {list_choices(ending, known)}")
+    return ending
 
 
 def _remove(path: Path) -> None:
@@ -155,11 +226,11 @@ class _Rows:
         """Return a predicate, called line by line: true if a row ends with the line."""
         raise NotImplementedError
 
-    def to_bytes(self, images: Sequence[Prediction]) -> bytes:
+    def to_bytes(self, images: Sequence[TaggedImage]) -> bytes:
         """Return the rows of some images."""
         raise NotImplementedError
 
-    def write(self, images: Sequence[Prediction]) -> None:
+    def write(self, images: Sequence[TaggedImage]) -> None:
         if self.lock is not None:
             self.lock.renew()
         append(self.path, self.to_bytes(images))
@@ -177,7 +248,7 @@ class _JsonLines(_Rows):
     def ends_a_row(self) -> Callable[[bytes], bool]:
         return lambda line: line.endswith(b"}\n")
 
-    def to_bytes(self, images: Sequence[Prediction]) -> bytes:
+    def to_bytes(self, images: Sequence[TaggedImage]) -> bytes:
         return b"".join(map(_json_line, images))
 
     def rows(self) -> Iterator[dict[str, Any]]:
@@ -213,13 +284,13 @@ class _Csv(_Rows):
 
         return ends
 
-    def to_bytes(self, images: Sequence[Prediction]) -> bytes:
+    def to_bytes(self, images: Sequence[TaggedImage]) -> bytes:
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
-        for image in images:
-            tags = join_labels(tag.label for tag in image.tags)
-            scores = SEPARATOR.join(f"{tag.score:g}" for tag in image.tags)
-            writer.writerow((protect_cell(image.name), tags, scores, protect_cell(image.error or "")))
+        columns = tag_columns([image.to_dict() for image in images])
+        for name, tags, scores, error in zip(*columns.values(), strict=True):
+            joined = SEPARATOR.join(f"{score:g}" for score in scores)
+            writer.writerow((protect_cell(name), join_labels(tags), joined, protect_cell(error or "")))
         return text.getvalue().encode("utf-8", "backslashreplace")
 
     def names(self) -> Iterator[str]:
@@ -250,7 +321,7 @@ class _Parquet:
         self._journal = _JsonLines(current)
         self._rows = list(self._journal.rows())
 
-    def write(self, images: Sequence[Prediction]) -> None:
+    def write(self, images: Sequence[TaggedImage]) -> None:
         self.lock.renew()
         self._journal.write(images)
         self._rows += [image.to_dict() for image in images]
@@ -275,24 +346,13 @@ class _Parquet:
         return sorted(self.path.glob("part-*.parquet"))
 
     def _write_part(self) -> None:
-        import polars as pl  # lazy: prediction must not wait for it
-
-        tag = pl.Struct({"label": pl.String, "score": pl.Float32})
-        columns = {
-            "image": pl.Series(map(_valid, (row["image"] for row in self._rows)), dtype=pl.String),
-            "tags": pl.Series([row.get("tags", []) for row in self._rows], dtype=pl.List(tag)),
-            "error": pl.Series([row.get("error") for row in self._rows], dtype=pl.String),
-        }
         with replacing(self.path / f"part-{self._number:06}.parquet") as temporary:
-            pl.DataFrame(columns).write_parquet(temporary)
+            tag_table(self._rows).write_parquet(temporary)
         self._begin_part()
 
 
-_KINDS: dict[str, Callable[[Path, WriterLock], _Csv | _JsonLines | _Parquet]] = {
-    ".csv": _Csv,
-    ".jsonl": _JsonLines,
-    ".parquet": _Parquet,
-}
+_TEXTS: dict[str, type[_Csv | _JsonLines]] = {".csv": _Csv, ".jsonl": _JsonLines}
+_KINDS: dict[str, Callable[[Path, WriterLock], _Csv | _JsonLines | _Parquet]] = {**_TEXTS, ".parquet": _Parquet}
 
 
 def _valid(name: str) -> str:
@@ -300,7 +360,7 @@ def _valid(name: str) -> str:
     return name.encode("utf-8", "backslashreplace").decode()
 
 
-def _json_line(image: Prediction) -> bytes:
+def _json_line(image: TaggedImage) -> bytes:
     """Return a JSON line; names that are not valid Unicode are escaped reversibly."""
     try:
         return json.dumps(image.to_dict(), ensure_ascii=False).encode() + b"\n"
