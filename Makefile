@@ -7,9 +7,9 @@ READY  := $(VENV)/.ready
 export PYTHONHASHSEED ?= 0
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test quick storm check docs package clean
+.PHONY: help install demo test quick storm lint check docs package clean
 
-help: ## show the commands
+help: ## show this help
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 12
 
 install: $(READY) ## set up .venv with everything, extras included
@@ -19,7 +19,7 @@ $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "manylabel needs Python 3.11 or newer, this is %d.%d; try: make PYTHON=python3.11" % sys.version_info[:2])'
 	@echo "Setting up $(VENV): about 7 GB, a minute with a fast connection. This is done once."
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv || echo "uv cannot be had; going on with pip"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv || echo "uv is not available; falling back to pip"
 	@if $(BIN)/python -m uv --version >/dev/null 2>&1; then \
 	  VIRTUAL_ENV=$(VENV) $(BIN)/python -m uv pip install --quiet --compile-bytecode --constraint constraints.txt --editable '.[dev]'; \
 	else \
@@ -27,24 +27,26 @@ $(READY): pyproject.toml constraints.txt
 	fi
 	@touch $(READY)
 
-demo: $(READY) ## draw images, train on them and write a report to look at
+demo: $(READY) ## tag photos, train on generated images, and write a report
 	@$(BIN)/python examples/demo.py
 
 # One thread each: two processes with two threads each wait for one another on two cores.
-test: check ## the static gates, then every test, doctest and the docs
+test: check ## static checks, then all tests and doctests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 
 quick: $(READY) ## the fast tests, in under a minute
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 -m 'not slow and not storm' tests
 
-storm: $(READY) ## minutes of hostile requests, kills and full disks
+storm: $(READY) ## long fault tests: hostile requests, kills, full disks
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m storm --timeout 1800 tests/faults
 
-check: $(READY) ## lint, format, types, layers, docs
+lint: $(READY) ## lint, format, types, import layers
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+check: lint ## lint, then build the docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --site-dir .cache/site
 
 docs: $(READY) ## serve the docs at http://127.0.0.1:8000
