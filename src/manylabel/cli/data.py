@@ -100,8 +100,7 @@ def _show(report: "CheckReport") -> None:
     for kind, style, sentences in (("problem", "bold red", report.problems), ("warning", "yellow", report.warnings)):
         for sentence in sentences:
             console.print(f"[{style}]{kind}[/]  {escape(sentence)}")
-    if report.is_sound:
-        console.print("[green]Found nothing that would break training.[/]")
+    console.print(f"[{'bold red' if report.problems else 'yellow' if report.warnings else 'green'}]{report.verdict}[/]")
 
 
 def _key_figures(report: "CheckReport") -> Iterator[str]:

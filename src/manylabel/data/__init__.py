@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from manylabel.data.dataset import ImageDataset
-    from manylabel.data.inspection import CheckReport, check
+    from manylabel.data.inspection import CheckReport, check, fix
     from manylabel.data.loading import DecodedImages, ImageLoader, collate
     from manylabel.data.readers.coco import coco
     from manylabel.data.readers.folder import files, folder
@@ -43,6 +43,7 @@ __all__ = [
     "decode",
     "eval_transform",
     "files",
+    "fix",
     "folder",
     "hold_out",
     "hugging_face",
@@ -66,7 +67,7 @@ __all__ = [
 # Imported on first use: a model needs only the transforms, not every reader and its dependencies.
 _HOMES = {
     "data.dataset": "ImageDataset",
-    "data.inspection": "CheckReport check",
+    "data.inspection": "CheckReport check fix",
     "data.loading": "DecodedImages ImageLoader collate",
     "data.readers.coco": "coco",
     "data.readers.folder": "files folder",

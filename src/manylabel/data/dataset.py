@@ -128,9 +128,9 @@ class ImageDataset(Dataset[tuple[Any, Tensor]]):
         return f"{len(self):,} images, {len(self.labels):,} labels{mean}" + (f"; {splits}" if splits else "")
 
     def labels_of(self, index: int) -> list[str]:
-        """Return the display names of an image's present labels."""
+        """Return the names of an image's present labels."""
         columns = self.targets.present.indices[slice(*self.targets.present.indptr[[index, index + 1]])]
-        return [self.labels.display(self.labels[int(column)]) for column in columns]
+        return [self.labels[int(column)] for column in columns]
 
     def _repr_html_(self) -> str:
         chosen = np.unique(np.linspace(0, len(self) - 1, min(NUM_THUMBNAILS, len(self))).astype(int)).tolist()
@@ -145,7 +145,7 @@ class ImageDataset(Dataset[tuple[Any, Tensor]]):
             index: Position of the image.
             caption: Caption (default: its labels).
         """
-        caption = ", ".join(self.labels_of(index)) if caption is None else caption
+        caption = ", ".join(map(self.labels.display, self.labels_of(index))) if caption is None else caption
         try:
             return Thumbnail.of(decode(self.images[index], at_least=(112, 112)), caption)
         except (ImageError, OSError):
@@ -265,8 +265,9 @@ class ImageDataset(Dataset[tuple[Any, Tensor]]):
         new = [names.get(name, name) for name in self.labels]
         merged = list(dict.fromkeys(new))
         columns = np.array([merged.index(name) for name in new], dtype=np.int64)
-        merge = csr_array((np.ones(len(new), dtype=bool), (np.arange(len(new)), columns)))  # [L, merged labels]
+        merge = boolean_matrix(np.arange(len(new)), columns, shape=(len(new), len(merged)))
         present = csr_array(self.targets.present @ merge)
+        present.sort_indices()
         listed = {"unknown": self.targets.unknown, "absent": self.targets.absent}
         rest = {what: csr_array((old @ merge) > present) for what, old in listed.items() if old is not None}
         display, descriptions = (

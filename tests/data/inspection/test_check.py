@@ -3,6 +3,7 @@
 import io
 import json
 import signal
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 
@@ -11,7 +12,7 @@ import pytest
 from PIL import Image
 
 from deadly import load_or_die
-from manylabel.data import Files, ImageDataset, LazyBytes, check, scenes
+from manylabel.data import Files, ImageDataset, LazyBytes, check, load, scenes
 from manylabel.data.inspection.images import inspect_images
 from manylabel.data.inspection.page import check_page
 from manylabel.errors import ConfigError
@@ -288,3 +289,26 @@ def test_the_page_opens_in_a_browser(browser, tmp_path):
     broken = "return [...document.images].filter(image => !image.complete || !image.naturalWidth).length"
     assert browser.execute_script(broken) == 0
     assert browser.get_log("browser") == []
+
+
+def test_finds_spelling_variants_typos_and_what_the_reader_merged(tmp_path):
+    rows = [(f"{number}.jpg", "motorbike|dog") for number in range(40)]
+    rows += [("a.jpg", "MOTORBIKE"), ("b.jpg", "motor bike"), ("c.jpg", "motorbke"), ("0.jpg", "cat"), ("d.jpg", "")]
+    dataset = load([(name, tags.split("|")) for name, tags in rows], images=tmp_path)
+    report = check(dataset)
+    assert report.variants == (("motorbike", "MOTORBIKE", "motor bike"),)
+    assert report.typos == (("motorbke", "motorbike"),)
+    spelling, typos, merged, different, *_ = report.warnings
+    assert "motorbike (40) = MOTORBIKE (1) = motor bike (1)" in spelling
+    assert "rename=motorbke>motorbike" in typos
+    assert merged == "1 image is in several rows, which were merged: '0.jpg'"
+    assert "different tags" in different
+    assert any("1 image (2.3%) without any label, which count as negatives" in words for words in report.warnings)
+    assert report.to_dict()["typos"] == [["motorbke", "motorbike"]]
+
+
+def test_the_verdict_is_good_only_without_warnings():
+    report = check(scenes(60))
+    assert replace(report, problems=(), warnings=()).verdict == "Nothing would break training."
+    assert "but see the 2 warnings above" in replace(report, problems=(), warnings=("a", "b")).verdict
+    assert "Found 1 problem" in replace(report, problems=("a",)).verdict

@@ -27,6 +27,7 @@ from manylabel.data.inspection.report import (
     find_problems,
     find_warnings,
 )
+from manylabel.data.inspection.spelling import find_typos, find_variants
 from manylabel.targets import Targets, boolean_matrix
 from manylabel.types import LabelSpace
 
@@ -77,6 +78,9 @@ def check(dataset: ImageDataset, *, num_workers: int | None = None, progress: Pr
         unseen=_find_unseen(dataset),
         always_together=together,
         only_with=only_with,
+        variants=tuple(find_variants(names, targets.positives)),
+        typos=tuple(find_typos(names, targets.positives)),
+        notes=dataset.notes,
         unlabelled=tuple(np.flatnonzero(targets.labels_per_image == 0).tolist()),
     )
     return replace(report, problems=find_problems(report), warnings=find_warnings(report, few=FEW_POSITIVES))

@@ -115,9 +115,9 @@ class _Album:
 
 def _verdict(report: CheckReport) -> Iterator[Part]:
     yield from (Note(_sentence(problem), kind="problem") for problem in report.problems)
-    if report.is_sound:
-        yield Note("Found nothing that would break training.", kind="good")
     yield from (Note(_sentence(warning), kind="warning") for warning in report.warnings)
+    if report.is_sound:
+        yield Note(report.verdict, kind="warning" if report.warnings else "good")
 
 
 def _key_figures(report: CheckReport) -> Tiles:

@@ -91,6 +91,9 @@ class CheckReport:
         unseen: Per split, the labels that have positives only in other splits.
         always_together: Groups of labels that have exactly the same images.
         only_with: Pairs of labels whose first never occurs without the second.
+        variants: Groups of labels that differ only in case or spacing, the most frequent first.
+        typos: Pairs of a label that is probably a typo, and the one that is probably meant.
+        notes: Findings of the reader, such as merged rows, one sentence each.
         unlabelled: The images without labels.
         problems: Problems that would break training or invalidate its results, one sentence each.
         warnings: Other findings, one sentence each.
@@ -110,6 +113,9 @@ class CheckReport:
     unseen: Mapping[str, tuple[str, ...]]
     always_together: tuple[tuple[str, ...], ...]
     only_with: tuple[tuple[str, str], ...]
+    variants: tuple[tuple[str, ...], ...]
+    typos: tuple[tuple[str, str], ...]
+    notes: tuple[str, ...]
     unlabelled: tuple[int, ...]
     problems: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -118,6 +124,14 @@ class CheckReport:
     def is_sound(self) -> bool:
         """True if nothing was found that would break training."""
         return not self.problems
+
+    @property
+    def verdict(self) -> str:
+        """Summary of problems and warnings in one sentence."""
+        if self.problems:
+            return f"Found {_count(self.problems, 'problem')} that would break training or invalidate its results."
+        but = f", but see the {_count(self.warnings, 'warning')} above" if self.warnings else ""
+        return f"Nothing would break training{but}."
 
     @property
     def mean_labels(self) -> float:
@@ -149,6 +163,9 @@ class CheckReport:
             "unseen": {split: list(names) for split, names in self.unseen.items()},
             "always_together": [list(names) for names in self.always_together],
             "only_with": [list(pair) for pair in self.only_with],
+            "variants": [list(names) for names in self.variants],
+            "typos": [list(pair) for pair in self.typos],
+            "notes": list(self.notes),
             "unlabelled": list(self.unlabelled),
             "cooccurrence": self._pairs(_MOST_PAIRS_IN_JSON),
         }
@@ -200,7 +217,13 @@ def find_warnings(report: CheckReport, *, few: int) -> tuple[str, ...]:
         report: The statistics.
         few: Number of positives below which a label counts as rare.
     """
-    return (*_image_warnings(report), *_leak_warnings(report), *_label_warnings(report, few=few))
+    return (
+        *_spelling_warnings(report),
+        *report.notes,
+        *_image_warnings(report),
+        *_leak_warnings(report),
+        *_label_warnings(report, few=few),
+    )
 
 
 def _problems(report: CheckReport) -> Iterator[str]:
@@ -233,6 +256,17 @@ def _problems(report: CheckReport) -> Iterator[str]:
             )
 
 
+def _spelling_warnings(report: CheckReport) -> Iterator[str]:
+    shown = {label.name: _with_count(label) for label in report.labels}
+    if report.variants:
+        groups = [" = ".join(shown[name] for name in names) for names in report.variants]
+        yield f"labels that differ only in case or spacing: {_some(groups)}; merge them with 'manylabel data fix'"
+    if report.typos:
+        pairs = [f"{shown[typo]} for {shown[meant]}" for typo, meant in report.typos]
+        rename = "|".join(f"{typo}>{meant}" for typo, meant in report.typos[:3])
+        yield f"probable typos: {_some(pairs)}; if so, rename={rename} in the spec or 'manylabel data fix --typos'"
+
+
 def _image_warnings(report: CheckReport) -> Iterator[str]:
     if 0 < len(report.bad) <= most_bad(report.num_images, _MOST_BAD):
         yield f"{_count(report.bad, 'image')} cannot be read and will be skipped; for example {_first_bad(report)}"
@@ -246,8 +280,16 @@ def _image_warnings(report: CheckReport) -> Iterator[str]:
     if odd:
         yield f"{_count(odd, 'group')} of duplicate images with different labels: {_members(odd)}"
     if report.unlabelled:
+        meaning = (
+            ""
+            if report.unknown_fraction
+            else (
+                ", which count as negatives of every label; blank cells of a table can also be unknown or dropped "
+                "(blank=unknown, blank=drop)"
+            )
+        )
         fraction = len(report.unlabelled) / report.num_images
-        yield f"{_count(report.unlabelled, 'image')} ({fraction:.1%}) without any label"
+        yield f"{_count(report.unlabelled, 'image')} ({fraction:.1%}) without any label{meaning}"
 
 
 def _leak_warnings(report: CheckReport) -> Iterator[str]:

@@ -135,7 +135,7 @@ def find_images(names: pl.Series, *, beside: Path) -> Path:
 
 
 def treat_blanks(dataset: ImageDataset, is_blank: NDArray[np.bool_], blank: Blank) -> ImageDataset:
-    """Drop images without tags, make all their labels unknown, or note that they count as negatives.
+    """Drop images without tags, make all their labels unknown, or leave them as negatives.
 
     Args:
         dataset: The images, those without tags being negatives.
@@ -149,12 +149,7 @@ def treat_blanks(dataset: ImageDataset, is_blank: NDArray[np.bool_], blank: Blan
     if blank == "unknown":
         unknown = csr_array(np.repeat(is_blank[:, None], len(dataset.labels), axis=1))
         return replace(dataset, targets=Targets(dataset.targets.present, unknown=unknown))
-    first = dataset.images.name(int(is_blank.argmax()))
-    note = (
-        f"{is_blank.sum():,} of {len(dataset):,} images have no tags, such as {first!r}; they count as negatives of "
-        "every label (otherwise: blank=unknown or blank=drop)"
-    )
-    return replace(dataset, notes=(*dataset.notes, note))
+    return dataset
 
 
 def are_on_disk(root: str | Path, names: pl.Series) -> NDArray[np.bool_]:

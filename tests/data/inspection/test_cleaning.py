@@ -1,0 +1,74 @@
+import polars as pl
+import pytest
+
+from conformance.reader_suite import draw
+from manylabel.data import fix, load, scenes
+from manylabel.errors import ConfigError, DataError, OutputExistsError
+
+
+@pytest.fixture
+def messy(tmp_path):
+    for name in ("a.png", "b.png", "c.png"):
+        draw(tmp_path / "photos" / name)
+    rows = ["a.png,Cat;dog,train", "b.png,cat,val", "c.png,cat,train", "a.png,dog,train", "gone.png,,val"]
+    path = tmp_path / "tags.csv"
+    path.write_text("\n".join(["image,tags,split", *rows]))
+    return path
+
+
+def test_merges_variants_and_rows_and_leaves_its_input_alone(messy, tmp_path):
+    before = messy.read_text()
+    changes = fix(messy, tmp_path / "out" / "clean.csv", unreadable=True)
+    assert changes == (
+        "renamed 'Cat' (1 image) to 'cat'",
+        "dropped 'gone.png': there is no such file",
+        "1 image is in several rows, which were merged: 'a.png'",
+        "1 image is in several rows, which have different tags (all were added): 'a.png'",
+    )
+    assert messy.read_text() == before
+    lines = [
+        "image,tags,split",
+        "../photos/a.png,cat|dog,train",
+        "../photos/b.png,cat,val",
+        "../photos/c.png,cat,train",
+    ]
+    assert (tmp_path / "out" / "clean.csv").read_text().splitlines() == lines
+    assert fix(tmp_path / "out" / "clean.csv", tmp_path / "again.csv") == ()
+
+
+def test_never_writes_over_its_input_nor_over_others_unasked(messy, tmp_path):
+    for data in (messy, str(messy), f"csv:{messy}"):
+        with pytest.raises(ConfigError, match="is the input"):
+            fix(data, messy, overwrite=True)
+    (tmp_path / "clean.csv").touch()
+    with pytest.raises(OutputExistsError):
+        fix(messy, tmp_path / "clean.csv")
+    with pytest.raises(ConfigError, match=r"must end in \.csv"):
+        fix(messy, tmp_path / "clean.xlsx")
+    with pytest.raises(DataError, match="not files"):
+        fix(scenes(3), tmp_path / "scenes.csv")
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet", "jsonl"])
+@pytest.mark.parametrize(
+    "tags",
+    [[["cat"], ["cat", "dog"]], [["a|b"], []], [["dog, small"], ["=1"]], [["traffic light"], ["traffic", "x y"]]],
+)
+def test_what_it_writes_is_read_back(tmp_path, tags, ending):
+    names = [draw(tmp_path / f"{number}.png") for number in range(2)]
+    for blank in ("negative", "unknown"):
+        pairs = list(zip(names, tags, strict=True))
+        fix(pairs, tmp_path / f"{blank}.{ending}", blank=blank)
+        again, expected = load(tmp_path / f"{blank}.{ending}"), load(pairs, blank=blank)
+        assert [again.images[index].name for index in range(2)] == ["0.png", "1.png"]
+        assert again.labels == expected.labels
+        for ours, theirs in zip(again.targets.dense(), expected.targets.dense(), strict=True):
+            assert ours.tolist() == theirs.tolist()
+
+
+def test_typos_are_renamed_on_request(tmp_path):
+    pairs = [(draw(tmp_path / f"{number}.png"), "bicycle" if number else "bycicle") for number in range(30)]
+    assert fix(pairs, tmp_path / "as_is.csv") == ()
+    assert fix(pairs, tmp_path / "clean.csv", typos=True) == ("renamed 'bycicle' (1 image) to 'bicycle'",)
+    assert list(load(tmp_path / "clean.csv").labels) == ["bicycle"]
+    assert pl.read_csv(tmp_path / "clean.csv").height == 30
