@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from sklearn.metrics import average_precision_score
 
-from manylabel.evaluation import ScoredImages, bootstrap, compare, draw_counts, evaluate
+from manylabel.evaluation import ScoredImages, bootstrap, bootstrap_weights, compare, evaluate
 from manylabel.storage import write_text
 
 RESULTS = Path(__file__).parent / "results" / "evaluation.json"
@@ -32,7 +32,7 @@ def random_scores(num_images: int, num_labels: int, *, seed: int) -> ScoredImage
 
 def loop(scored: ScoredImages, *, draws: int) -> NDArray[np.float64]:
     """Return mAP of each draw, one label of one draw at a time."""
-    weights = draw_counts(len(scored), draws=draws).numpy()
+    weights = bootstrap_weights(len(scored), draws=draws)[1:].numpy()
     targets, scores = scored.targets.numpy(), scored.scores.numpy()
     return np.array(
         [
@@ -61,7 +61,7 @@ def main() -> None:
     start = time.perf_counter()
     expected = loop(first, draws=options.loop_draws)
     loop_seconds = (time.perf_counter() - start) * options.draws / options.loop_draws
-    difference = np.abs(bootstrap(first, draws=options.loop_draws).measures["mAP"] - expected).max()
+    difference = np.abs(bootstrap(first, draws=options.loop_draws).metrics["mAP"][1:] - expected).max()
 
     start = time.perf_counter()
     evaluate(first, draws=options.draws)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from benchmarks.claims.arms import WATCHED, scores
 
-from manylabel.evaluation import ScoredImages, measure
+from manylabel.evaluation import ScoredImages, compute_metrics
 from manylabel.recipes import Probe, TrainAndVal, open_sets, probe
 from manylabel.storage import write_text
 
@@ -33,8 +33,8 @@ def main() -> None:
             chosen = np.random.default_rng(seed).permutation(len(whole.train))[:num]
             sets = TrainAndVal(whole.train.subset(np.sort(chosen)), whole.val)
             model = train(options, sets, head, steps, seed)
-            judged = ScoredImages.from_arrays(scores(model, sets), values, known=known, labels=whole.val.labels)
-            reached.append(100 * measure(judged)["mAP"])
+            scored = ScoredImages.from_arrays(scores(model, sets), values, known=known, labels=whole.val.labels)
+            reached.append(100 * compute_metrics(scored)["mAP"])
         row = {"images": num, "head": head, "steps": steps, "mAP": reached}
         spread = f" +- {stdev(reached):.1f}" if len(reached) > 1 else ""
         print(f"{num:5d} images, {head}, {steps:3d} steps: {mean(reached):.1f}{spread}", flush=True)

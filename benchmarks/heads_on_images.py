@@ -4,7 +4,7 @@
 
 Each cell is one `manylabel train probe` with that head's defaults, in a process of its own; runs that are
 finished are not run again, one that was killed goes on. Logistic regression works on the average-pooled features, one
-model per label, with the regularisation that is best on the very images it is judged by: that flatters it. Intervals
+model per label, with the regularisation that is best on the very validation images: that flatters it. Intervals
 are 95 % bootstrap intervals over the held-out images, of the mean of the seeds' mAP. Minutes are wall clock on the
 machine as it was; the first head of a dataset pays for the pass through the backbone.
 """
@@ -27,7 +27,7 @@ from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
 from manylabel.classifier import Classifier
-from manylabel.evaluation import draw_counts
+from manylabel.evaluation import bootstrap_weights
 from manylabel.evaluation.bootstrap import estimate
 from manylabel.features import CachedFeatures, FeatureLoader
 from manylabel.heads import HEADS
@@ -58,28 +58,26 @@ def read_all(cached: CachedFeatures, *, head: torch.nn.Module | None = None) -> 
 def logistic_regression(cached: CachedSets) -> tuple[Tensor, float]:
     """Return the scores of the held-out images, and the regularisation that did best on them."""
     features, targets, known = (part.numpy() for part in read_all(cached.train))
-    judged, truth, told = read_all(cached.val)
+    val_features, val_targets, val_known = read_all(cached.val)
     scale = StandardScaler().fit(features)
     best: tuple[float, Tensor, float] = (-1.0, torch.empty(0), 0.0)
     for strength in STRENGTHS:
         columns = [
             LogisticRegression(C=strength, max_iter=300)
             .fit(scale.transform(features[known[:, label]]), targets[known[:, label], label])
-            .decision_function(scale.transform(judged.numpy()))
+            .decision_function(scale.transform(val_features.numpy()))
             for label in range(targets.shape[1])
         ]
         scores = torch.from_numpy(np.stack(columns, axis=1)).float()
-        mean = float(mean_average_precision(scores, truth, told))
+        mean = float(mean_average_precision(scores, val_targets, val_known))
         best = max(best, (mean, scores, strength), key=lambda one: one[0])
     return best[1], best[2]
 
 
 def draws_of(scores: Tensor, targets: Tensor, known: Tensor) -> NDArray[np.float64]:
-    """Return the mAP of each bootstrap draw, after that of the images themselves."""
-    weights = draw_counts(len(scores), draws=DRAWS)
-    exact = mean_average_precision(scores, targets, known)
-    drawn = mean_average_precision(scores, targets, known, weights=weights)
-    return torch.cat([exact[None], drawn]).double().numpy()
+    """Return mAP, then that of each bootstrap draw."""
+    weights = bootstrap_weights(len(scores), draws=DRAWS)
+    return mean_average_precision(scores, targets, known, weights=weights).double().numpy()
 
 
 def train(arguments: argparse.Namespace, head: str, seed: int) -> None:
@@ -101,7 +99,7 @@ def row(
     """Return one line of the table: mAP and its distance to the baseline, with intervals, in percent."""
     mean = 100 * np.mean(draws, axis=0)
     gain = mean - 100 * baseline
-    reached, ahead = (estimate(one[0], one[1:], bounds=(-100, 100)) for one in (mean, gain))
+    reached, ahead = (estimate(one, bounds=(-100, 100)) for one in (mean, gain))
     return {
         "head": name,
         "seeds": [round(100 * float(one[0]), 2) for one in draws],

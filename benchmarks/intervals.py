@@ -48,11 +48,10 @@ def measure(num_images: int, share: float, strength: float, *, repeats: int, dra
     for _ in range(repeats):
         there = targets()
         models = [made_up(there, strength) for _ in range(2)]
-        values = [mean_average_precision(model) for model in models]
-        drawn = [bootstrap(model, ["mAP"], draws=draws).measures["mAP"] for model in models]
-        centred.append(holds(estimate(values[0], drawn[0]), truth))
-        plain.append(holds(estimate(values[0], drawn[0], centred=False), truth))
-        change = estimate(values[1] - values[0], drawn[1] - drawn[0], bounds=(-1, 1), centred=False)
+        first, second = (bootstrap(model, ["mAP"], draws=draws).metrics["mAP"] for model in models)
+        centred.append(holds(estimate(first), truth))
+        plain.append(holds(estimate(first, centred=False), truth))
+        change = estimate(second - first, bounds=(-1, 1), centred=False)
         same.append(holds(change, 0))
     return {
         "images": num_images,

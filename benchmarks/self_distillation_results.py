@@ -30,7 +30,7 @@ from rich.console import Console
 from scipy import stats
 
 from manylabel.classifier import Classifier
-from manylabel.evaluation import ScoredImages, bootstrap, measure
+from manylabel.evaluation import ScoredImages, bootstrap, compute_metrics
 from manylabel.features import CachedFeatures, FeatureLoader
 from manylabel.heads import HEADS
 from manylabel.heads.traits import probe_defaults
@@ -107,14 +107,14 @@ def interval(differences: list[float]) -> list[float] | None:
 
 
 def scored(run: RunFolder, cached: CachedFeatures) -> ScoredImages:
-    """Put what the model of a run says beside the truth."""
+    """Combine the scores of a run's model with the targets."""
     values, known = cached.dataset.targets.dense()
     return ScoredImages.from_arrays(scores_of(run, cached), values, known=known, labels=cached.dataset.labels)
 
 
 def drawn_means(runs: list[RunFolder], cached: CachedFeatures, draws: int) -> NDArray[np.float64]:
     """Return the mean mAP over seeds in each draw of images, the same draws for every variant."""
-    return np.mean([bootstrap(scored(run, cached), ["mAP"], draws=draws).measures["mAP"] for run in runs], axis=0)
+    return np.mean([bootstrap(scored(run, cached), ["mAP"], draws=draws).metrics["mAP"][1:] for run in runs], axis=0)
 
 
 def main() -> None:
@@ -148,7 +148,9 @@ def summarise(
     cached: CachedFeatures,
 ) -> list[dict[str, Any]]:
     """Return a row for each variant."""
-    reached = {name: [100 * measure(scored(run, cached))["mAP"] for run in listed] for name, listed in runs.items()}
+    reached = {
+        name: [100 * compute_metrics(scored(run, cached))["mAP"] for run in listed] for name, listed in runs.items()
+    }
     drawn = {name: 100 * drawn_means(listed, cached, options.draws) for name, listed in runs.items()}
     rows = []
     for name in options.variants:

@@ -19,7 +19,7 @@ from manylabel.cost import count_macs, median_seconds
 from manylabel.errors import ManyLabelError
 from manylabel.page import INK, Figure, new_figure, write_drawing
 from manylabel.runs import Run, find_runs
-from manylabel.runs.training import STROKES
+from manylabel.runs.report import STROKES
 
 logger = logging.getLogger(__name__)
 

@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from manylabel.data import ImageDataset
-from manylabel.evaluation import ScoredImages, bootstrap, measure
+from manylabel.evaluation import ScoredImages, bootstrap
 from manylabel.evaluation.groups import SIZE_LIMITS
-from manylabel.metrics import average_precision
 
 DRAWS = 1000
 INCONCLUSIVE = "inconclusive"
@@ -67,8 +66,7 @@ def named(name: str, *, sign: int = 1) -> Statistic:
     """Return a metric of the evaluation as a statistic."""
 
     def compute(scored: ScoredImages) -> NDArray[np.float64]:
-        drawn = bootstrap(scored, [name], draws=DRAWS).measures[name]
-        return 100 * sign * np.concatenate([[measure(scored, [name])[name]], drawn])
+        return 100 * sign * bootstrap(scored, [name], draws=DRAWS).metrics[name]
 
     return compute
 
@@ -82,8 +80,7 @@ def small_objects(scored: ScoredImages) -> NDArray[np.float64]:
 
 def gaps(scored: ScoredImages) -> NDArray[np.float64]:
     """Return the mean gap in average precision between similar labels, negated since less is better."""
-    exact = average_precision(scored.scores, scored.targets, scored.known).double().numpy()
-    all_of = np.concatenate([exact[:, None], bootstrap(scored, ["mAP"], draws=DRAWS).average_precision], axis=1)
+    all_of = bootstrap(scored, ["mAP"], draws=DRAWS).average_precision
     pairs = [[scored.labels.index(name) for name in pair] for pair in SIMILAR if set(pair) <= set(scored.labels.names)]
     found: NDArray[np.float64] = -100 * np.mean([abs(all_of[one] - all_of[other]) for one, other in pairs], axis=0)
     return found

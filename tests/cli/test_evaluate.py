@@ -52,7 +52,7 @@ def test_a_model_is_judged_and_its_scores_give_the_same_again(folder, tmp_path):
     assert "<title>Evaluation of tagger</title>" in outputs["html"].read_text(encoding="utf-8")
     from_model = json.loads(outputs["json"].read_text(encoding="utf-8"))
     again = json.loads(run("evaluate", outputs["csv"], "--data", SPEC, "--draws", "30", "--json", "-").stdout)
-    assert again["measures"] == from_model["measures"]
+    assert again["metrics"] == from_model["metrics"]
     assert again["model"] == "out.csv"
 
 
@@ -89,7 +89,7 @@ def test_nothing_is_overwritten_unless_asked(folder, tmp_path):
         run(*command)
     assert output.read_text(encoding="utf-8") == "mine"
     assert run(*command, "--overwrite").exit_code == 0
-    assert "measures" in json.loads(output.read_text(encoding="utf-8"))
+    assert "metrics" in json.loads(output.read_text(encoding="utf-8"))
 
 
 def test_scores_of_other_images_are_one_sentence(folder):
@@ -112,17 +112,17 @@ def test_an_exported_file_is_evaluated_without_its_model(colour_file, tmp_path):
     (tmp_path / "labels.csv").write_text("image,labels\nred.png,red\nblue.png,blue\n")
     data = f"csv:{tmp_path / 'labels.csv'},images={tmp_path}"
     result = run("evaluate", colour_file, "--data", data, "--json", "-", "--draws", "0")
-    assert json.loads(result.stdout)["measures"]["mAP"]["value"] == 1
+    assert json.loads(result.stdout)["metrics"]["mAP"]["value"] == 1
 
 
-def test_measures_are_printed_on_request(folder):
+def test_metrics_are_printed_on_request(folder):
     plain = run("evaluate", folder / "strong.npz", "--data", SPEC, "--draws", 0).stdout
     assert "Hamming loss" not in plain
     assert "one-error" in plain
-    everything = run("evaluate", folder / "strong.npz", "--data", SPEC, "--draws", 0, "--measures", "all").stdout
+    everything = run("evaluate", folder / "strong.npz", "--data", SPEC, "--draws", 0, "--metrics", "all").stdout
     assert "Hamming loss" in everything
-    few = run("evaluate", folder / "strong.npz", "--data", SPEC, "--draws", 0, "--measures", "coverage, OF1").stdout
+    few = run("evaluate", folder / "strong.npz", "--data", SPEC, "--draws", 0, "--metrics", "coverage, OF1").stdout
     assert "coverage" in few
     assert "one-error" not in few
-    with pytest.raises(ConfigError, match="no measure 'hamming'; did you mean 'hamming_loss'"):
-        run("evaluate", folder / "strong.npz", "--data", SPEC, "--measures", "hamming")
+    with pytest.raises(ConfigError, match="no metric 'hamming'; did you mean 'hamming_loss'"):
+        run("evaluate", folder / "strong.npz", "--data", SPEC, "--metrics", "hamming")

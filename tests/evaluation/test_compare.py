@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from manylabel.errors import ConfigError, LabelError
-from manylabel.evaluation import ScoredImages, bootstrap, compare, measure
+from manylabel.evaluation import ScoredImages, bootstrap, compare, compute_metrics
 from manylabel.metrics import average_precision
 
 
@@ -24,14 +24,14 @@ def models():
     return weak, model([3.0, 3.0, 3.0, 1.0, 1.0, -1.0], name="strong")
 
 
-def test_differences_are_those_of_the_measures_on_the_same_draws(models):
+def test_differences_are_those_of_the_metrics_on_the_same_draws(models):
     found = compare(*models, draws=50, seed=2)
-    values = [measure(scored) for scored in models]
-    drawn = [bootstrap(scored, draws=50, seed=2).measures["mAP"] for scored in models]
-    change = found.measures["mAP"]
+    values = [compute_metrics(scored) for scored in models]
+    drawn = [bootstrap(scored, draws=50, seed=2).metrics["mAP"] for scored in models]
+    change = found.metrics["mAP"]
     assert (change.first, change.second) == (values[0]["mAP"], values[1]["mAP"])
     assert change.difference.value == values[1]["mAP"] - values[0]["mAP"]
-    bounds = np.quantile(drawn[1] - drawn[0], [0.025, 0.975])
+    bounds = np.quantile((drawn[1] - drawn[0])[1:], [0.025, 0.975])
     assert (change.difference.low, change.difference.high) == pytest.approx(tuple(bounds), abs=1e-6)
 
 
@@ -41,7 +41,7 @@ def test_labels_that_got_better_or_worse_are_told(models):
     before, after = (average_precision(*scored.inputs) for scored in models)
     assert [label.difference.value for label in found.labels] == pytest.approx((after - before).tolist())
     assert found.pairs.pairs == 15
-    assert found.pairs.clearly_improved == 3
+    assert found.pairs.significantly_improved == 3
 
 
 def test_pairs_improve_if_both_labels_do():
@@ -53,21 +53,21 @@ def test_pairs_improve_if_both_labels_do():
     labels = [str(number) for number in range(20)]
     first, second = (ScoredImages.from_arrays(scores, targets, labels=labels) for scores in (before, mixed))
     pairs = compare(first, second, draws=0).pairs
-    assert (pairs.pairs, pairs.improved, pairs.worsened, pairs.clearly_improved) == (190, 105, 10, 0)
+    assert (pairs.pairs, pairs.improved, pairs.worsened, pairs.significantly_improved) == (190, 105, 10, 0)
     assert pairs.fraction == 105 / 190
 
 
 def test_the_verdict_knows_which_way_is_better():
     weak, strong = model([1.0] * 6), model([3.0] * 6)
     found = compare(weak, strong, draws=100)
-    assert found.measures["ranking_loss"].difference.value < 0
-    assert found.measures["ranking_loss"].verdict == "better"
-    assert compare(strong, weak, draws=100).measures["ranking_loss"].verdict == "worse"
+    assert found.metrics["ranking_loss"].difference.value < 0
+    assert found.metrics["ranking_loss"].verdict == "better"
+    assert compare(strong, weak, draws=100).metrics["ranking_loss"].verdict == "worse"
 
 
 def test_a_model_against_itself_differs_in_nothing(models):
     found = compare(models[0], models[0], draws=100)
-    for change in found.measures.values():
+    for change in found.metrics.values():
         assert change.difference == (0, 0, 0)
         assert (change.p_value, change.verdict) == (1, "unclear")
     assert found.better == found.worse == ()
@@ -75,21 +75,21 @@ def test_a_model_against_itself_differs_in_nothing(models):
 
 
 def test_the_p_value_is_never_smaller_than_the_draws_can_tell():
-    assert compare(model([0.0] * 6), model([4.0] * 6), draws=99).measures["mAP"].p_value == pytest.approx(2 / 100)
+    assert compare(model([0.0] * 6), model([4.0] * 6), draws=99).metrics["mAP"].p_value == pytest.approx(2 / 100)
 
 
 @pytest.mark.slow
 def test_chance_is_called_so_about_one_time_in_twenty():
     # 40 pairs of equally good models: about 2 differences in mAP are taken for real.
     pairs = [(model([1.5] * 6, seed=100 + run), model([1.5] * 6, seed=200 + run)) for run in range(40)]
-    calls = [compare(*pair, draws=100).measures["mAP"].verdict for pair in pairs]
+    calls = [compare(*pair, draws=100).metrics["mAP"].verdict for pair in pairs]
     assert calls.count("unclear") >= 35
 
 
 def test_without_draws_nothing_is_claimed(models):
     found = compare(*models, draws=0)
-    assert found.measures["mAP"].p_value is None
-    assert {change.verdict for change in found.measures.values()} == {"unclear"}
+    assert found.metrics["mAP"].p_value is None
+    assert {change.verdict for change in found.metrics.values()} == {"unclear"}
 
 
 def test_images_that_changed_most_are_found(models):
@@ -112,8 +112,8 @@ def test_images_that_only_one_model_has_are_left_out(models):
     )
     found = compare(weak, part, draws=0)
     assert found.num_images == 140
-    assert found.notes == ("10 images with scores of one model only left out.",)
-    assert found.measures["mAP"].second == measure(part)["mAP"]
+    assert found.notes == ("10 images with scores of one model only ignored.",)
+    assert found.metrics["mAP"].second == compute_metrics(part)["mAP"]
 
 
 def test_rejects_models_that_cannot_be_compared(models):
@@ -131,7 +131,7 @@ def test_everything_becomes_json(models):
     import json
 
     found = json.loads(json.dumps(compare(*models, draws=30).to_dict()))
-    assert found["measures"]["mAP"]["difference"]["value"] > 0
+    assert found["metrics"]["mAP"]["difference"]["value"] > 0
     assert found["labels"][0]["verdict"] == "better"
     assert found["pairs"]["pairs"] == 15
     assert found["better"][0]["name"].startswith("image")
@@ -140,7 +140,7 @@ def test_everything_becomes_json(models):
 def test_a_model_with_thresholds_against_one_without_is_noted(models):
     weak, strong = models
     [note] = compare(weak, replace(strong, thresholds=(0.3,) * 6), draws=0).notes
-    assert note.startswith("strong has thresholds of its own, weak predicts from 50 % on")
+    assert note.startswith("strong has tuned thresholds, weak a threshold of 50 %")
 
 
 def test_rejects_images_without_a_known_label(models):

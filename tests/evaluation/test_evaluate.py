@@ -2,8 +2,8 @@
 
 image  labels         scores of cat, dog, cow, hen    predicted
 a        cat, dog       0.9  0.4  0.1  0.2              cat          (dog missed)
-b        cat            0.6  0.7  0.3  0.1              cat, dog     (dog invented)
-c        dog            0.2  0.3  0.8  0.1              cow          (dog missed, cow invented)
+b        cat            0.6  0.7  0.3  0.1              cat, dog     (dog wrong)
+c        dog            0.2  0.3  0.8  0.1              cow          (dog missed, cow wrong)
 d        dog, cow       0.3  0.8  0.6  0.4              dog, cow     (hen is not known)
 """
 
@@ -16,7 +16,7 @@ import torch
 from scipy.sparse import csr_array
 
 from manylabel.errors import ConfigError
-from manylabel.evaluation import DEFAULT_MEASURES, ScoredImages, evaluate, find_confusions
+from manylabel.evaluation import DEFAULT_METRICS, ScoredImages, evaluate, find_confusions
 from manylabel.evaluation.groups import by_label_count, by_object_size
 from manylabel.types import Tag
 
@@ -36,7 +36,7 @@ def scored():
 
 
 def test_every_measure_is_right(scored):
-    found = {name: each.value for name, each in evaluate(scored, measures=["all"], draws=0).measures.items()}
+    found = {name: each.value for name, each in evaluate(scored, metrics=["all"], draws=0).metrics.items()}
     # cat: positives at ranks 1, 2. dog: ranking d, b, a, c, so 1/1, 2/3, 3/4. cow: ranking c, d, so 1/2.
     precisions = {"cat": 1.0, "dog": (1 + 2 / 3 + 3 / 4) / 3, "cow": 1 / 2}
     interpolated = {"cat": 1.0, "dog": (1 + 3 / 4 + 3 / 4) / 3, "cow": 1 / 2}
@@ -78,7 +78,7 @@ def test_calibration_counts_every_known_answer(scored):
     found = evaluate(scored, draws=0)
     assert sum(entry.count for entry in found.calibration) == 15
     by_hand = sum(abs(entry.score - entry.fraction) * entry.count for entry in found.calibration) / 15
-    assert found.measures["calibration_error"].value == pytest.approx(by_hand, abs=1e-6)
+    assert found.metrics["calibration_error"].value == pytest.approx(by_hand, abs=1e-6)
     low = found.calibration[0]  # 0.1 three times and, with 15 bins, nothing else
     assert (low.score, low.fraction, low.count) == pytest.approx((0.1, 0, 3))
 
@@ -94,7 +94,7 @@ def test_every_label_is_right(scored):
 
 
 def test_labels_without_positives_are_named(scored):
-    assert evaluate(scored, draws=0).left_out == ("hen",)
+    assert evaluate(scored, draws=0).without_positives == ("hen",)
 
 
 def test_thresholds_of_the_model_decide(scored):
@@ -107,20 +107,20 @@ def test_thresholds_of_the_model_decide(scored):
 
 def test_intervals_surround_the_values(scored):
     found = evaluate(scored, draws=200)
-    for name, estimate in found.measures.items():
+    for name, estimate in found.metrics.items():
         assert estimate.low <= estimate.value <= estimate.high, name
-    assert found.measures["mAP"].low < found.measures["mAP"].high
-    assert all(estimate.low is None for estimate in evaluate(scored, draws=0).measures.values())
+    assert found.metrics["mAP"].low < found.metrics["mAP"].high
+    assert all(estimate.low is None for estimate in evaluate(scored, draws=0).metrics.values())
 
 
 def test_confusions_need_two_images_and_more_than_chance():
-    # A wolf is invented where a dog is missed, twice; a cow is invented everywhere.
+    # A wolf is predicted where a dog is missed, twice; a cow is predicted everywhere.
     labels = ["dog", "wolf", "cow"]
     scores = [[0.1, 0.9, 0.9], [0.1, 0.9, 0.9], [0.1, 0.1, 0.9], [0.9, 0.1, 0.9], [0.9, 0.9, 0.9], [0.9, 0.1, 0.9]]
     targets = [[1, 0, 0]] * 4 + [[1, 1, 0], [1, 0, 0]]
     (found,) = find_confusions(ScoredImages.from_arrays(scores, targets, labels=labels))
-    assert (found.missed, found.invented, found.count) == ("dog", "wolf", 2)
-    assert (found.fraction, found.usual_fraction) == pytest.approx((2 / 3, 0))
+    assert (found.actual, found.predicted, found.count) == ("dog", "wolf", 2)
+    assert (found.rate, found.base_rate) == pytest.approx((2 / 3, 0))
 
 
 def test_confusions_are_counted_pair_by_pair():
@@ -132,30 +132,34 @@ def test_confusions_are_counted_pair_by_pair():
     for first in range(5):
         missed = targets[:, first] & known[:, first] & (scores[:, first] < 0.5)
         for second in range(5):
-            invented = ~targets[:, second] & known[:, second] & (scores[:, second] >= 0.5)
-            both, usual = int((missed & invented).sum()), float((invented & ~missed).sum() / (~missed).sum())
+            wrong = ~targets[:, second] & known[:, second] & (scores[:, second] >= 0.5)
+            both, usual = int((missed & wrong).sum()), float((wrong & ~missed).sum() / (~missed).sum())
             if first != second and both > 1 and both > usual * missed.sum():
                 pairs["abcde"[first], "abcde"[second]] = (both, both / int(missed.sum()), usual)
     found = find_confusions(scored)
-    assert {(pair.missed, pair.invented): (pair.count, pair.fraction, pair.usual_fraction) for pair in found} == {
+    assert {(pair.actual, pair.predicted): (pair.count, pair.rate, pair.base_rate) for pair in found} == {
         key: pytest.approx(value) for key, value in pairs.items()
     }
-    excess = [pair.count - pair.usual_fraction * pair.count / pair.fraction for pair in found]
+    excess = [pair.count - pair.base_rate * pair.count / pair.rate for pair in found]
     assert excess == sorted(excess, reverse=True)
     assert len(find_confusions(scored, at_most=2)) == 2
 
 
+def values(group):
+    return {name: each.value for name, each in group.metrics.items()}
+
+
 def test_sizes_are_told_apart(scored):
     groups = {group.name: group for group in by_object_size(scored, draws=0)}
-    assert {name: group.positives for name, group in groups.items()} == {
+    assert {name: group.count for name, group in groups.items()} == {
         "small": 1, "medium": 2, "large": 2, "small next to large": 1
     }  # fmt: skip
     # Small: the dog in a, missed; of the images in which a dog is that small or absent, b comes first.
-    assert (groups["small"].recall.value, groups["small"].mean_average_precision.value) == (0, 0.5)
+    assert values(groups["small"]) == {"recall": 0, "mAP": 0.5}
     # Medium: the cat in b, above all images without a cat, and the cow in d, below c.
-    assert (groups["medium"].recall.value, groups["medium"].mean_average_precision.value) == (1, 0.75)
-    assert groups["large"].recall.value == 1
-    assert groups["small next to large"].recall.value == 0
+    assert values(groups["medium"]) == {"recall": 1, "mAP": 0.75}
+    assert groups["large"].metrics["recall"].value == 1
+    assert groups["small next to large"].metrics["recall"].value == 0
 
 
 def test_without_sizes_there_are_no_groups_of_them(scored):
@@ -164,10 +168,10 @@ def test_without_sizes_there_are_no_groups_of_them(scored):
 
 def test_images_are_told_apart_by_their_number_of_labels(scored):
     one, two = by_label_count(scored, draws=0)
-    assert (one.name, one.images, two.name, two.images) == ("1 label", 2, "2 labels", 2)
-    # b: cat found, dog invented; c: dog missed, cow invented.
-    assert (one.precision.value, one.recall.value, one.ranking_loss.value) == pytest.approx((1 / 3, 1 / 2, 1 / 3))
-    assert (two.precision.value, two.recall.value, two.f1.value) == pytest.approx((1, 3 / 4, 6 / 7))
+    assert (one.name, one.count, two.name, two.count) == ("1 label", 2, "2 labels", 2)
+    # b: cat right, dog wrong; c: dog missed, cow wrong.
+    assert values(one) == pytest.approx({"precision": 1 / 3, "recall": 1 / 2, "F1": 2 / 5, "ranking_loss": 1 / 3})
+    assert values(two) == pytest.approx({"precision": 1, "recall": 3 / 4, "F1": 6 / 7, "ranking_loss": 0})
 
 
 def test_groups_have_intervals(scored):
@@ -181,8 +185,9 @@ def test_groups_have_intervals(scored):
         areas=csr_array(np.tile(scored.areas.toarray(), (20, 1))),
     )
     found = evaluate(many, draws=100)
-    assert found.by_count[0].recall.low < 0.5 < found.by_count[0].recall.high
-    medium = found.by_size[1].mean_average_precision
+    recall = found.by_count[0].metrics["recall"]
+    assert recall.low < 0.5 < recall.high
+    medium = found.by_size[1].metrics["mAP"]
     assert medium.low < 0.75 < medium.high
 
 
@@ -191,7 +196,8 @@ def test_the_worst_and_best_images_are_found(scored):
     assert [image.name for image in found.worst] == ["c", "b", "a", "d"]
     assert [image.name for image in found.best] == ["d", "a", "b", "c"]
     worst = found.worst[0]
-    assert (worst.found, worst.missed, worst.invented) == ((), (Tag("dog", 0.3),), (Tag("cow", 0.8),))
+    assert worst.true_positives == ()
+    assert (worst.false_negatives, worst.false_positives) == ((Tag("dog", 0.3),), (Tag("cow", 0.8),))
     assert worst.loss == pytest.approx(-np.log([0.8, 0.3, 0.2, 0.9]).sum(), abs=1e-4)
 
 
@@ -200,36 +206,36 @@ def test_top_one_accuracy_is_there_where_every_image_has_one_label(single_label)
     scores = [[0.9, 0.1], [0.6, 0.4]]
     one = ScoredImages.from_arrays(scores, [[1, 0], [0, 1]], labels=["a", "b"])
     two = ScoredImages.from_arrays(scores, [[1, 0], [1, 1]], labels=["a", "b"])
-    assert evaluate(replace(one, single_label=single_label), draws=30).measures["top_1"].value == 0.5
-    assert "top_1" not in evaluate(replace(two, single_label=single_label), draws=30).measures
+    assert evaluate(replace(one, single_label=single_label), draws=30).metrics["top_1"].value == 0.5
+    assert "top_1" not in evaluate(replace(two, single_label=single_label), draws=30).metrics
 
 
 def test_a_single_label_model_is_judged_by_its_surest_label():
     scores = [[0.4, 0.35, 0.25], [0.1, 0.45, 0.45], [0.2, 0.2, 0.6]]
     made = ScoredImages.from_arrays(scores, [[1, 0, 0], [0, 0, 1], [0, 0, 1]], labels=["a", "b", "c"])
-    found = evaluate(replace(made, single_label=True), measures=["all"], draws=30)
-    assert {name: found.measures[name].value for name in ("OP", "OR", "subset_accuracy", "top_1")} == {
+    found = evaluate(replace(made, single_label=True), metrics=["all"], draws=30)
+    assert {name: found.metrics[name].value for name in ("OP", "OR", "subset_accuracy", "top_1")} == {
         name: pytest.approx(2 / 3) for name in ("OP", "OR", "subset_accuracy", "top_1")
     }
-    assert found.measures["hamming_loss"].value == pytest.approx(2 / 9)
+    assert found.metrics["hamming_loss"].value == pytest.approx(2 / 9)
     assert [label.predicted for label in found.labels] == [1, 1, 1]
     assert [label.recall for label in found.labels] == [1, None, 0.5]  # b has no positives
 
 
 def test_everything_becomes_json(scored):
     found = json.loads(json.dumps(evaluate(scored, draws=30).to_dict()))
-    assert found["measures"]["OP"]["value"] == pytest.approx(4 / 6)
+    assert found["metrics"]["OP"]["value"] == pytest.approx(4 / 6)
     assert found["labels"][1]["curve"]["recall"][-1] == 1
-    assert found["worst"][0]["missed"] == [{"label": "dog", "score": 0.3}]
-    assert found["by_size"][0]["recall"]["value"] == 0
-    assert found["left_out"] == ["hen"]
+    assert found["worst"][0]["false_negatives"] == [{"label": "dog", "score": 0.3}]
+    assert found["by_size"][0]["metrics"]["recall"]["value"] == 0
+    assert found["without_positives"] == ["hen"]
 
 
 def test_a_model_that_never_predicts_anything_is_judged_too():
     scored = ScoredImages.from_arrays(np.zeros((30, 2)), np.eye(2)[np.arange(30) % 2], labels=["a", "b"])
     found = evaluate(scored, draws=50)
-    assert found.measures["OP"] == (0, 0, 0)
-    assert found.measures["OR"].value == 0
+    assert found.metrics["OP"] == (0, 0, 0)
+    assert found.metrics["OR"].value == 0
 
 
 def test_rejects_what_cannot_be_judged(scored):
@@ -237,18 +243,18 @@ def test_rejects_what_cannot_be_judged(scored):
         evaluate(ScoredImages.from_arrays(np.zeros((0, 1)), np.zeros((0, 1)), labels=["a"]))
     with pytest.raises(ConfigError, match="none of 4 images is known to have one of 4 labels"):
         evaluate(replace(scored, known=torch.zeros_like(scored.known)))
-    with pytest.raises(ConfigError, match="no measure 'F1'; did you mean 'OF1'"):
-        evaluate(scored, measures=["F1"])
+    with pytest.raises(ConfigError, match="no metric 'F1'; did you mean 'OF1'"):
+        evaluate(scored, metrics=["F1"])
 
 
 def test_about_a_dozen_measures_are_computed_unless_others_are_asked_for(scored):
-    assert list(evaluate(scored, draws=0).measures) == [name for name in DEFAULT_MEASURES if name != "top_1"]
-    assert list(evaluate(scored, measures=["coverage", "OF1"], draws=0).measures) == ["mAP", "OF1", "coverage"]
+    assert list(evaluate(scored, draws=0).metrics) == [name for name in DEFAULT_METRICS if name != "top_1"]
+    assert list(evaluate(scored, metrics=["coverage", "OF1"], draws=0).metrics) == ["mAP", "OF1", "coverage"]
 
 
-def test_a_measure_that_is_undefined_is_left_out():
+def test_a_metric_that_is_undefined_is_left_out():
     both = ScoredImages.from_arrays([[0.9, 0.8], [0.7, 0.6]], [[1, 1], [1, 1]], labels=["a", "b"])
     found = evaluate(both, draws=30)
-    assert "ranking_loss" not in found.measures
-    assert found.by_count[0].ranking_loss is None
+    assert "ranking_loss" not in found.metrics
+    assert "ranking_loss" not in found.by_count[0].metrics
     assert "NaN" not in json.dumps(found.to_dict())

@@ -45,14 +45,14 @@ def table(page, head):
 
 
 def test_the_page_of_an_evaluation_opens_from_disk_and_reads_right(browser, tmp_path, dataset, models):
-    found = evaluate(models[1], measures=["all"], draws=50)
+    found = evaluate(models[1], metrics=["all"], draws=50)
     browser.get_log("browser")
     browser.get(evaluation_page(found, dataset).write(tmp_path / "page.html").as_uri())
     assert browser.find_element(By.TAG_NAME, "h1").text == "Evaluation of strong"
-    assert browser.find_element(By.CSS_SELECTOR, ".tiles b").text == f"{100 * found.measures['mAP'].value:.1f}"
-    measures = {row[0]: row[1] for row in table(browser, "meaning")}
-    assert measures["one-error"] == f"{100 * found.measures['one_error'].value:.1f} %"
-    assert measures["coverage"] == f"{round(found.measures['coverage'].value, 2):g}"
+    assert browser.find_element(By.CSS_SELECTOR, ".tiles b").text == f"{100 * found.metrics['mAP'].value:.1f}"
+    metrics = {row[0]: row[1] for row in table(browser, "meaning")}
+    assert metrics["one-error"] == f"{100 * found.metrics['one_error'].value:.1f} %"
+    assert metrics["coverage"] == f"{round(found.metrics['coverage'].value, 2):g}"
     labels = table(browser, "average precision")
     assert len(labels) == len(dataset.labels)
     rated = [float(row[2].split()[0]) for row in labels if row[2]]
@@ -83,7 +83,7 @@ def test_the_page_of_a_comparison_opens_from_disk_and_reads_right(browser, tmp_p
     assert browser.find_element(By.TAG_NAME, "h1").text == "strong against weak <b>"
     assert "significantly higher mAP" in browser.find_element(By.CSS_SELECTOR, ".note.good").text
     first = table(browser, "verdict")[0]
-    assert first[:2] == ["mAP", f"{100 * found.measures['mAP'].first:.1f} %"]
+    assert first[:2] == ["mAP", f"{100 * found.metrics['mAP'].first:.1f} %"]
     assert first[-1] == "better"
     assert browser.get_log("browser") == []
 

@@ -35,7 +35,7 @@ def report(*arguments):
 def test_the_numbers_are_those_of_an_evaluation(folders):
     judged = evaluate_run(Run.read(folders[0]), draws=0)
     expected = evaluate(score(judged.model, load("scenes:30").split("val")), draws=0)
-    assert judged.evaluation.measures["mAP"].value == pytest.approx(expected.measures["mAP"].value)
+    assert judged.evaluation.metrics["mAP"].value == pytest.approx(expected.metrics["mAP"].value)
     assert judged.evaluation.model == "linear"
     assert judged.cost.parameters == sum(each.numel() for each in judged.model.parameters())
 
@@ -75,7 +75,7 @@ def test_kept_scores_are_judged_as_the_models_own(tmp_path):
     first, second = (evaluate_run(Run.read(folder.path), draws=0).evaluation for _ in range(2))
     assert first.single_label
     assert second.single_label
-    assert second.measures["OF1"] == first.measures["OF1"]
+    assert second.metrics["OF1"] == first.metrics["OF1"]
 
 
 def test_a_run_with_kept_scores_can_be_overwritten(tmp_path):
@@ -95,7 +95,7 @@ def test_the_page_of_two_runs_opens_from_disk_sorts_and_fits_a_phone(browser, tm
     browser.get(page.as_uri())
     assert browser.find_element(By.TAG_NAME, "h1").text == "2 runs"
     heads = [head.text for head in browser.find_elements(By.TAG_NAME, "h2")]
-    assert heads[:4] == ["Measures", "Labels", "Images", "Training"]  # of the comparison, then its own
+    assert heads[:4] == ["Metrics", "Labels", "Images", "Training"]  # of the comparison, then its own
     assert heads[-1] == "Settings and environment"
     table = next(
         each
@@ -182,7 +182,7 @@ def test_heat_maps_stand_beside_the_images(folders):
     judged = evaluate_run(Run.read(folders[1]), draws=0)
     worst = judged.evaluation.worst[0]
     drawn = heat_thumbnails(judged)(worst, "a scene")
-    label = [*worst.missed, *worst.invented, *worst.found][0].label
+    label = [*worst.false_negatives, *worst.false_positives, *worst.true_positives][0].label
     assert drawn.caption == f"a scene. Right: heat map of {label}"
     with Image.open(io.BytesIO(drawn.jpeg)) as both:
         assert both.width > 1.9 * both.height  # two square scenes

@@ -20,7 +20,7 @@ def scored(num_images=600, seed=0, thresholds=None):
 @pytest.mark.parametrize("method", ["platt", "temperature"])
 def test_scores_and_decisions_get_better_on_images_not_used(method):
     result = tune(scored(), method=method)
-    before, after = result.before.measures, result.after.measures
+    before, after = result.before.metrics, result.after.metrics
     assert after["OF1"] > before["OF1"]
     assert after["log_loss"] < 0.9 * before["log_loss"]
     assert after["calibration_error"] < before["calibration_error"]
@@ -33,7 +33,7 @@ def test_what_is_kept_is_fitted_to_all_images_and_helps_new_ones():
     decided = calibrated >= torch.tensor(result.thresholds)
     right = (decided & new.targets).sum()
     f1 = 2 * right / (decided.sum() + new.targets.sum())
-    assert f1.item() == pytest.approx(result.after.measures["OF1"], abs=0.05)
+    assert f1.item() == pytest.approx(result.after.metrics["OF1"], abs=0.05)
 
 
 def test_after_is_not_judged_on_images_that_were_used():
@@ -46,7 +46,7 @@ def test_after_is_not_judged_on_images_that_were_used():
     thresholds = choose_thresholds(noise.scores, targets, torch.ones_like(targets), min_positives=1).values
     decided = noise.scores >= thresholds
     flattered = 2 * (decided & targets).sum() / (decided.sum() + targets.sum())
-    assert result.after.measures["OF1"] < flattered - 0.02
+    assert result.after.metrics["OF1"] < flattered - 0.02
 
 
 def test_rare_labels_say_that_they_fall_back():
@@ -59,15 +59,15 @@ def test_rare_labels_say_that_they_fall_back():
 
 def test_before_is_the_model_with_the_thresholds_and_calibration_it_had():
     strict = tune(scored(thresholds=(1.0, 1.0, 1.0)), method="none")
-    assert strict.before.measures["OR"] == 0
+    assert strict.before.metrics["OR"] == 0
     current = ScoreCalibration("temperature", scale=(0.2,) * 3, shift=(0.0,) * 3)
     softer = tune(scored(), current=current)
-    assert softer.before.measures["log_loss"] < tune(scored()).before.measures["log_loss"]
+    assert softer.before.metrics["log_loss"] < tune(scored()).before.metrics["log_loss"]
 
 
 def test_a_wanted_recall_is_met_on_images_not_used():
     result = tune(scored(2000), objective=Objective("recall", 0.9))
-    assert result.after.measures["OR"] == pytest.approx(0.9, abs=0.03)
+    assert result.after.metrics["OR"] == pytest.approx(0.9, abs=0.03)
 
 
 def one_label_each(temperature=3.0, thresholds=None):
@@ -93,8 +93,8 @@ def test_one_label_per_image_gets_no_thresholds_and_is_evaluated_by_the_most_con
     right = images.scores.argmax(dim=1) == images.targets.int().argmax(dim=1)
     assert result.thresholds is None
     for performance in (result.before, result.after):
-        assert performance.measures["OF1"] == pytest.approx(right.float().mean().item())
-    assert result.after.measures["log_loss"] < result.before.measures["log_loss"]
+        assert performance.metrics["OF1"] == pytest.approx(right.float().mean().item())
+    assert result.after.metrics["log_loss"] < result.before.metrics["log_loss"]
     assert any("no thresholds to tune" in note for note in result.notes)
     html = tuning_page(result, model="tagger", dataset="pets").html()
     assert "calibration only" in html

@@ -28,7 +28,7 @@ _MOST_LABELS = 10
 Data = Annotated[str, typer.Option("--data", metavar="SPEC", help="Dataset, such as voc:VOCdevkit/VOC2012,split=val.")]
 Json = Annotated[str | None, typer.Option("--json", metavar="FILE", help="Write the results as JSON; - prints them.")]
 Html = Annotated[str | None, typer.Option("--html", metavar="FILE", help="Write an HTML report.")]
-Measures = Annotated[
+Metrics = Annotated[
     str,
     typer.Option(metavar="NAMES", help="Comma-separated metrics, or all (default: the usual dozen)."),
 ]
@@ -59,7 +59,7 @@ def evaluate(
     scores: Annotated[
         str | None, typer.Option(metavar="FILE", help="Write the scores (.csv, .npz, .parquet), to compare later.")
     ] = None,
-    measures: Measures = "",
+    metrics: Metrics = "",
     draws: Draws = 1000,
     seed: Seed = 0,
     batch_size: BatchSize = 32,
@@ -80,7 +80,7 @@ def evaluate(
     with progress_bar("scoring images") as progress:
         scoring = _Scoring(dataset, batch_size, workers, device, common_labels, progress)
         scored = scoring.run(model, name=model_name(model))
-    result = evaluation.evaluate(scored, measures=_split(measures), draws=draws, seed=seed)
+    result = evaluation.evaluate(scored, metrics=_split(metrics), draws=draws, seed=seed)
     if scores is not None:
         evaluation.save_scores(scored, scores, overwrite=overwrite)
     if html is not None:
@@ -103,7 +103,7 @@ def compare(
     data: Data,
     as_json: Json = None,
     html: Html = None,
-    measures: Measures = "",
+    metrics: Metrics = "",
     draws: Draws = 1000,
     seed: Seed = 0,
     batch_size: BatchSize = 32,
@@ -125,7 +125,7 @@ def compare(
         scoring = _Scoring(dataset, batch_size, workers, device, common_labels, progress)
         names = model_names([first, second])
         models = [scoring.run(source, name=name) for source, name in zip((first, second), names, strict=True)]
-    result = evaluation.compare(*models, measures=_split(measures), draws=draws, seed=seed)
+    result = evaluation.compare(*models, metrics=_split(metrics), draws=draws, seed=seed)
     if html is not None:
         evaluation.comparison_page(result, dataset).write(html, overwrite=overwrite)
     if as_json is not None:
@@ -172,10 +172,10 @@ def _refuse_existing(paths: Sequence[str | None], *, overwrite: bool) -> list[st
     return files
 
 
-def _split(measures: str) -> Sequence[str]:
-    from manylabel.evaluation import DEFAULT_MEASURES
+def _split(metrics: str) -> Sequence[str]:
+    from manylabel.evaluation import DEFAULT_METRICS
 
-    return [name.strip() for name in measures.split(",")] if measures else DEFAULT_MEASURES
+    return [name.strip() for name in metrics.split(",")] if metrics else DEFAULT_METRICS
 
 
 def _write_json(values: dict[str, Any], path: str, *, overwrite: bool) -> None:
@@ -188,23 +188,23 @@ def _write_json(values: dict[str, Any], path: str, *, overwrite: bool) -> None:
 
 def _show_evaluation(result: Evaluation) -> None:
     """Print the metrics, the worst labels and the notes."""
-    from manylabel.evaluation import MEASURES
+    from manylabel.evaluation import METRICS
     from manylabel.page import plural, some
 
     console = Console(highlight=False)
     images = f"{plural(result.num_images, 'image')} of {result.dataset}, {plural(len(result.labels), 'label')}"
     console.print(f"[bold]{escape(result.model)}[/]  {escape(images)}")
-    table = _table("measure", "value", "95 % interval", "better")
-    for name, value in result.measures.items():
-        measure = MEASURES[name]
-        better = "higher" if measure.higher_is_better else "lower"
-        table.add_row(measure.title, measure.number(value.value), measure.interval(value), better)
+    table = _table("metric", "value", "95 % interval", "better")
+    for name, value in result.metrics.items():
+        metric = METRICS[name]
+        better = "higher" if metric.higher_is_better else "lower"
+        table.add_row(metric.title, metric.number(value.value), metric.interval(value), better)
     console.print(table)
     ranked = sorted((label for label in result.labels if label.positives), key=lambda label: label.value)
-    worst = [f"{label.display_name} {MEASURES['mAP'].number(label.value)}" for label in ranked[:_MOST_LABELS]]
+    worst = [f"{label.display_name} {METRICS['mAP'].number(label.value)}" for label in ranked[:_MOST_LABELS]]
     console.print(f"Worst labels by average precision: {', '.join(worst)}", markup=False)
-    if result.left_out:
-        console.print(f"Labels without positive images, not evaluated: {some(result.left_out)}", markup=False)
+    if result.without_positives:
+        console.print(f"Labels without positive images, not evaluated: {some(result.without_positives)}", markup=False)
     if result.bad:
         names = some([image.name for image in result.bad], at_most=5)
         console.print(f"{plural(len(result.bad), 'image')} could not be evaluated: {names}", markup=False)
@@ -214,20 +214,20 @@ def _show_evaluation(result: Evaluation) -> None:
 
 def _show_comparison(result: Comparison) -> None:
     """Print the metrics of both models, and the labels that changed significantly."""
-    from manylabel.evaluation import MEASURES
+    from manylabel.evaluation import METRICS
     from manylabel.page import plural, some
 
     console = Console(highlight=False)
     console.print(f"{plural(result.num_images, 'image')} of {result.dataset}", markup=False)
-    table = _table("measure", result.first, result.second, "change", "95 % interval", "p", "verdict")
-    for name, change in result.measures.items():
-        measure = MEASURES[name]
+    table = _table("metric", result.first, result.second, "change", "95 % interval", "p", "verdict")
+    for name, change in result.metrics.items():
+        metric = METRICS[name]
         table.add_row(
-            measure.title,
-            measure.number(change.first),
-            measure.number(change.second),
-            measure.number(change.difference.value, signed=True),
-            measure.interval(change.difference, signed=True),
+            metric.title,
+            metric.number(change.first),
+            metric.number(change.second),
+            metric.number(change.difference.value, signed=True),
+            metric.interval(change.difference, signed=True),
             "" if change.p_value is None else f"{change.p_value:.3f}",
             change.verdict,
         )
@@ -238,13 +238,13 @@ def _show_comparison(result: Comparison) -> None:
             key=lambda label: -abs(label.difference.value),
         )
         names = [
-            f"{label.display_name} {MEASURES['mAP'].number(label.difference.value, signed=True)}" for label in changed
+            f"{label.display_name} {METRICS['mAP'].number(label.difference.value, signed=True)}" for label in changed
         ]
         console.print(f"{plural(len(names), 'label')} significantly {verdict}: {some(names) or 'none'}", markup=False)
     pairs = result.pairs
     console.print(
         f"Pairs of labels that improved together: {pairs.improved:,} of {pairs.pairs:,} "
-        f"({100 * pairs.fraction:.0f} %), {pairs.clearly_improved:,} of them significantly",
+        f"({100 * pairs.fraction:.0f} %), {pairs.significantly_improved:,} of them significantly",
         markup=False,
     )
     for note in result.notes:

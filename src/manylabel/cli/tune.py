@@ -133,15 +133,15 @@ def _write_copy(saved: SavedModel, folder: Path, out: Path, changes: Mapping[str
 
 def _show(result: Tuning) -> None:
     """Print the metrics before and after, and the labels that gained or lost most."""
-    from manylabel.tuning import MEASURE_TITLES
+    from manylabel.tuning import METRIC_TITLES
 
     console = Console(highlight=False)
     console.print(f"{result.num_images:,} images, {result.num_folds}-fold cross-validation; {result.aim}")
     table = Table(box=None, header_style="bold", pad_edge=False)
-    for column in ("measure", "before", "after"):
-        table.add_column(column, justify="left" if column == "measure" else "right")
-    for name, title in MEASURE_TITLES.items():
-        values = (performance.measures[name] for performance in (result.before, result.after))
+    for column in ("metric", "before", "after"):
+        table.add_column(column, justify="left" if column == "metric" else "right")
+    for name, title in METRIC_TITLES.items():
+        values = (performance.metrics[name] for performance in (result.before, result.after))
         table.add_row(title, *(f"{value:.4f}" if name == "log_loss" else f"{100 * value:.1f}" for value in values))
     console.print(table)
     points = {

@@ -1,45 +1,42 @@
 """Evaluation: metrics with confidence intervals, paired comparisons, and their HTML pages."""
 
-from manylabel.evaluation.bootstrap import Estimate, compare_map, draw_counts, estimate_map
+from manylabel.evaluation.bootstrap import Estimate, bootstrap_weights, compare_map, estimate_map
 from manylabel.evaluation.compare import Comparison, compare
-from manylabel.evaluation.comparison_page import comparison_page
 from manylabel.evaluation.evaluate import Evaluation, evaluate
-from manylabel.evaluation.evaluation_page import evaluation_page
-from manylabel.evaluation.groups import SIZE_LIMITS, by_label_count, by_object_size
-from manylabel.evaluation.measures import DEFAULT_MEASURES, MEASURES, Draws, Measure, bootstrap, measure
+from manylabel.evaluation.groups import by_label_count, by_object_size
+from manylabel.evaluation.metrics import DEFAULT_METRICS, METRICS, Metric, Resampled, bootstrap, compute_metrics
+from manylabel.evaluation.pages import comparison_page, evaluation_page
 from manylabel.evaluation.results import Confusion, LabelResult, find_confusions
 from manylabel.evaluation.score_files import SCORE_ENDINGS, read_scores, save_scores
 from manylabel.evaluation.scores import ScoredImages, score
-from manylabel.evaluation.zero_shot import ZERO_SHOT_MEASURES, ZeroShotEvaluation, evaluate_zero_shot
+from manylabel.evaluation.zero_shot import ZeroShotEvaluation, evaluate_zero_shot
 
 __all__ = [
-    "DEFAULT_MEASURES",
-    "MEASURES",
+    "DEFAULT_METRICS",
+    "METRICS",
     "SCORE_ENDINGS",
-    "SIZE_LIMITS",
-    "ZERO_SHOT_MEASURES",
     "Comparison",
     "Confusion",
-    "Draws",
     "Estimate",
     "Evaluation",
     "LabelResult",
-    "Measure",
+    "Metric",
+    "Resampled",
     "ScoredImages",
     "ZeroShotEvaluation",
     "bootstrap",
+    "bootstrap_weights",
     "by_label_count",
     "by_object_size",
     "compare",
     "compare_map",
     "comparison_page",
-    "draw_counts",
+    "compute_metrics",
     "estimate_map",
     "evaluate",
     "evaluate_zero_shot",
     "evaluation_page",
     "find_confusions",
-    "measure",
     "read_scores",
     "save_scores",
     "score",

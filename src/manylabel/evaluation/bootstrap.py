@@ -1,24 +1,24 @@
-"""The bootstrap over images: values with an interval, and differences of two models on the same draws.
+"""The bootstrap over images: values with an interval, and differences of two models on the same samples.
 
-Images are drawn with replacement, as many as there are, and everything is measured again; 95 % of the values so
-obtained lie in the interval. A draw is how often each image came up, and every metric takes such counts as weights.
-The same seed and number of images give the same draws, which is what pairs two models.
+Images are drawn with replacement, as many as there are, and every metric is computed again; 95 % of the values so
+obtained lie in the interval. A sample is how often each image was drawn, and every metric takes such counts as weights.
+The same seed and number of images give the same samples, which makes two models paired.
 
-A drawn set holds copies, and copies of a rare label's few images flatter its average precision. The draws of a value
-are therefore shifted so that their mean is the value itself: the interval is how much the value would vary over other
-sets of as many images of the same kind. Differences are left as they are: what flatters one model flatters the other.
+Duplicates of a rare label's few images inflate its average precision. The resampled values of a metric are therefore
+shifted to have the measured value as their mean: the interval shows how much the value would vary over other sets of
+the same size and distribution. Differences are not shifted: what inflates one model inflates the other.
 
 Letters in shape comments: N images, L labels, D draws.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from manylabel.errors import ConfigError
@@ -27,8 +27,8 @@ from manylabel.metrics import mean_average_precision
 __all__ = [
     "FEWEST_DRAWS",
     "Estimate",
+    "bootstrap_weights",
     "compare_map",
-    "draw_counts",
     "estimate",
     "estimate_map",
     "estimates",
@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 FEWEST_DRAWS = 20
-"""With fewer usable draws there is no interval."""
+"""Fewest usable draws for an interval."""
 
 _BLOCK = 32  # draws of one generator: a part of the seed
 
@@ -58,12 +58,12 @@ class Estimate(NamedTuple):
 
     @property
     def is_positive(self) -> bool:
-        """True where the whole interval lies above 0: a difference that chance does not explain."""
+        """True if the whole interval lies above 0: a significant difference."""
         return self.low is not None and self.low > 0
 
 
-def draw_counts(num_images: int, *, draws: int, seed: int = 0) -> Tensor:
-    """Draw images with replacement, as many as there are, and count how often each came up.
+def bootstrap_weights(num_images: int, *, draws: int, seed: int = 0) -> Tensor:
+    """Return the weights that metrics take: once every image, then how often each was drawn with replacement.
 
     Args:
         num_images: Number of images.
@@ -71,73 +71,67 @@ def draw_counts(num_images: int, *, draws: int, seed: int = 0) -> Tensor:
         seed: Seed of the draws.
 
     Returns:
-        ``[D, N]``, the weights that metrics take.
+        ``[1 + D, N]``.
 
     Raises:
         ConfigError: There is no image, or the number of draws is negative.
 
     Examples:
-        >>> draw_counts(5, draws=2).sum(dim=1).tolist()
-        [5, 5]
+        >>> weights = bootstrap_weights(5, draws=2)
+        >>> weights[0].tolist(), weights.sum(dim=1).tolist()
+        ([1, 1, 1, 1, 1], [5, 5, 5])
     """
     if num_images < 1 or draws < 0:
         raise ConfigError(f"draws must be at least 0, of at least 1 image, got {draws} of {num_images} images")
-    counts = np.zeros((draws, num_images), dtype=np.int16)
+    counts = np.ones((1 + draws, num_images), dtype=np.int16)
     for start in range(0, draws, _BLOCK):
         size = (min(_BLOCK, draws - start), num_images)
         drawn = np.random.default_rng((seed, start)).integers(num_images, size=size, dtype=np.int32)
-        for row, images in enumerate(drawn, start):
+        for row, images in enumerate(drawn, start + 1):
             counts[row] = np.bincount(images, minlength=num_images)
     return torch.from_numpy(counts)
 
 
-def estimate(value: float, draws: ArrayLike, *, bounds: tuple[float, float] = (0, 1), centred: bool = True) -> Estimate:
-    """Make an estimate of a value and its draws.
+def estimate(values: ArrayLike | Tensor, *, bounds: tuple[float, float] = (0, 1), centred: bool = True) -> Estimate:
+    """Return a value with its interval.
 
     Args:
-        value: The value on the images themselves.
-        draws: ``[D]``, the values on the drawn images; NaN where undefined.
-        bounds: The range of the value.
-        centred: Whether to shift the draws so that their mean is the value.
+        values: ``[1 + D]``, the value on the images themselves, then on each draw; NaN where undefined.
+        bounds: Range of the value.
+        centred: Whether to shift the draws to have the value as their mean.
 
     Examples:
-        >>> estimate(0.5, np.linspace(0.5, 0.7, 201))
+        >>> estimate([0.5, *np.linspace(0.5, 0.7, 201)])
         Estimate(value=0.5, low=0.405, high=0.595)
     """
-    return estimates([value], np.asarray(draws)[None], bounds=bounds, centred=centred)[0]
+    return estimates(np.asarray(values)[None], bounds=bounds, centred=centred)[0]
 
 
 def estimates(
-    values: ArrayLike, draws: ArrayLike, *, bounds: tuple[float, float] = (0, 1), centred: bool = True
+    values: ArrayLike | Tensor, *, bounds: tuple[float, float] = (0, 1), centred: bool = True
 ) -> list[Estimate]:
-    """Make an estimate of each of several values; see `estimate`.
-
-    Args:
-        values: One for each estimate.
-        draws: ``[values, D]``.
-        bounds: The range of the values.
-        centred: Whether to shift the draws so that their mean is the value.
+    """Return several values with their intervals, from rows ``[1 + D]``; see `estimate`.
 
     Examples:
-        >>> estimates([0.25, 0.75], np.zeros((2, 0)))
+        >>> estimates([[0.25], [0.75]])
         [Estimate(value=0.25, low=None, high=None), Estimate(value=0.75, low=None, high=None)]
     """
-    drawn = np.asarray(draws, dtype=np.float64)
+    measured, drawn = np.split(np.asarray(values, dtype=np.float64), [1], axis=1)
+    enough = (~np.isnan(drawn)).sum(axis=1) >= FEWEST_DRAWS
+    if not enough.any():
+        return [Estimate(value) for value in measured[:, 0].tolist()]
+    drawn = np.where(enough[:, None], drawn, 0)
     if centred:
-        drawn = _centre(np.asarray(values, dtype=np.float64), drawn)
-    low, high = (_quantile(drawn, fraction).clip(*bounds) for fraction in (0.025, 0.975))
-    has_interval = (~np.isnan(drawn)).sum(axis=1) >= FEWEST_DRAWS
-    rows = zip(np.asarray(values).tolist(), low.tolist(), high.tolist(), has_interval.tolist(), strict=True)
-    return [
-        Estimate(value, round(below, 6), round(above, 6)) if enough else Estimate(value)
-        for value, below, above, enough in rows
-    ]
+        drawn += np.where(enough[:, None], measured - np.nanmean(drawn, axis=1, keepdims=True), 0)
+    low, high = np.nanquantile(drawn, (0.025, 0.975), axis=1).clip(*bounds).round(6).tolist()
+    rows = zip(measured[:, 0].tolist(), low, high, enough, strict=True)
+    return [Estimate(value, below, above) if usable else Estimate(value) for value, below, above, usable in rows]
 
 
 def estimate_map(
     scores: Tensor, targets: Tensor, known: Tensor | None = None, *, draws: int = 200, seed: int = 0
 ) -> Estimate:
-    """Estimate mAP with its interval from bare tensors, cheaply enough for the end of a training run.
+    """Estimate mAP with its interval from bare tensors, fast enough for the end of a training run.
 
     Args:
         scores: ``[N, L]``, probabilities or logits.
@@ -151,8 +145,8 @@ def estimate_map(
         >>> estimate_map(scores, targets)
         Estimate(value=1.0, low=1.0, high=1.0)
     """
-    [(value, drawn)] = _map_of([scores], targets, known, draws=draws, seed=seed)
-    return estimate(value, drawn)
+    weights = bootstrap_weights(len(targets), draws=draws, seed=seed)
+    return estimate(mean_average_precision(scores, targets, known, weights=weights).cpu())
 
 
 def compare_map(
@@ -169,7 +163,7 @@ def compare_map(
         seed: Seed of the draws.
 
     Returns:
-        The difference; its `is_positive` is true where the second is significantly better.
+        The difference; `is_positive` is true if the second is significantly better.
 
     Examples:
         >>> targets = torch.arange(60).reshape(60, 1) % 3 == 0
@@ -177,8 +171,9 @@ def compare_map(
         >>> compare_map(bad, good, targets).is_positive, compare_map(good, good, targets).is_positive
         (True, False)
     """
-    before, after = _map_of([first, second], targets, known, draws=draws, seed=seed)
-    return estimate(after[0] - before[0], after[1] - before[1], bounds=(-1, 1), centred=False)
+    weights = bootstrap_weights(len(targets), draws=draws, seed=seed)
+    before, after = (mean_average_precision(each, targets, known, weights=weights).double() for each in (first, second))
+    return estimate((after - before).cpu(), bounds=(-1, 1), centred=False)
 
 
 def to_plain(record: object) -> dict[str, Any]:
@@ -201,36 +196,3 @@ def _plain(value: object) -> object:
     if isinstance(value, dict):
         return {name: _plain(entry) for name, entry in value.items()}
     return [_plain(entry) for entry in value] if isinstance(value, list | tuple) else value
-
-
-def _map_of(
-    models: Sequence[Tensor], targets: Tensor, known: Tensor | None, *, draws: int, seed: int
-) -> list[tuple[float, NDArray[np.float64]]]:
-    """Return mAP and its draws for the scores of each model."""
-    weights = draw_counts(len(targets), draws=draws, seed=seed)
-    return [
-        (
-            mean_average_precision(scores, targets, known).item(),
-            mean_average_precision(scores, targets, known, weights=weights).double().cpu().numpy(),
-        )
-        for scores in models
-    ]
-
-
-def _centre(values: NDArray[np.float64], draws: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Shift the draws ``[values, D]`` so that their mean is the value."""
-    usable = ~np.isnan(draws)
-    means = np.where(usable, draws, 0).sum(axis=1) / usable.sum(axis=1).clip(min=1)
-    return np.asarray(draws - (means - values)[:, None])
-
-
-def _quantile(draws: NDArray[np.float64], fraction: float) -> NDArray[np.float64]:
-    """Return a quantile of each row, NaN left out: numpy's own does so row by row, and warns where all are."""
-    ordered = np.sort(draws, axis=1)  # NaN last
-    if not ordered.shape[1]:
-        return np.zeros(len(ordered))
-    place = fraction * ((~np.isnan(ordered)).sum(axis=1) - 1).clip(min=0)
-    below = np.floor(place).astype(np.int64)
-    above = np.ceil(place).astype(np.int64)
-    first, second = (np.take_along_axis(ordered, where[:, None], axis=1)[:, 0] for where in (below, above))
-    return np.asarray(first + (second - first) * (place - below))

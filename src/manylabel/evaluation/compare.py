@@ -1,7 +1,7 @@
-"""Compare two models on the same images: a paired bootstrap, and which labels got better or worse.
+"""Comparison of two models on the same images: a paired bootstrap, overall and per label.
 
-Both models are measured on the same draws, so what is hard about a draw is hard for both and drops out of the
-difference. That reveals small differences; two intervals that overlap say nothing about it.
+Both models are evaluated on the same draws: a hard draw is hard for both, and cancels out of the difference. This
+detects much smaller differences than two separate intervals, whose overlap means little.
 
 Letters in shape comments: L labels, D draws.
 """
@@ -17,26 +17,25 @@ from numpy.typing import NDArray
 
 from manylabel.errors import ConfigError, LabelError
 from manylabel.evaluation.bootstrap import FEWEST_DRAWS, Estimate, estimate, estimates, to_plain
-from manylabel.evaluation.measures import DEFAULT_MEASURES, MEASURES, bootstrap, measure
+from manylabel.evaluation.metrics import DEFAULT_METRICS, METRICS, bootstrap
 from manylabel.evaluation.results import image_losses
 from manylabel.evaluation.scores import ScoredImages
-from manylabel.metrics import average_precision
 
-__all__ = ["Comparison", "ImageChange", "LabelChange", "MeasureChange", "PairsImproved", "compare"]
+__all__ = ["Comparison", "ImageChange", "LabelChange", "MetricChange", "PairsImproved", "compare"]
 
 Verdict = Literal["better", "worse", "unclear"]
 
 
 @dataclass(frozen=True)
-class MeasureChange:
-    """A measure of both models.
+class MetricChange:
+    """A metric of both models.
 
     Args:
-        first: Of the first model.
-        second: Of the second.
+        first: Value of the first model.
+        second: Value of the second.
         difference: Second minus first, with its interval.
         p_value: Twice the fraction of draws on the other side of 0, at least 2 / (draws + 1); None without draws.
-        verdict: Better or worse; unclear where the interval holds 0.
+        verdict: Better or worse; unclear if the interval includes 0.
     """
 
     first: float
@@ -48,7 +47,7 @@ class MeasureChange:
 
 @dataclass(frozen=True)
 class LabelChange:
-    """The average precision of one label with both models; see `MeasureChange`."""
+    """The average precision of one label with both models; see `MetricChange`."""
 
     name: str
     display_name: str
@@ -61,20 +60,20 @@ class LabelChange:
 
 @dataclass(frozen=True)
 class PairsImproved:
-    """Pairs of labels of which both improved: how HSQ counts simultaneous improvement.
+    """Pairs of labels that both improved: the simultaneous improvement of HSQ.
 
     Yin et al., "Hybrid Sharing for Multi-Label Image Classification": 15 of VOC's 20 labels are 105 pairs of 190.
 
     Args:
         pairs: All pairs of labels that have an average precision.
-        improved: Pairs of which both have a higher average precision with the second model.
-        clearly_improved: Pairs of which both are clearly better: their intervals lie above 0.
-        worsened: Pairs of which both have a lower average precision.
+        improved: Pairs where both labels have a higher average precision with the second model.
+        significantly_improved: Pairs where both labels improved significantly: their intervals lie above 0.
+        worsened: Pairs where both labels have a lower average precision.
     """
 
     pairs: int
     improved: int
-    clearly_improved: int
+    significantly_improved: int
     worsened: int
 
     @property
@@ -104,13 +103,13 @@ class Comparison:
         num_images: Number of images.
         draws: Number of bootstrap draws.
         seed: Seed of the draws.
-        measures: The measures that are defined for both models.
+        metrics: The metrics that are defined for both models.
         labels: The average precision of every label that has positives.
-        pairs: How many pairs of labels improved together.
-        better: The images whose loss fell most.
-        worse: The images whose loss rose most.
-        left_out: Labels without positives.
-        notes: Remarks for a reader.
+        pairs: Number of pairs of labels that improved together.
+        better: Images whose loss decreased most.
+        worse: Images whose loss increased most.
+        without_positives: Labels without positives.
+        notes: Remarks for the reader.
     """
 
     first: str
@@ -119,12 +118,12 @@ class Comparison:
     num_images: int
     draws: int
     seed: int
-    measures: dict[str, MeasureChange]
+    metrics: dict[str, MetricChange]
     labels: tuple[LabelChange, ...]
     pairs: PairsImproved
     better: tuple[ImageChange, ...]
     worse: tuple[ImageChange, ...]
-    left_out: tuple[str, ...]
+    without_positives: tuple[str, ...]
     notes: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
@@ -136,7 +135,7 @@ def compare(
     first: ScoredImages,
     second: ScoredImages,
     *,
-    measures: Iterable[str] = DEFAULT_MEASURES,
+    metrics: Iterable[str] = DEFAULT_METRICS,
     draws: int = 1000,
     seed: int = 0,
 ) -> Comparison:
@@ -144,13 +143,13 @@ def compare(
 
     Args:
         first: Scores of the first model, and targets.
-        second: Those of the second, on the same dataset; images that only one has scores for are left out.
-        measures: Names of `MEASURES` (default: the most common dozen), or ``["all"]``.
+        second: Those of the second, on the same dataset; images with scores of one model only are ignored.
+        metrics: Names of `METRICS` (default: the most common dozen), or ``["all"]``.
         draws: Number of bootstrap draws; 0 for no intervals.
         seed: Seed of the draws.
 
     Returns:
-        The changes from the first to the second; `comparison_page` shows it, `to_dict` makes JSON of it.
+        The changes from the first to the second; `comparison_page` shows it, `to_dict` converts it to JSON.
 
     Raises:
         LabelError: The labels differ.
@@ -161,16 +160,14 @@ def compare(
         >>> good, bad = [[0.9, 0.2], [0.8, 0.7], [0.3, 0.6]], [[0.3, 0.2], [0.2, 0.7], [0.9, 0.1]]
         >>> models = [ScoredImages.from_arrays(scores, targets, labels=["cat", "dog"]) for scores in (bad, good)]
         >>> comparison = compare(*models, draws=0)
-        >>> round(comparison.measures["mAP"].difference.value, 4), comparison.pairs.improved
+        >>> round(comparison.metrics["mAP"].difference.value, 4), comparison.pairs.improved
         (0.2917, 1)
     """
     first, second, notes = _align(first, second)
     if not first.inputs.positives.any():
         raise ConfigError(f"there is nothing to compare: none of {len(first)} images is known to have a label")
-    names = tuple(measures)
-    drawn = [bootstrap(scored, names, draws=draws, seed=seed) for scored in (first, second)]
-    values = [measure(scored, names) for scored in (first, second)]
-    labels = _label_changes(first, second, drawn[1].average_precision - drawn[0].average_precision)
+    before, after = (bootstrap(scored, metrics, draws=draws, seed=seed) for scored in (first, second))
+    labels = _label_changes(first, before.average_precision, after.average_precision)
     better, worse = _image_changes(first, second)
     return Comparison(
         first=first.model,
@@ -179,59 +176,54 @@ def compare(
         num_images=len(first),
         draws=draws,
         seed=seed,
-        measures={
-            name: _measure_change(
-                name, values[0][name], values[1][name], drawn[1].measures[name] - drawn[0].measures[name]
-            )
-            for name in values[0]
-            if name in values[1]
+        metrics={
+            name: _metric_change(name, before.metrics[name], values)
+            for name, values in after.metrics.items()
+            if not np.isnan(values[0] + before.metrics[name][0])
         },
         labels=labels,
         pairs=_pairs(labels),
         better=better,
         worse=worse,
-        left_out=tuple(name for name in first.labels if name not in {label.name for label in labels}),
+        without_positives=tuple(name for name in first.labels if name not in {label.name for label in labels}),
         notes=notes,
     )
 
 
 def _align(first: ScoredImages, second: ScoredImages) -> tuple[ScoredImages, ScoredImages, tuple[str, ...]]:
-    """Keep the images that both have, and note where some are dropped or predictions are made by other rules."""
+    """Return the images that both have, and notes on dropped images and differing thresholds."""
     if first.labels.names != second.labels.names:
         odd = sorted(set(first.labels) ^ set(second.labels)) or ["their order"]
         raise LabelError(f"the labels of the two models differ ({', '.join(odd[:5])}); score both on the same dataset")
-    common = np.intersect1d(first.indices, second.indices)
+    common, *rows = np.intersect1d(first.indices, second.indices, return_indices=True)
     if not len(common):
         raise ConfigError("the two models have no image in common; score both on the same dataset")
-    left, right = (
-        scored.take(np.array([places[index] for index in common.tolist()]))
-        for scored in (first, second)
-        for places in [{index: row for row, index in enumerate(scored.indices.tolist())}]
-    )
+    left, right = first.take(rows[0]), second.take(rows[1])
     if not bool((left.targets == right.targets).all() and (left.known == right.known).all()):
         raise ConfigError("the targets of the two differ; score both on the same dataset")
     notes = []
     dropped = len(first) + len(second) - 2 * len(common)
     if dropped:
-        notes.append(f"{dropped} image{'s' if dropped > 1 else ''} with scores of one model only left out.")
+        notes.append(f"{dropped} image{'s' if dropped > 1 else ''} with scores of one model only ignored.")
     if (first.thresholds is None) != (second.thresholds is None):
         tuned, other = (second, first) if first.thresholds is None else (first, second)
         notes.append(
-            f"{tuned.model} has thresholds of its own, {other.model} predicts from 50 % on; measures of decisions "
-            "(CP to OF1) compare the thresholds, too."
+            f"{tuned.model} has tuned thresholds, {other.model} a threshold of 50 %: CP to OF1 compare the thresholds, "
+            "too."
         )
     return left, right, tuple(dict.fromkeys([*notes, *first.notes, *second.notes]))
 
 
-def _measure_change(name: str, first: float, second: float, draws: NDArray[np.float64]) -> MeasureChange:
-    bound = 1.0 if MEASURES[name].is_fraction else np.inf
-    difference = estimate(second - first, draws, bounds=(-bound, bound), centred=False)
-    sign = 1 if MEASURES[name].higher_is_better else -1
-    return MeasureChange(first, second, difference, _p_value(draws), _verdict(difference, sign))
+def _metric_change(name: str, first: NDArray[np.float64], second: NDArray[np.float64]) -> MetricChange:
+    bound = 1.0 if METRICS[name].is_fraction else np.inf
+    difference = estimate(second - first, bounds=(-bound, bound), centred=False)
+    sign = 1 if METRICS[name].higher_is_better else -1
+    p_value = _p_value((second - first)[1:])
+    return MetricChange(float(first[0]), float(second[0]), difference, p_value, _verdict(difference, sign))
 
 
 def _p_value(draws: NDArray[np.float64]) -> float | None:
-    """Return twice the fraction of draws on the rarer side of 0; draws of just 0 are on both."""
+    """Return twice the fraction of draws on the rarer side of 0; draws of exactly 0 count for both."""
     usable = draws[~np.isnan(draws)]
     if len(usable) < FEWEST_DRAWS:
         return None
@@ -245,21 +237,17 @@ def _verdict(difference: Estimate, sign: int = 1) -> Verdict:
     return "better" if sign * difference.value > 0 else "worse"
 
 
-def _label_changes(first: ScoredImages, second: ScoredImages, draws: NDArray[np.float64]) -> tuple[LabelChange, ...]:
-    before, after = (average_precision(*scored.inputs).double() for scored in (first, second))
-    differences = estimates((after - before).numpy(), draws, bounds=(-1, 1), centred=False)
-    columns = zip(
-        first.labels,
-        first.inputs.positives.sum(dim=0).tolist(),
-        before.tolist(),
-        after.tolist(),
-        differences,
-        strict=True,
-    )
+def _label_changes(
+    scored: ScoredImages, first: NDArray[np.float64], second: NDArray[np.float64]
+) -> tuple[LabelChange, ...]:
+    """Return the change of each label from its average precision with both models, ``[L, 1 + D]`` each."""
+    differences = estimates(second - first, bounds=(-1, 1), centred=False)
+    positives = scored.inputs.positives.sum(dim=0).tolist()
+    columns = scored.labels, positives, first[:, 0].tolist(), second[:, 0].tolist(), differences
     return tuple(
-        LabelChange(name, first.labels.display(name), positives, old, new, difference, _verdict(difference))
-        for name, positives, old, new, difference in columns
-        if positives
+        LabelChange(name, scored.labels.display(name), count, old, new, difference, _verdict(difference))
+        for name, count, old, new, difference in zip(*columns, strict=True)
+        if count
     )
 
 
@@ -270,7 +258,7 @@ def _pairs(labels: tuple[LabelChange, ...]) -> PairsImproved:
     return PairsImproved(
         pairs=pairs_of(len(labels)),
         improved=pairs_of(sum(label.difference.value > 0 for label in labels)),
-        clearly_improved=pairs_of(sum(label.verdict == "better" for label in labels)),
+        significantly_improved=pairs_of(sum(label.verdict == "better" for label in labels)),
         worsened=pairs_of(sum(label.difference.value < 0 for label in labels)),
     )
 
@@ -278,7 +266,7 @@ def _pairs(labels: tuple[LabelChange, ...]) -> PairsImproved:
 def _image_changes(
     first: ScoredImages, second: ScoredImages, *, at_most: int = 8
 ) -> tuple[tuple[ImageChange, ...], tuple[ImageChange, ...]]:
-    """Return the images whose loss fell most, and those whose loss rose most."""
+    """Return the images whose loss decreased most, and those whose loss increased most."""
     before, after = image_losses(first), image_losses(second)
     gain = before - after
     order = gain.argsort(descending=True, stable=True).tolist()

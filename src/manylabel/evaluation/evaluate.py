@@ -1,7 +1,8 @@
-"""Evaluate a model: every measure with an interval, every label, and where it goes wrong."""
+"""Evaluation of a model: metrics with intervals, results of each label, and an error analysis."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -11,37 +12,15 @@ import torch
 from manylabel.classifier import Classifier
 from manylabel.data import ImageDataset
 from manylabel.errors import ConfigError
+from manylabel.evaluation import results
 from manylabel.evaluation.bootstrap import Estimate, estimate, to_plain
-from manylabel.evaluation.groups import CountGroup, SizeGroup, by_label_count, by_object_size
-from manylabel.evaluation.measures import DEFAULT_MEASURES, MEASURES, bootstrap, measure
-from manylabel.evaluation.results import (
-    Confusion,
-    ImageResult,
-    LabelResult,
-    find_confusions,
-    image_results,
-    label_results,
-)
+from manylabel.evaluation.groups import Group, by_label_count, by_object_size
+from manylabel.evaluation.metrics import DEFAULT_METRICS, METRICS, bootstrap
 from manylabel.evaluation.scores import Progress, ScoredImages, score
 from manylabel.metrics import calibration
 from manylabel.types import BadImage
 
-__all__ = ["CalibrationBin", "Evaluation", "evaluate"]
-
-
-@dataclass(frozen=True)
-class CalibrationBin:
-    """Answers with about the same score.
-
-    Args:
-        score: Their mean score.
-        fraction: The fraction of them of which the label is present.
-        count: Their number.
-    """
-
-    score: float
-    fraction: float
-    count: int
+__all__ = ["Evaluation", "evaluate"]
 
 
 @dataclass(frozen=True)
@@ -52,21 +31,21 @@ class Evaluation:
         model: Name of the model.
         dataset: Name of the dataset.
         num_images: Number of images.
-        draws: Number of bootstrap draws for the intervals.
+        draws: Number of bootstrap draws.
         seed: Seed of the draws.
-        has_thresholds: Whether the model has thresholds of its own (default: 0.5 for all).
-        single_label: Whether the model predicts each image's most confident label, so that no threshold counts.
-        measures: The measures that are defined, with their intervals; mAP is always among them.
-        labels: How well each label is recognised.
-        confusions: Labels that are missed while others are invented.
-        by_size: Results by the size of objects, where the data have sizes.
-        by_count: Results by the number of labels in an image.
-        calibration: Scores next to how often they are right, by score.
-        worst: The images with the highest loss.
-        best: Of the images with labels, those with the lowest loss.
-        left_out: Labels without positives, which are in no mean over labels.
+        has_thresholds: Whether the model has tuned thresholds (default: 0.5 for all labels).
+        single_label: Whether the model predicts the most confident label of each image, without thresholds.
+        metrics: The defined metrics with their intervals; mAP is always among them.
+        labels: Results of each label.
+        confusions: Labels that are missed while others are wrongly predicted.
+        by_size: Results by object size, if the data have sizes.
+        by_count: Results by number of labels per image.
+        calibration: Observed frequency of labels by score.
+        worst: Images with the highest loss.
+        best: Images with labels with the lowest loss.
+        without_positives: Labels without positives, which are excluded from means over labels.
         bad: Images that could not be evaluated, and why.
-        notes: Remarks for a reader.
+        notes: Remarks for the reader.
     """
 
     model: str
@@ -76,15 +55,15 @@ class Evaluation:
     seed: int
     has_thresholds: bool
     single_label: bool
-    measures: dict[str, Estimate]
-    labels: tuple[LabelResult, ...]
-    confusions: tuple[Confusion, ...]
-    by_size: tuple[SizeGroup, ...]
-    by_count: tuple[CountGroup, ...]
-    calibration: tuple[CalibrationBin, ...]
-    worst: tuple[ImageResult, ...]
-    best: tuple[ImageResult, ...]
-    left_out: tuple[str, ...]
+    metrics: dict[str, Estimate]
+    labels: tuple[results.LabelResult, ...]
+    confusions: tuple[results.Confusion, ...]
+    by_size: tuple[Group, ...]
+    by_count: tuple[Group, ...]
+    calibration: tuple[results.CalibrationBin, ...]
+    worst: tuple[results.ImageResult, ...]
+    best: tuple[results.ImageResult, ...]
+    without_positives: tuple[str, ...]
     bad: tuple[BadImage, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -97,7 +76,7 @@ def evaluate(
     model: Classifier | ScoredImages,
     dataset: ImageDataset | None = None,
     *,
-    measures: Iterable[str] = DEFAULT_MEASURES,
+    metrics: Iterable[str] = DEFAULT_METRICS,
     draws: int = 1000,
     seed: int = 0,
     batch_size: int = 32,
@@ -110,42 +89,39 @@ def evaluate(
     Args:
         model: The classifier; or its scores and targets, from `score` or `read_scores`.
         dataset: The dataset to evaluate a classifier on; not needed with scores.
-        measures: Names of `MEASURES` (default: the most common dozen), or ``["all"]``.
+        metrics: Names of `METRICS` (default: the most common dozen), or ``["all"]``.
         draws: Number of bootstrap draws for the intervals; 0 for none.
         seed: Seed of the draws.
-        batch_size: Number of images that go through a classifier at once.
-        num_workers: Processes that decode images beside the main one (default: half of the cores).
+        batch_size: Images per batch.
+        num_workers: Worker processes that decode images (default: half of the cores).
         device: Device to run a classifier on (default: where it is).
-        progress: Called after each batch with the number of images done, and of all.
+        progress: Called after each batch with the number of images done and the total.
 
     Returns:
-        The evaluation; `evaluation_page` shows it, `to_dict` makes JSON of it.
+        The evaluation; `evaluation_page` shows it, `to_dict` converts it to JSON.
 
     Raises:
-        ConfigError: A classifier without a dataset, no such measure, or no image with a known label.
+        ConfigError: A classifier without a dataset, no such metric, or no image with a known label.
 
     Examples:
         >>> scores = torch.tensor([[0.9, 0.2], [0.8, 0.7], [0.3, 0.6]])
         >>> scored = ScoredImages.from_arrays(scores, [[1, 0], [1, 1], [0, 1]], labels=["cat", "dog"])
-        >>> evaluate(scored, draws=100).measures["mAP"]
+        >>> evaluate(scored, draws=100).metrics["mAP"]
         Estimate(value=1.0, low=1.0, high=1.0)
     """
     if isinstance(model, Classifier):
         if dataset is None:
             raise ConfigError("give the dataset to evaluate the classifier on: evaluate(model, dataset)")
         model = score(model, dataset, batch_size=batch_size, num_workers=num_workers, device=device, progress=progress)
-    return _evaluate(model, tuple(measures), draws=draws, seed=seed)
-
-
-def _evaluate(scored: ScoredImages, names: tuple[str, ...], *, draws: int, seed: int) -> Evaluation:
+    scored = model
     if not scored.inputs.positives.any():
         raise ConfigError(
             f"there is nothing to evaluate: none of {len(scored)} images is known to have one of "
             f"{len(scored.labels)} labels"
         )
-    drawn = bootstrap(scored, names, draws=draws, seed=seed)
-    labels = label_results(scored, drawn.average_precision)
-    worst, best = image_results(scored)
+    resampled = bootstrap(scored, metrics, draws=draws, seed=seed)
+    labels = results.label_results(scored, resampled.average_precision)
+    worst, best = results.image_results(scored)
     return Evaluation(
         model=scored.model,
         dataset=scored.dataset,
@@ -154,26 +130,19 @@ def _evaluate(scored: ScoredImages, names: tuple[str, ...], *, draws: int, seed:
         seed=seed,
         has_thresholds=scored.thresholds is not None,
         single_label=scored.single_label,
-        measures={
-            name: estimate(
-                value, drawn.measures[name], bounds=(0, 1 if MEASURES[name].is_fraction else len(scored.labels))
-            )
-            for name, value in measure(scored, names).items()
+        metrics={
+            name: estimate(values, bounds=(0, 1 if METRICS[name].is_fraction else len(scored.labels)))
+            for name, values in resampled.metrics.items()
+            if not math.isnan(values[0])
         },
         labels=labels,
-        confusions=find_confusions(scored),
+        confusions=results.find_confusions(scored),
         by_size=by_object_size(scored, draws=draws, seed=seed),
         by_count=by_label_count(scored, draws=draws, seed=seed),
-        calibration=_calibration(scored),
+        calibration=results.calibration_bins(calibration(*scored.inputs)),
         worst=worst,
         best=best,
-        left_out=tuple(label.name for label in labels if not label.positives),
+        without_positives=tuple(label.name for label in labels if not label.positives),
         bad=scored.bad,
         notes=scored.notes,
     )
-
-
-def _calibration(scored: ScoredImages) -> tuple[CalibrationBin, ...]:
-    """Return the bins that are not empty."""
-    bins = zip(*(column.tolist() for column in calibration(*scored.inputs)), strict=True)
-    return tuple(CalibrationBin(value, fraction, count) for value, fraction, count in bins if count)

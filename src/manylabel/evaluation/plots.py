@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 from manylabel.evaluation.bootstrap import Estimate
 from manylabel.evaluation.compare import LabelChange
-from manylabel.evaluation.evaluate import CalibrationBin
-from manylabel.evaluation.results import LabelResult
+from manylabel.evaluation.groups import Group
+from manylabel.evaluation.results import CalibrationBin, LabelResult
 from manylabel.page import ACCENT, INK, Figure, new_figure
 
 if TYPE_CHECKING:
@@ -55,11 +56,12 @@ def draw_changes(labels: Sequence[LabelChange]) -> Figure:
     return Figure(drawing, caption)
 
 
-def draw_groups(names: Sequence[str], values: Sequence[Estimate], *, what: str, caption: str) -> Figure:
-    """Plot the value of each group with its interval."""
-    drawing, axes = new_figure(width=5.0, height=0.9 + 0.32 * len(names))
-    _rows(axes, names, values, [ACCENT] * len(names))
-    axes.set(xlim=(0, 102), xlabel=what)
+def draw_groups(groups: Sequence[Group], caption: str) -> Figure:
+    """Plot the recall of each group with its interval."""
+    drawing, axes = new_figure(width=5.0, height=0.9 + 0.32 * len(groups))
+    names = [f"{group.name} ({group.count:,})" for group in groups]
+    _rows(axes, names, [group.metrics["recall"] for group in groups], [ACCENT] * len(groups))
+    axes.set(xlim=(0, 102), xlabel="recall in per cent (95 % interval)")
     return Figure(drawing, caption)
 
 
@@ -77,18 +79,19 @@ def draw_curves(labels: Sequence[LabelResult]) -> Figure:
     return Figure(drawing, "Precision-recall curve of each label; best, median and worst highlighted.")
 
 
-def draw_calibration(bins: Sequence[CalibrationBin]) -> Figure:
-    """Plot a reliability diagram; larger dots are bins with more scores."""
-    counts = np.array([entry.count for entry in bins], dtype=np.float64)
+def draw_calibration(curves: Mapping[str, Sequence[CalibrationBin]]) -> Figure:
+    """Plot reliability diagrams by name; larger dots are bins with more scores."""
     drawing, axes = new_figure(width=5.0, height=3.6)
     axes.plot([0, 100], [0, 100], color=INK, linewidth=0.8, linestyle=":")
-    scores, fractions = ([100 * getattr(entry, what) for entry in bins] for what in ("score", "fraction"))
-    axes.plot(scores, fractions, color=ACCENT, linewidth=1)
-    axes.scatter(scores, fractions, s=12 + 20 * np.log10(counts.clip(min=1)), color=ACCENT, zorder=3)
+    strokes = ((INK, "--"), (ACCENT, "-"))[-len(curves) :]
+    for (name, bins), (colour, stroke) in zip(curves.items(), strokes, strict=True):
+        scores, fractions = ([100 * getattr(entry, what) for entry in bins] for what in ("score", "fraction"))
+        axes.plot(scores, fractions, stroke, color=colour, linewidth=1, label=name)
+        axes.scatter(scores, fractions, s=[12 + 20 * math.log10(entry.count) for entry in bins], color=colour, zorder=3)
     axes.set(xlim=(-3, 103), ylim=(-3, 103), xlabel="score in per cent", ylabel="present in per cent")
-    caption = (
-        "Reliability diagram: on the dotted line, scores are perfectly calibrated; below it, they are overconfident."
-    )
+    if len(curves) > 1:
+        axes.legend(frameon=False, loc="upper left")
+    caption = "Reliability diagram: on the dotted line, scores are calibrated; below it, they are overconfident."
     return Figure(drawing, caption)
 
 

@@ -1,4 +1,4 @@
-"""Results in detail: how well each label is recognised, which labels are confused, and the worst and best images.
+"""Detailed results: each label, confusions, calibration, and the images with the highest and lowest loss.
 
 Letters in shape comments: N images, L labels, D draws.
 """
@@ -15,15 +15,17 @@ from torch import Tensor
 
 from manylabel.evaluation.bootstrap import Estimate, estimates
 from manylabel.evaluation.scores import ScoredImages
-from manylabel.metrics import average_precision, precision_recall
+from manylabel.metrics import Calibration, precision_recall
 from manylabel.metrics.average_precision import precision_curves
 from manylabel.types import Tag
 
 __all__ = [
+    "CalibrationBin",
     "Confusion",
     "Curve",
     "ImageResult",
     "LabelResult",
+    "calibration_bins",
     "find_confusions",
     "image_losses",
     "image_results",
@@ -35,7 +37,7 @@ _MOST_POINTS = 50  # more cannot be seen in a plot
 
 @dataclass(frozen=True)
 class Curve:
-    """A precision-recall curve, thinned: the precision reached at rising recalls."""
+    """A precision-recall curve, thinned: precision at increasing recall."""
 
     recall: tuple[float, ...]
     precision: tuple[float, ...]
@@ -43,20 +45,20 @@ class Curve:
 
 @dataclass(frozen=True)
 class LabelResult:
-    """How well one label is recognised; None for what a label without positives does not have.
+    """Results of one label; None for what is undefined without positives.
 
     Args:
         name: The label.
-        display_name: The name to show.
+        display_name: Its name in reports.
         positives: Number of images that have it.
-        known: Number of images of which it is known whether they have it.
-        average_precision: With its interval.
-        threshold: Score from which on it is predicted.
+        known: Number of images for which it is known whether they have it.
+        average_precision: Average precision with its interval.
+        threshold: Lowest score that counts as predicted.
         predicted: Number of images, of those known, for which it is predicted.
-        precision: At the threshold; 0 if it is never predicted.
-        recall: At the threshold.
+        precision: Precision at the threshold; 0 if it is never predicted.
+        recall: Recall at the threshold.
         f1: Their harmonic mean.
-        curve: Precision and recall at every other threshold.
+        curve: Precision and recall at all thresholds.
     """
 
     name: str
@@ -79,96 +81,101 @@ class LabelResult:
 
 @dataclass(frozen=True)
 class Confusion:
-    """One label is missed while another, absent one is predicted.
+    """A label that is missed while another, absent one is predicted.
 
     Args:
-        missed: The label that is present but not predicted.
-        invented: The label that is predicted but absent.
-        count: Number of images in which both happens.
-        fraction: Fraction of the images with `missed` missed in which `invented` is predicted.
-        usual_fraction: Fraction of all other images in which `invented` is wrongly predicted.
+        actual: The label that is present but not predicted.
+        predicted: The label that is predicted but absent.
+        count: Number of images with both errors.
+        rate: Fraction of the images with `actual` missed in which `predicted` is wrongly predicted.
+        base_rate: The same fraction of all other images.
     """
 
-    missed: str
-    invented: str
+    actual: str
+    predicted: str
     count: int
-    fraction: float
-    usual_fraction: float
+    rate: float
+    base_rate: float
 
 
 @dataclass(frozen=True)
 class ImageResult:
-    """The predictions for one image, next to the truth.
+    """Predictions and targets of one image.
 
     Args:
         name: The image.
         index: Its position in the dataset.
         loss: Binary cross-entropy, summed over the known labels.
-        found: Labels that are present and predicted, the most confident first.
-        missed: Labels that are present but not predicted, the least likely first.
-        invented: Labels that are absent but predicted, the most confident first.
+        true_positives: Labels that are present and predicted, most confident first.
+        false_negatives: Labels that are present but not predicted, least confident first.
+        false_positives: Labels that are absent but predicted, most confident first.
     """
 
     name: str
     index: int
     loss: float
-    found: tuple[Tag, ...]
-    missed: tuple[Tag, ...]
-    invented: tuple[Tag, ...]
+    true_positives: tuple[Tag, ...]
+    false_negatives: tuple[Tag, ...]
+    false_positives: tuple[Tag, ...]
 
 
-def label_results(scored: ScoredImages, draws: NDArray[np.float64]) -> tuple[LabelResult, ...]:
+@dataclass(frozen=True)
+class CalibrationBin:
+    """Predictions with similar scores.
+
+    Args:
+        score: Their mean score.
+        fraction: Fraction of them whose label is present.
+        count: Their number.
+    """
+
+    score: float
+    fraction: float
+    count: int
+
+
+def label_results(scored: ScoredImages, average_precision: NDArray[np.float64]) -> tuple[LabelResult, ...]:
     """Evaluate each label.
 
     Args:
         scored: Scores and targets.
-        draws: ``[L, D]``, the average precision in each draw of the bootstrap; D may be 0.
+        average_precision: ``[L, 1 + D]``, of the images themselves, then of each draw of the bootstrap.
 
     Examples:
         >>> scored = ScoredImages.from_arrays([[0.9, 0.6], [0.8, 0.1]], [[1, 0], [1, 0]], labels=["cat", "dog"])
-        >>> cat, dog = label_results(scored, np.zeros((2, 0)))
+        >>> cat, dog = label_results(scored, np.array([[1.0], [np.nan]]))
         >>> cat.average_precision.value, cat.recall, dog.average_precision
         (1.0, 1.0, None)
     """
     decided = precision_recall(*scored.decisions)
-    columns = zip(
+    positives = scored.inputs.positives.sum(dim=0).tolist()
+    undefined = [count == 0 for count in positives]
+    averages, *decisions = (
+        [None if empty else value for empty, value in zip(undefined, values, strict=True)]
+        for values in (
+            estimates(average_precision),
+            *(each.tolist() for each in (decided.precision, decided.recall, decided.label_f1)),
+        )
+    )
+    columns = (
         scored.labels,
-        scored.inputs.positives.sum(dim=0).tolist(),
+        map(scored.labels.display, scored.labels),
+        positives,
         scored.known.sum(dim=0).tolist(),
-        estimates(average_precision(*scored.inputs).numpy(), draws),
+        averages,
         scored.thresholds or (0.5,) * len(scored.labels),
         (scored.predicted & scored.known).sum(dim=0).tolist(),
-        zip(*(values.tolist() for values in (decided.precision, decided.recall, decided.label_f1)), strict=True),
+        *decisions,
         map(_thin, precision_curves(*scored.inputs)),
-        strict=True,
     )
-    results = []
-    for name, positives, known, average, threshold, predicted, decisions, curve in columns:
-        precision, recall, f1 = decisions if positives else (None, None, None)
-        average_or_none = average if positives else None
-        results.append(
-            LabelResult(
-                name,
-                scored.labels.display(name),
-                positives,
-                known,
-                average_or_none,
-                threshold,
-                predicted,
-                precision,
-                recall,
-                f1,
-                curve,
-            )
-        )
-    return tuple(results)
+    return tuple(LabelResult(*row) for row in zip(*columns, strict=True))
 
 
 def find_confusions(scored: ScoredImages, *, at_most: int = 20) -> tuple[Confusion, ...]:
-    """Find the pairs of labels of which one is often missed while the other is invented.
+    """Find pairs of labels where one is often missed while the other is wrongly predicted.
 
-    A pair counts if this happens in at least two images. Pairs are sorted by how many images more it happens in
-    than chance would have it, so that a label that is invented everywhere does not fill the list.
+    A pair counts if this happens in at least two images. Pairs are sorted by the excess over the number expected by
+    chance, so a label that is wrongly predicted everywhere does not fill the list.
 
     Args:
         scored: Scores and targets.
@@ -178,26 +185,27 @@ def find_confusions(scored: ScoredImages, *, at_most: int = 20) -> tuple[Confusi
         >>> scores = [[0.1, 0.9], [0.2, 0.8], [0.9, 0.1], [0.1, 0.9]]
         >>> targets = [[1, 0], [1, 0], [1, 0], [0, 1]]
         >>> find_confusions(ScoredImages.from_arrays(scores, targets, labels=["dog", "wolf"]))
-        (Confusion(missed='dog', invented='wolf', count=2, fraction=1.0, usual_fraction=0.0),)
+        (Confusion(actual='dog', predicted='wolf', count=2, rate=1.0, base_rate=0.0),)
     """
     given = scored.inputs
-    missed = csr_array((given.positives & ~scored.predicted).numpy().astype(np.int32))
-    invented = csr_array((given.negatives & scored.predicted).numpy().astype(np.int32))
-    together = (missed.T @ invented).tocoo()  # [L, L]
+    missed, wrong = (
+        csr_array((truth & errors).numpy().astype(np.int32))
+        for truth, errors in ((given.positives, ~scored.predicted), (given.negatives, scored.predicted))
+    )
+    together = (missed.T @ wrong).tocoo()  # [L, L]
     rows, columns, counts = together.row, together.col, together.data
-    misses = np.asarray(missed.sum(axis=0))[rows]
-    inventions = np.asarray(invented.sum(axis=0))[columns]
-    usual = (inventions - counts) / np.maximum(len(scored) - misses, 1)
-    excess = counts - misses * usual
+    misses, wrongs = np.asarray(missed.sum(axis=0))[rows], np.asarray(wrong.sum(axis=0))[columns]
+    base_rates = (wrongs - counts) / np.maximum(len(scored) - misses, 1)
+    excess = counts - misses * base_rates
     matters = np.flatnonzero((counts > 1) & (excess > 0))
     order = matters[np.lexsort((columns[matters], rows[matters], -excess[matters]))]  # of equals, the first label first
     return tuple(
         Confusion(
-            missed=scored.labels[rows[pair]],
-            invented=scored.labels[columns[pair]],
+            actual=scored.labels[rows[pair]],
+            predicted=scored.labels[columns[pair]],
             count=int(counts[pair]),
-            fraction=float(counts[pair] / misses[pair]),
-            usual_fraction=float(usual[pair]),
+            rate=float(counts[pair] / misses[pair]),
+            base_rate=float(base_rates[pair]),
         )
         for pair in order[:at_most]
     )
@@ -217,52 +225,55 @@ def image_losses(scored: ScoredImages) -> Tensor:
 def image_results(
     scored: ScoredImages, *, at_most: int = 12
 ) -> tuple[tuple[ImageResult, ...], tuple[ImageResult, ...]]:
-    """Find the images with the highest loss, and of those that have labels, the ones with the lowest.
+    """Find the images with the highest loss, and the images with labels with the lowest.
 
     Args:
         scored: Scores and targets.
         at_most: Number of each.
 
     Returns:
-        The worst, beginning with the worst, and the best, beginning with the best.
+        The worst, highest loss first, and the best, lowest loss first.
 
     Examples:
         >>> scored = ScoredImages.from_arrays([[0.1, 0.9], [0.9, 0.1]], [[1, 0], [1, 0]], labels=["cat", "dog"])
         >>> worst, best = image_results(scored, at_most=1)
-        >>> worst[0].missed, worst[0].invented, best[0].name
+        >>> worst[0].false_negatives, worst[0].false_positives, best[0].name
         ((Tag(label='cat', score=0.1),), (Tag(label='dog', score=0.9),), 'image 1')
     """
     losses = image_losses(scored)
     worst = losses.argsort(descending=True, stable=True)[:at_most].tolist()
-    has_label = (scored.targets & scored.known).any(dim=1)
+    has_label = scored.inputs.positives.any(dim=1)
     order = torch.where(has_label, losses, torch.inf).argsort(stable=True)
     best = order[: min(at_most, int(has_label.sum()))].tolist()
     described = {row: _describe(scored, row, float(losses[row])) for row in {*worst, *best}}
     return tuple(described[row] for row in worst), tuple(described[row] for row in best)
 
 
+def calibration_bins(bins: Calibration) -> tuple[CalibrationBin, ...]:
+    """Return the bins that are not empty."""
+    columns = zip(*(column.tolist() for column in bins), strict=True)
+    return tuple(CalibrationBin(score, fraction, count) for score, fraction, count in columns if count)
+
+
 def _describe(scored: ScoredImages, row: int, loss: float) -> ImageResult:
     present, known, predicted = scored.targets[row], scored.known[row], scored.predicted[row]
 
     def tags(mask: Tensor, *, descending: bool = True) -> tuple[Tag, ...]:
-        chosen = [
-            Tag(scored.labels[column], round(scored.scores[row, column].item(), 4))
-            for column in mask.nonzero().flatten().tolist()
-        ]
+        columns = (mask & known).nonzero().flatten().tolist()
+        chosen = [Tag(scored.labels[column], round(scored.scores[row, column].item(), 4)) for column in columns]
         return tuple(sorted(chosen, key=lambda tag: -tag.score if descending else tag.score))
 
     return ImageResult(
         name=scored.names[row],
         index=int(scored.indices[row]),
         loss=loss,
-        found=tags(present & known & predicted),
-        missed=tags(present & known & ~predicted, descending=False),
-        invented=tags(~present & known & predicted),
+        true_positives=tags(present & predicted),
+        false_negatives=tags(present & ~predicted, descending=False),
+        false_positives=tags(~present & predicted),
     )
 
 
 def _thin(points: tuple[NDArray[np.float64], NDArray[np.float64]]) -> Curve:
-    """Return a curve of few points."""
     count = len(points[0])
     chosen = np.unique(np.linspace(0, count - 1, min(count, _MOST_POINTS)).astype(int))
     recall, precision = (tuple(np.round(values[chosen], 4).tolist()) for values in points)

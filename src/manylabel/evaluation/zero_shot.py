@@ -1,4 +1,4 @@
-"""Evaluate labels that a model was not trained on: alone (ZSL), and with those it was trained on (GZSL).
+"""Evaluation of labels unseen in training: alone (ZSL), and together with the seen ones (GZSL).
 
 mAP is over all images. F1 at K takes the K highest scores of an image as its labels; as in zero-shot papers, only
 images with at least one of the evaluated labels count. A constant between seen and unseen labels (calibrated stacking)
@@ -16,30 +16,30 @@ import torch
 from torch import Tensor
 
 from manylabel.errors import ConfigError
-from manylabel.evaluation.bootstrap import Estimate, draw_counts, estimate, to_plain
+from manylabel.evaluation.bootstrap import Estimate, bootstrap_weights, estimate, to_plain
 from manylabel.evaluation.scores import ScoredImages
 from manylabel.metrics import average_precision, precision_recall
 from manylabel.seeds import private_generator
 
-__all__ = ["ZERO_SHOT_MEASURES", "ZeroShotEvaluation", "evaluate_zero_shot"]
+__all__ = ["ZeroShotEvaluation", "evaluate_zero_shot"]
 
 TOP = (3, 5)  # K of F1 at K, as in the papers
-ZERO_SHOT_MEASURES = ("mAP", *(f"F1@{k}" for k in TOP))
+METRICS = ("mAP", *(f"F1@{k}" for k in TOP))
 
 
 @dataclass(frozen=True)
 class ZeroShotEvaluation:
-    """How well unseen labels are recognised.
+    """Zero-shot results.
 
     Args:
-        seen: The labels that were trained on.
-        unseen: The labels that were not.
+        seen: Labels of the training set.
+        unseen: Labels that were not trained on.
         bias: Bias added to the logits of unseen labels for `gzsl_calibrated`.
-        zsl: The measures on unseen labels alone.
-        gzsl: The measures on all labels together.
+        zsl: Metrics on unseen labels alone.
+        gzsl: Metrics on all labels together.
         gzsl_calibrated: The same, with the bias.
-        seen_only: The measures on seen labels alone.
-        chance: The measures of random scores on unseen labels.
+        seen_only: Metrics on seen labels alone.
+        chance: Metrics of random scores on unseen labels.
     """
 
     seen: tuple[str, ...]
@@ -105,7 +105,7 @@ def evaluate_zero_shot(
         seen=tuple(scored.labels[column] for column in rest),
         unseen=tuple(scored.labels[column] for column in columns),
         bias=bias,
-        **_measure(scored, parts, draws=draws, seed=seed),
+        **_evaluate(scored, parts, draws=draws, seed=seed),
         chance=_chance(scored, columns, seed=seed),
     )
 
@@ -117,22 +117,21 @@ class _Part(NamedTuple):
     scores: Tensor
 
 
-def _measure(
+def _evaluate(
     scored: ScoredImages, parts: Mapping[str, _Part], *, draws: int, seed: int
 ) -> dict[str, dict[str, Estimate]]:
-    """Measure all parts at once: the precision of a label is the same in each of them."""
-    weights = draw_counts(len(scored), draws=draws, seed=seed)
-    precision, drawn = (average_precision(*scored.inputs, weights=which).double() for which in (None, weights))
-    found: dict[str, dict[str, Estimate]] = {}
-    for name, part in parts.items():
-        of_part, of_draws = (values[..., part.columns].nanmean(dim=-1) for values in (precision, drawn))
-        found[name] = {"mAP": estimate(of_part.item(), of_draws.numpy())}
-        found[name] |= {f"F1@{k}": _f1(scored, part, k, weights) for k in TOP}
-    return found
+    """Evaluate all parts at once: the average precision of a label is the same in each of them."""
+    weights = bootstrap_weights(len(scored), draws=draws, seed=seed)
+    precision = average_precision(*scored.inputs, weights=weights).double()  # [1 + D, L]
+    return {
+        name: {"mAP": estimate(precision[:, part.columns].nanmean(dim=1))}
+        | {f"F1@{k}": _f1(scored, part, k, weights) for k in TOP}
+        for name, part in parts.items()
+    }
 
 
 def _f1(scored: ScoredImages, part: _Part, k: int, weights: Tensor) -> Estimate:
-    """Return F1 at k of the images with a label of the part."""
+    """Return F1 at k over the images with a label of the part."""
     positives, known = (matrix[:, part.columns] for matrix in (scored.targets & scored.known, scored.known))
     rows = positives.any(dim=1).nonzero().flatten()
     if not len(rows):
@@ -142,17 +141,14 @@ def _f1(scored: ScoredImages, part: _Part, k: int, weights: Tensor) -> Estimate:
             "evaluate on more images"
         )
     given = (part.scores[:, part.columns][rows], positives[rows], known[rows])
-    value, drawn = (
-        precision_recall(*given, top_k=k, weights=which).overall_f1.double() for which in (None, weights[:, rows])
-    )
-    return estimate(value.item(), drawn.numpy())
+    return estimate(precision_recall(*given, top_k=k, weights=weights[:, rows]).overall_f1)
 
 
 def _chance(scored: ScoredImages, columns: list[int], *, seed: int, times: int = 5) -> dict[str, float]:
-    """Return what random scores reach, as the mean of a few tries."""
+    """Return the metrics of random scores, averaged over a few tries."""
     generator = private_generator("chance", seed)
     tries = []
     for _ in range(times):
         random = replace(scored, scores=torch.from_numpy(generator.random(scored.scores.shape, np.float32)))
-        tries.append(_measure(random, {"zsl": _Part(columns, random.scores)}, draws=0, seed=seed)["zsl"])
-    return {name: sum(each[name].value for each in tries) / times for name in ZERO_SHOT_MEASURES}
+        tries.append(_evaluate(random, {"zsl": _Part(columns, random.scores)}, draws=0, seed=seed)["zsl"])
+    return {name: sum(each[name].value for each in tries) / times for name in METRICS}

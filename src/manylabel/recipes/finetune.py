@@ -12,7 +12,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from manylabel.evaluation import measure, score
+from manylabel.evaluation import compute_metrics, score
 from manylabel.recipes.loaders import image_loaders
 from manylabel.recipes.models import build_classifier, build_loss, load_to_train
 from manylabel.recipes.recipe import Recipe, Setup
@@ -57,7 +57,7 @@ def _train(setup: Setup[Finetune], run: RunFolder, reporter: Reporter) -> None:
         mix_in(model, start, fraction=settings.start_fraction)
     run.save(model)
     if start:
-        value = 100 * measure(score(model, sets.val, batch_size=settings.batch_size))["mAP"]
+        value = 100 * compute_metrics(score(model, sets.val, batch_size=settings.batch_size))["mAP"]
         reporter.say(f"mAP {value:.2f} after averaging with start_from (weight {settings.start_fraction:.0%})")
 
 

@@ -110,9 +110,7 @@ def build_loss(settings: RecipeSettings, *, single_label: bool) -> nn.Module:
     Raises:
         ConfigError: An argument of the loss is unknown or invalid, or the loss does not fit the kind of labels.
     """
-    name = settings.loss
-    if name == "auto":
-        name = "cross_entropy" if single_label else "asymmetric"
+    name = resolve_loss(settings.loss, single_label=single_label)
     if single_label != (name == "cross_entropy"):
         fits = "cross_entropy" if single_label else "asymmetric, binary_cross_entropy, focal or soft_margin"
         kind = "exactly one label" if single_label else "any number of labels"
@@ -120,6 +118,11 @@ def build_loss(settings: RecipeSettings, *, single_label: bool) -> nn.Module:
     _check_settings(LOSSES[name], settings.loss_settings)
     with naming_settings(LOSSES[name].__name__, settings.loss_settings):
         return LOSSES[name](**settings.loss_settings)
+
+
+def resolve_loss(name: str, *, single_label: bool) -> str:
+    """Return the name of a loss; ``"auto"`` is cross_entropy for single-label data, else asymmetric."""
+    return name if name != "auto" else "cross_entropy" if single_label else "asymmetric"
 
 
 def is_single_label(settings: RecipeSettings, train: ImageDataset) -> bool:

@@ -2,10 +2,10 @@
 
 from manylabel.tuning.calibration import PlattFit, fit_platt, fit_temperature
 from manylabel.tuning.thresholds import Objective, Thresholds, choose_thresholds
-from manylabel.tuning.tune import MEASURE_TITLES, Performance, TunedLabel, Tuning, tune, tuning_page
+from manylabel.tuning.tune import METRIC_TITLES, Performance, TunedLabel, Tuning, tune, tuning_page
 
 __all__ = [
-    "MEASURE_TITLES",
+    "METRIC_TITLES",
     "Objective",
     "Performance",
     "PlattFit",

@@ -16,38 +16,25 @@ from scipy.sparse import csr_array
 from torch import Tensor
 from torch.nn import functional as F
 
+from manylabel import page
 from manylabel.classifier import CalibrationMethod, ScoreCalibration
 from manylabel.data import stratified_folds
 from manylabel.errors import ConfigError
-from manylabel.evaluation import MEASURES, ScoredImages
-from manylabel.metrics import Calibration, precision_recall, top_labels
-from manylabel.metrics import calibration as bin_scores
-from manylabel.page import (
-    ACCENT,
-    INK,
-    Cell,
-    Figure,
-    Fraction,
-    Heading,
-    Note,
-    Page,
-    Table,
-    Text,
-    Tile,
-    Tiles,
-    new_figure,
-    plural,
-)
+from manylabel.evaluation import METRICS, ScoredImages
+from manylabel.evaluation.plots import draw_calibration
+from manylabel.evaluation.results import CalibrationBin, calibration_bins
+from manylabel.metrics import calibration, precision_recall, top_labels
+from manylabel.page import Cell, Fraction, Heading, plural, some
 from manylabel.targets import Targets
 from manylabel.tuning.calibration import fit_platt, fit_temperature
 from manylabel.tuning.thresholds import Objective, Thresholds, choose_thresholds
 
-__all__ = ["MEASURE_TITLES", "Performance", "TunedLabel", "Tuning", "tune", "tuning_page"]
+__all__ = ["METRIC_TITLES", "Performance", "TunedLabel", "Tuning", "tune", "tuning_page"]
 
 SMALLEST = 1e-7  # float32 scores come no closer to 0 or 1
 
 _SHARED = ("CP", "CR", "CF1", "OP", "OR", "OF1", "calibration_error")
-MEASURE_TITLES = {**{name: MEASURES[name].title for name in _SHARED}, "log_loss": "log loss"}
+METRIC_TITLES = {**{name: METRICS[name].title for name in _SHARED}, "log_loss": "log loss"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,14 +42,14 @@ class Performance:
     """Quality of predictions and scores, on images not used for tuning.
 
     Args:
-        measures: Values by the names in `MEASURE_TITLES`.
+        metrics: Values by the names in `METRIC_TITLES`.
         label_f1: ``[L]``, F1 of each label; NaN where it has no positives.
         bins: Calibration of the scores.
     """
 
-    measures: dict[str, float]
+    metrics: dict[str, float]
     label_f1: Tensor
-    bins: Calibration
+    bins: tuple[CalibrationBin, ...]
 
 
 @dataclass(frozen=True)
@@ -152,7 +139,7 @@ def tune(
         >>> logits = 2.0 * targets - 3 + torch.randn(400, 2, generator=generator)
         >>> scored = ScoredImages.from_arrays(logits.sigmoid(), targets, labels=["cat", "dog"])
         >>> result = tune(scored)
-        >>> result.after.measures["OF1"] > result.before.measures["OF1"]
+        >>> result.after.metrics["OF1"] > result.before.metrics["OF1"]
         True
     """
     objective, single_label = objective or Objective(), scored.single_label
@@ -162,12 +149,12 @@ def tune(
 
     def fit(rows: Tensor) -> _Fit:
         part = logits[rows], scored.targets[rows], scored.known[rows]
-        calibration, not_fitted = _calibrate(*part, method, min_positives, single_label=single_label)
+        fitted, not_fitted = _calibrate(*part, method, min_positives, single_label=single_label)
         if single_label:
-            return _Fit(calibration, None, not_fitted)
-        scores = _scores(logits[rows], calibration, single_label=False)
+            return _Fit(fitted, None, not_fitted)
+        scores = _scores(logits[rows], fitted, single_label=False)
         thresholds = choose_thresholds(scores, *part[1:], objective=objective, min_positives=min_positives)
-        return _Fit(calibration, thresholds, not_fitted)
+        return _Fit(fitted, thresholds, not_fitted)
 
     scores, decisions = torch.empty_like(scored.scores), torch.empty_like(scored.targets)
     targets = Targets(csr_array(scored.targets.numpy()))
@@ -193,7 +180,7 @@ def tune(
     )
 
 
-def tuning_page(tuning: Tuning, *, model: str, dataset: str) -> Page:
+def tuning_page(tuning: Tuning, *, model: str, dataset: str) -> page.Page:
     """Return a page with the quality before and after a tuning.
 
     Args:
@@ -201,27 +188,30 @@ def tuning_page(tuning: Tuning, *, model: str, dataset: str) -> Page:
         model: Name of the model.
         dataset: Name of the dataset.
     """
-    before, after = tuning.before.measures, tuning.after.measures
+    before, after = tuning.before.metrics, tuning.after.metrics
     tiles = [
-        Tile(f"{100 * after[name]:.1f} %", title, f"was {100 * before[name]:.1f} %")
-        for name, title in (("CF1", "CF1"), ("OF1", "OF1"), ("calibration_error", "calibration error"))
+        page.Tile(f"{100 * after[name]:.1f} %", METRIC_TITLES[name], f"was {100 * before[name]:.1f} %")
+        for name in ("CF1", "OF1", "calibration_error")
     ]
-    page = Page(f"Tuning of {model}", f"{plural(tuning.num_images, 'image')} of {dataset}, {tuning.aim}")
     rows: list[list[Cell]] = [
         [title, *((value if name == "log_loss" else Fraction(value)) for value in (before[name], after[name]))]
-        for name, title in MEASURE_TITLES.items()
+        for name, title in METRIC_TITLES.items()
     ]
-    return page.add(
-        Tiles(tiles),
-        Text(
+    subtitle = f"{plural(tuning.num_images, 'image')} of {dataset}, {tuning.aim}"
+    return page.Page(f"Tuning of {model}", subtitle).add(
+        page.Tiles(tiles),
+        page.Text(
             f"Cross-validated: every image is evaluated with values fitted to the other {tuning.num_folds - 1} of "
             f"{tuning.num_folds} folds. The saved values are fitted to all images."
         ),
-        *(Note(note) for note in tuning.notes),
+        *(page.Note(note) for note in tuning.notes),
         Heading("Before and after"),
-        Table(["measure", "before", "after"], rows),
-        Heading("Calibration"),
-        _draw(tuning.before.bins, tuning.after.bins),
+        page.Columns(
+            [
+                page.Table(["metric", "before", "after"], rows),
+                draw_calibration({"before": tuning.before.bins, "after": tuning.after.bins}),
+            ]
+        ),
         Heading("Labels"),
         _label_table(tuning),
     )
@@ -233,8 +223,8 @@ def _logits(scores: Tensor, *, single_label: bool) -> Tensor:
     return (clipped.log() if single_label else clipped.logit()).float()
 
 
-def _scores(logits: Tensor, calibration: ScoreCalibration | None, *, single_label: bool) -> Tensor:
-    changed = logits if calibration is None else calibration.apply(logits)
+def _scores(logits: Tensor, fitted: ScoreCalibration | None, *, single_label: bool) -> Tensor:
+    changed = logits if fitted is None else fitted.apply(logits)
     return changed.softmax(dim=1) if single_label else changed.sigmoid()
 
 
@@ -268,19 +258,11 @@ def _calibrate(
 
 def _measure(scored: ScoredImages, scores: Tensor, decisions: Tensor) -> Performance:
     found = precision_recall(decisions.float(), scored.targets, scored.known)
-    bins = bin_scores(scores, scored.targets, scored.known)
+    bins = calibration(scores, scored.targets, scored.known)
     losses = F.binary_cross_entropy(scores.clamp(SMALLEST, 1 - SMALLEST), scored.targets.float(), reduction="none")
-    measures = {
-        "CP": found.class_precision,
-        "CR": found.class_recall,
-        "CF1": found.class_f1,
-        "OP": found.overall_precision,
-        "OR": found.overall_recall,
-        "OF1": found.overall_f1,
-        "calibration_error": bins.error,
-        "log_loss": losses[scored.known].mean(),
-    }
-    return Performance({name: float(value) for name, value in measures.items()}, found.label_f1, bins)
+    metrics = {**found.averages, "calibration_error": bins.error, "log_loss": losses[scored.known].mean()}
+    values = {name: float(value) for name, value in metrics.items()}
+    return Performance(values, found.label_f1, calibration_bins(bins))
 
 
 def _tuned_labels(
@@ -318,13 +300,12 @@ def _notes(scored: ScoredImages, final: _Fit, objective: Objective, min_positive
     for mask, words in cases:
         names = [scored.labels[column] for column in mask.nonzero().flatten().tolist()]
         if names:
-            more = ", ..." if len(names) > 8 else ""
-            subject = "1 label has" if len(names) == 1 else f"{len(names)} labels have"
-            notes.append(f"{subject} {words}: {', '.join(names[:8])}{more}.")
+            verb = "has" if len(names) == 1 else "have"
+            notes.append(f"{plural(len(names), 'label')} {verb} {words}: {some(names, at_most=8)}.")
     return notes
 
 
-def _label_table(tuning: Tuning) -> Table:
+def _label_table(tuning: Tuning) -> page.Table:
     columns = ["label", "images", "F1 before", "F1 after"]
     rows: list[list[Cell]] = [
         [
@@ -337,17 +318,4 @@ def _label_table(tuning: Tuning) -> Table:
     if tuning.thresholds is not None:
         columns += ["threshold", "note"]
         rows = [[*row, label.threshold, label.note] for row, label in zip(rows, tuning.labels, strict=True)]
-    return Table(columns, rows)
-
-
-def _draw(before: Calibration, after: Calibration) -> Figure:
-    """Plot the reliability diagrams before and after."""
-    drawing, axes = new_figure(width=5.0, height=3.6)
-    axes.plot([0, 100], [0, 100], color=INK, linewidth=0.8, linestyle=":")
-    for bins, name, colour, stroke in ((before, "before", INK, "--"), (after, "after", ACCENT, "-")):
-        filled = bins.counts > 0
-        scores, present = (100 * values[filled].numpy() for values in (bins.scores, bins.fractions))
-        axes.plot(scores, present, stroke, color=colour, marker="o", markersize=4, label=name)
-    axes.set(xlim=(-3, 103), ylim=(-3, 103), xlabel="score in per cent", ylabel="present in per cent")
-    axes.legend(frameon=False, loc="upper left")
-    return Figure(drawing, "Reliability diagram before and after tuning; the dotted line is perfect calibration.")
+    return page.Table(columns, rows)
