@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from manylabel.data.readers.scenes import scenes, write_scenes
     from manylabel.data.readers.table import table
     from manylabel.data.readers.voc import voc
+    from manylabel.data.readers.xmp import xmp
+    from manylabel.data.readers.yolo import yolo
     from manylabel.data.sampling import EpochSampler, class_aware_sampler
     from manylabel.data.sources import Files, ImageSource, JoinedSource, LazyBytes
     from manylabel.data.spec import FORMATS, load, relabel
@@ -62,6 +64,8 @@ __all__ = [
     "views_transform",
     "voc",
     "write_scenes",
+    "xmp",
+    "yolo",
 ]
 
 # Imported on first use: a model needs only the transforms, not every reader and its dependencies.
@@ -78,6 +82,8 @@ _HOMES = {
     "data.readers.scenes": "scenes write_scenes",
     "data.readers.table": "table",
     "data.readers.voc": "voc",
+    "data.readers.xmp": "xmp",
+    "data.readers.yolo": "yolo",
     "data.sampling": "EpochSampler class_aware_sampler",
     "data.sources": "Files ImageSource JoinedSource LazyBytes",
     "data.spec": "FORMATS load relabel",

@@ -14,6 +14,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 import msgspec
 
 from manylabel.data.dataset import ImageDataset
+from manylabel.data.readers.yolo import find_yolo
 from manylabel.data.splits import hold_out
 from manylabel.errors import SpecError, list_choices
 from manylabel.image_files import image_names
@@ -37,6 +38,8 @@ FORMATS: dict[str, str | Callable[..., ImageDataset]] = {
     "scenes": "scenes:scenes",
     "tsv": "table:table",
     "voc": "voc:voc",
+    "xmp": "xmp:xmp",
+    "yolo": "yolo:yolo",
 }
 """The reader of each format: a module of `manylabel.data.readers` and its function, imported on first use, or any
 function that returns an `ImageDataset`."""
@@ -205,7 +208,9 @@ def _guess_format(text: str) -> str:
             "data.yaml (YOLO), ImageSets/Main (VOC), annotations/instances_*.json (COCO), one table, folders of images"
         )
     else:
-        kinds = TABLE_ENDINGS | {".json": "coco"} | dict.fromkeys(IMAGE_ENDINGS, "files")
+        kinds = (
+            TABLE_ENDINGS | {".json": "coco", ".yaml": "yolo", ".yml": "yolo"} | dict.fromkeys(IMAGE_ENDINGS, "files")
+        )
         found = kinds.get(path.suffix.lower())
         if found is None and not path.exists() and not path.parent.is_dir() and _HUB_NAME.fullmatch(text):
             found = "hf"
@@ -227,6 +232,8 @@ def _guess_folder(folder: Path) -> str | None:
         return "voc"
     if any((folder / "annotations").glob("instances_*.json")):
         return "coco"
+    if find_yolo(folder) is not None:
+        return "yolo"
     if (folder / "dataset_dict.json").exists() or (folder / "state.json").exists():
         return "hf"
     first = next(image_names(folder, quiet=True), None)

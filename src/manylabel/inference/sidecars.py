@@ -11,7 +11,7 @@ from xml.sax.saxutils import escape
 from manylabel.errors import OutputExistsError
 from manylabel.image_files import is_address
 from manylabel.images import IMAGE_ENDINGS
-from manylabel.label_text import LABEL_FILE, folder_name, printable
+from manylabel.label_text import LABEL_FILE, SEPARATOR, folder_name, printable
 from manylabel.predictions import ImagePrediction
 from manylabel.storage import free_path, replacing, write_text
 
@@ -27,12 +27,9 @@ _MARK = 'x:xmptk="manylabel"'
 _XMP = """<?xpacket begin="\ufeff" id="W5M0MpCehiHzreSzNTczkc9d"?>
 <x:xmpmeta xmlns:x="adobe:ns:meta/" x:xmptk="manylabel">
  <rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#">
-  <rdf:Description rdf:about="" xmlns:dc="http://purl.org/dc/elements/1.1/">
-   <dc:subject>
-    <rdf:Bag>
-{items}
-    </rdf:Bag>
-   </dc:subject>
+  <rdf:Description rdf:about="" xmlns:dc="http://purl.org/dc/elements/1.1/"
+    xmlns:lr="http://ns.adobe.com/lightroom/1.0/">
+{keywords}
   </rdf:Description>
  </rdf:RDF>
 </x:xmpmeta>
@@ -44,7 +41,8 @@ def write_sidecar(image: ImagePrediction, kind: SidecarKind, *, overwrite: bool 
     r"""Write an image's tags to a file next to it: ``photo.txt`` or ``photo.xmp`` for ``photo.jpg``.
 
     Images with the same stem keep their extension in the sidecar name: ``photo.png.xmp``. Control characters of a
-    label, which XML cannot hold, are percent-encoded.
+    label, which XML cannot hold, are percent-encoded. A label ``animal|dog`` becomes the keyword ``dog`` and the
+    hierarchical keyword ``animal|dog``, as in Lightroom.
 
     Args:
         image: The image; nothing is written for unreadable images and URLs.
@@ -66,8 +64,7 @@ def write_sidecar(image: ImagePrediction, kind: SidecarKind, *, overwrite: bool 
     if image.error is not None or is_address(image.name):
         return True
     labels = [printable(tag.label) for tag in image.tags]
-    items = "\n".join(f"     <rdf:li>{escape(label)}</rdf:li>" for label in labels)
-    text = ", ".join(labels) + "\n" if kind == "txt" else _XMP.format(items=items)
+    text = ", ".join(labels) + "\n" if kind == "txt" else _XMP.format(keywords=_keywords(labels))
     target = _sidecar(Path(image.name), kind)
     is_ours = kind == "txt" or not target.exists() or _MARK in target.read_text(encoding="utf-8", errors="replace")
     try:
@@ -75,6 +72,25 @@ def write_sidecar(image: ImagePrediction, kind: SidecarKind, *, overwrite: bool 
     except OutputExistsError:
         return False
     return True
+
+
+def _keywords(labels: list[str]) -> str:
+    """Return the flat keywords and, if a label is hierarchical (``animal|dog``), the hierarchical ones."""
+    leaves = list(dict.fromkeys(label.rpartition(SEPARATOR)[2] or label for label in labels))
+    bags = {"dc:subject": leaves, "lr:hierarchicalSubject": [label for label in labels if SEPARATOR in label]}
+    return "\n".join(
+        "\n".join(
+            [
+                f"   <{name}>",
+                "    <rdf:Bag>",
+                *(f"     <rdf:li>{escape(keyword)}</rdf:li>" for keyword in keywords),
+                "    </rdf:Bag>",
+                f"   </{name}>",
+            ]
+        )
+        for name, keywords in bags.items()
+        if keywords or name == "dc:subject"
+    )
 
 
 def _sidecar(image: Path, kind: SidecarKind) -> Path:
