@@ -44,7 +44,7 @@ def alone(settings: SelfDistillation, sets: TrainAndVal, tasks: Sequence[Teacher
         assert isinstance(parts, TrainAndVal)
         model = build_teacher(settings, parts.train.labels, seed=own.seed, frozen=True)
         run = RunFolder.open(own.out)
-        train_model(parts, model, replace(own, augment=False), run=run)
+        train_model(training, parts, model, replace(own, augment=False), run=run)
         run.save(model)
 
 

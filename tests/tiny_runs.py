@@ -6,7 +6,7 @@ from manylabel import heads
 from manylabel.classifier import Classifier
 from manylabel.data import load
 from manylabel.recipes import Probe
-from manylabel.recipes.models import resolve_head
+from manylabel.recipes.models import resolve
 from manylabel.training import RunFolder
 
 SPEC = "scenes:30"
@@ -24,7 +24,7 @@ def make_run(folder, *, head="linear", epochs=3, finished=True, data=SPEC, label
         image_size=64,
         **changes,
     )
-    settings = resolve_head(given, None, small=True)
+    settings = resolve(given, small=True)
     run = RunFolder.open(folder)
     run.describe(settings, command=f"manylabel train probe --head {head}")
     rows = [f"{number},{number},{1 / number},{number / 10},0.001,2.5" for number in range(1, epochs + 1)]

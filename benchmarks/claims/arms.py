@@ -11,13 +11,12 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
 
 from manylabel.classifier import Classifier
 from manylabel.features import FeatureLoader
 from manylabel.recipes import Probe, RepresentationMixup, TrainAndVal, probe, representation_mixup
 from manylabel.recipes.loaders import cache_sets
-from manylabel.recipes.models import build_classifier, build_loss
+from manylabel.recipes.models import Parts, build_classifier, build_loss
 from manylabel.recipes.recipe import Setup
 from manylabel.text import encode_labels, open_encoder
 
@@ -26,12 +25,12 @@ class WordQueries(Probe):
     """A probe whose queries are the labels' text vectors."""
 
 
-def _prepare_words(settings: Probe, data: TrainAndVal, head: type[nn.Module] | None) -> Setup[Probe]:
+def _prepare_words(settings: Probe, data: TrainAndVal, parts: Parts) -> Setup[Probe]:
     encoder = open_encoder("offline:minilm")
     vectors = encode_labels(encoder, data.train.labels, templates=encoder.templates)
     arguments = {**settings.head_settings, "queries": "text", "text_vectors": vectors}
-    model = build_classifier(settings, data.train, frozen=True, head=head, head_arguments=arguments)
-    return Setup(settings, data, data, model, build_loss(settings, single_label=model.single_label), head)
+    model = build_classifier(settings, data.train, frozen=True, parts=parts, head_arguments=arguments)
+    return Setup(settings, data, data, model, build_loss(settings, single_label=model.single_label), parts)
 
 
 RUNS = {Probe: probe, WordQueries: replace(probe, prepare=_prepare_words), RepresentationMixup: representation_mixup}

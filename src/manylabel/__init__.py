@@ -4,10 +4,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from manylabel import data, errors, heads, losses, metrics
+    from manylabel import data, errors, evaluation, heads, labelgraph, losses, metrics, recipes
     from manylabel.backbone import Backbone
     from manylabel.classifier import Classifier
     from manylabel.predictions import Predictions
+    from manylabel.recipes import train
     from manylabel.targets import Targets
     from manylabel.types import Batch, LabelSpace
 
@@ -20,9 +21,13 @@ __all__ = [
     "Targets",
     "data",
     "errors",
+    "evaluation",
     "heads",
+    "labelgraph",
     "losses",
     "metrics",
+    "recipes",
+    "train",
 ]
 
 __version__ = "0.1.0"
@@ -35,6 +40,7 @@ _HOMES = {
     "LabelSpace": "manylabel.types",
     "Predictions": "manylabel.predictions",
     "Targets": "manylabel.targets",
+    "train": "manylabel.recipes",
 }
 
 

@@ -1,10 +1,11 @@
-"""Progress display: a bar on a terminal, otherwise a line every ten seconds."""
+"""Progress display: a bar in a terminal or notebook, otherwise a line every ten seconds."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from types import TracebackType
 from typing import Self
 
@@ -47,7 +48,7 @@ class ProgressBar:
             doing: New description of the work (default: unchanged).
         """
         self.doing = doing or self.doing
-        if not self.console.is_terminal:
+        if not self.is_drawn:
             self._line(done, total, note)
             return
         if self._bar is None:
@@ -62,6 +63,11 @@ class ProgressBar:
             self._bar.add_task(self.doing, total=total, note=note)
             self._bar.start()
         self._bar.update(self._bar.task_ids[0], completed=done, total=total, note=note, description=self.doing)
+
+    @property
+    def is_drawn(self) -> bool:
+        """True if a bar is drawn: in a terminal, or in a notebook with ipywidgets."""
+        return self.console.is_terminal or (self.console.is_jupyter and find_spec("ipywidgets") is not None)
 
     def stop(self) -> None:
         """Stop the bar; another `update` starts a new one."""

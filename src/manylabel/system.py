@@ -39,14 +39,15 @@ def default_workers(*, on_gpu: bool = False) -> int:
     return min(8, cores if on_gpu else max(1, cores // 2))
 
 
-def find_device(name: str | torch.device) -> torch.device:
+def find_device(name: str | torch.device, *, count: int = 1) -> torch.device:
     """Return a torch device, after checking that this machine has it.
 
     Args:
-        name: Name such as ``"cpu"``, ``"cuda"`` or ``"cuda:1"``.
+        name: Name such as ``"cpu"``, ``"cuda"`` or ``"cuda:1"``, or ``"auto"`` for a GPU if there is one.
+        count: Number of devices of this kind to use; any number of CPU processes.
 
     Raises:
-        ConfigError: There is no such device.
+        ConfigError: There is no such device, or there are fewer than `count`.
 
     Examples:
         >>> find_device("cpu")
@@ -57,16 +58,18 @@ def find_device(name: str | torch.device) -> torch.device:
     """
     import torch
 
+    counts = {"cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available()), "cpu": 1}
     try:
-        device = torch.device(name)
+        device = torch.device(next(kind for kind, found in counts.items() if found) if name == "auto" else name)
     except RuntimeError:
         raise ConfigError(f"there is no device {str(name)!r}; give cpu, cuda, cuda:NUMBER or mps") from None
-    counts = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}
-    count = counts.get(device.type, 0)
-    if not count:
-        raise ConfigError(f"this machine has no {device.type} device that torch can use; omit the device, or give cpu")
-    if device.type != "cpu" and (device.index or 0) >= count:
-        raise ConfigError(f"there is no device {device}: this machine has {count}, counted from 0")
+    found = counts.get(device.type, 0)
+    if not found:
+        raise ConfigError(f"this machine has no {device.type} device that torch can use; give auto or cpu")
+    if device.type != "cpu" and (device.index or 0) >= found:
+        raise ConfigError(f"there is no device {device}: this machine has {found}, counted from 0")
+    if device.type != "cpu" and count > found:
+        raise ConfigError(f"devices is {count}, but this machine has {found} of type {device.type}; lower devices")
     return device
 
 

@@ -11,7 +11,7 @@ from manylabel.features.cache import pool
 from manylabel.heads import CSRA, HEADS, LinearClassifier, MLDecoder, RepresentationMixup
 from manylabel.heads.traits import pooled_input
 from manylabel.recipes import Probe
-from manylabel.recipes.models import resolve_head
+from manylabel.recipes.models import resolve
 
 SMALL = {"width": 16, "num_heads": 4, "feedforward": 32}
 TOPS = {"csra": {}, "hsq": SMALL, "ml_decoder": SMALL, "q2l": SMALL}
@@ -180,7 +180,7 @@ def test_a_folded_head_has_its_top_folded() -> None:
 
 
 def test_a_probe_gives_the_head_on_top_its_size_and_rate() -> None:
-    probe = resolve_head(Probe(data="scenes:8", head="rm", head_settings={"top": "hsq"}), None, small=True)
+    probe = resolve(Probe(data="scenes:8", head="rm", head_settings={"top": "hsq"}), small=True)
     assert probe.head_settings["top"] == {"name": "hsq", "settings": {"width": 256, "feedforward": 512}}
     assert probe.learning_rate == 5e-4
 

@@ -27,7 +27,7 @@ from manylabel.recipes import (
     probe,
     representation_mixup,
 )
-from manylabel.recipes.models import resolve_head
+from manylabel.recipes.models import resolve
 from manylabel.settings import RECIPE_SETTINGS
 from manylabel.training import Share, shared_sampler
 
@@ -273,7 +273,7 @@ def test_few_images_are_cached_in_several_views_and_many_in_one():
 
 def test_heads_on_frozen_features_are_small_unless_asked_otherwise():
     def head_settings(**given):
-        return resolve_head(Probe(data="x", **given), None, small=True).head_settings
+        return resolve(Probe(data="x", **given), small=True).head_settings
 
     small = {"width": 256, "feedforward": 512}
     assert head_settings(head="hsq") == small

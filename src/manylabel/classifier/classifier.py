@@ -62,6 +62,9 @@ class Classifier(nn.Module):
             centre crop, since a small object at the edge counts as much as any other).
         text: Text encoding of the labels, where the head has text queries; lets `with_labels` encode new ones.
 
+    Attributes:
+        run_folder: Folder of the run that trained it, if `manylabel.train` did.
+
     Raises:
         ConfigError: The settings do not fit each other.
 
@@ -96,6 +99,7 @@ class Classifier(nn.Module):
         self.calibration = calibration
         self.input_spec = input_spec or replace(backbone.input_spec, resize="squash", crop_fraction=1.0)
         self.text = text
+        self.run_folder: Path | None = None
         self.label_bias: Tensor | None
         self.register_buffer("label_bias", None if text is None else text.bias(self.labels), persistent=False)
         outputs = getattr(head, "num_labels", None)

@@ -16,6 +16,7 @@ from typing import Any, get_args
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader
 
@@ -23,7 +24,7 @@ from manylabel.backbone import Backbone, fingerprint_weights
 from manylabel.data.dataset import ImageDataset
 from manylabel.data.loading import BadImages, DecodedImages, collate, explained_worker_deaths
 from manylabel.data.sampling import Draw
-from manylabel.data.transforms import ImageTransform, eval_transform, train_transform
+from manylabel.data.transforms import eval_transform, train_transform
 from manylabel.errors import BusyError, CacheError, ConfigError, DataError, list_choices
 from manylabel.features.catalog import default_root, remove_leftovers
 from manylabel.features.key import FeatureSpec, image_ids
@@ -59,7 +60,7 @@ class FeaturePlan:
     dataset: ImageDataset
     ids: NDArray[np.uint64]
     specs: tuple[FeatureSpec, ...]
-    transforms: tuple[ImageTransform, ...]
+    transforms: tuple[Callable[[Image.Image], Tensor], ...]
     missing: int
 
     @property
@@ -138,7 +139,7 @@ class FeatureCache:
         *,
         pooling: PooledInput = "none",
         views: int = 1,
-        augmentation: ImageTransform | None = None,
+        augmentation: Callable[[Image.Image], Tensor] | None = None,
         seed: int = 0,
     ) -> FeaturePlan:
         """Find which features of a dataset are cached and which are missing.

@@ -1,13 +1,14 @@
 """Recipes: from a data spec to a trained model."""
 
 from manylabel.recipes.finetune import finetune
-from manylabel.recipes.names import RECIPES
+from manylabel.recipes.models import Parts
 from manylabel.recipes.probe import probe
 from manylabel.recipes.recipe import Recipe, Setup
 from manylabel.recipes.reporter import Reporter
 from manylabel.recipes.representation_mixup import representation_mixup
 from manylabel.recipes.self_distillation import self_distillation
 from manylabel.recipes.sets import TrainAndVal, open_sets
+from manylabel.recipes.train import RECIPES, train
 from manylabel.recipes.unseen import NAMED_SPLITS, choose_unseen
 from manylabel.recipes.zero_shot import evaluate_unseen, zero_shot
 from manylabel.settings import PRESETS, Finetune, Probe, RepresentationMixup, SelfDistillation, ZeroShot
@@ -17,6 +18,7 @@ __all__ = [
     "PRESETS",
     "RECIPES",
     "Finetune",
+    "Parts",
     "Probe",
     "Recipe",
     "Reporter",
@@ -32,5 +34,6 @@ __all__ = [
     "probe",
     "representation_mixup",
     "self_distillation",
+    "train",
     "zero_shot",
 ]

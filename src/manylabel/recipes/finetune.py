@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from manylabel.evaluation import compute_metrics, score
 from manylabel.recipes.loaders import image_loaders
-from manylabel.recipes.models import build_classifier, build_loss, load_to_train
+from manylabel.recipes.models import Parts, build_classifier, build_loss, load_to_train
 from manylabel.recipes.recipe import Recipe, Setup
 from manylabel.recipes.reporter import Reporter
 from manylabel.recipes.sets import TrainAndVal
@@ -24,14 +24,14 @@ from manylabel.training import ClassificationTask, FreezeFirst, RunFolder, fit
 __all__ = ["finetune", "mix_in"]
 
 
-def _prepare(settings: Finetune, data: TrainAndVal, head: type[nn.Module] | None) -> Setup[Finetune]:
+def _prepare(settings: Finetune, data: TrainAndVal, parts: Parts) -> Setup[Finetune]:
     if settings.start_from is None:
-        model = build_classifier(settings, data.train, frozen=False, head=head)
+        model = build_classifier(settings, data.train, frozen=False, parts=parts)
     else:
-        model = load_to_train(settings.start_from, data.train, head=head)
+        model = load_to_train(settings.start_from, data.train, parts=parts)
     model.backbone.keep_statistics(settings.keeps_statistics)
-    loss = build_loss(settings, single_label=model.single_label)
-    return Setup(settings, data, data, model, loss, head, on_features=False)
+    loss = build_loss(settings, single_label=model.single_label, parts=parts)
+    return Setup(settings, data, data, model, loss, parts, on_features=False)
 
 
 def _train(setup: Setup[Finetune], run: RunFolder, reporter: Reporter) -> None:
@@ -48,7 +48,7 @@ def _train(setup: Setup[Finetune], run: RunFolder, reporter: Reporter) -> None:
     )
     fit(
         task,
-        partial(image_loaders, model, sets, settings, augment=settings.augment),
+        partial(image_loaders, model, sets, settings, augment=settings.augment, transform=setup.parts.transform),
         run=run,
         callbacks=[*freezing, *reporter.callbacks],
         find_unused=bool(freezing),

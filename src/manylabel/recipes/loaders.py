@@ -2,15 +2,20 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
+
+from PIL import Image
+from torch import Tensor
 
 from manylabel.classifier import Classifier
 from manylabel.data import ImageLoader, eval_transform, train_transform
+from manylabel.errors import ConfigError
 from manylabel.features import CachedFeatures, FeatureCache, FeatureLoader, FeaturePlan
 from manylabel.heads.traits import PooledInput, pooled_input
 from manylabel.recipes.sets import TrainAndVal
 from manylabel.settings import LoopSettings, RecipeSettings
-from manylabel.system import default_workers
-from manylabel.training.fit import Loaders, find_device
+from manylabel.system import default_workers, find_device
+from manylabel.training.fit import Loaders
 from manylabel.training.loaders import Share, shared_sampler
 
 __all__ = [
@@ -22,6 +27,8 @@ __all__ = [
     "num_workers",
     "plan_sets",
 ]
+
+Transform: TypeAlias = Callable[[Image.Image], Tensor]
 
 
 @dataclass(frozen=True)
@@ -61,22 +68,33 @@ class SetsPlan:
         return SetsPlan(self.cache, self.cache.pooled(self.train, pooling), self.cache.pooled(self.val, pooling))
 
 
-def plan_sets(model: Classifier, sets: TrainAndVal, settings: RecipeSettings) -> SetsPlan:
+def plan_sets(
+    model: Classifier, sets: TrainAndVal, settings: RecipeSettings, *, transform: Transform | None = None
+) -> SetsPlan:
     """Plan the features of a run: whole maps if an earlier run cached more of those, else the pooling the head needs.
 
     Args:
         model: Classifier.
         sets: Training and validation set.
         settings: Views and workers.
+        transform: Transform of the views after the first (default: random crops and flips).
+
+    Raises:
+        ConfigError: The transform cannot be told from others, which the cache requires.
     """
+    if transform is not None and " at 0x" in repr(transform):
+        raise ConfigError(
+            f"features cannot be cached with the transform {transform!r}, whose repr does not describe it; use a "
+            "torchvision transform, define __repr__, or train on images (cache=False, or finetune)"
+        )
     cache = FeatureCache(model.backbone, input_spec=model.input_spec, num_workers=num_workers(settings))
     enough, views = pooled_input(model.head), settings.num_views(len(sets.train))
-    train, val = cache.plan(sets.train, pooling=enough, views=views), cache.plan(sets.val, pooling=enough)
+    train = cache.plan(sets.train, pooling=enough, views=views, augmentation=transform)
+    val = cache.plan(sets.val, pooling=enough)
     pooled = SetsPlan(cache, train, val)
     whole = pooled if enough == "none" else pooled.pooled("none")
-    return (
-        whole if whole.missing < pooled.missing else pooled
-    )  # not `missing == 0`: unreadable images are always missing
+    # not `missing == 0`: unreadable images are always missing
+    return whole if whole.missing < pooled.missing else pooled
 
 
 def cache_sets(
@@ -85,6 +103,7 @@ def cache_sets(
     settings: RecipeSettings,
     *,
     progress: Callable[[int, int], None] | None = None,
+    transform: Transform | None = None,
 ) -> CachedSets:
     """Extract features of all images with a frozen backbone, reusing cached ones.
 
@@ -93,9 +112,10 @@ def cache_sets(
         sets: Training and validation set.
         settings: Views and workers.
         progress: Called after every batch with the number of views done, and in total.
+        transform: Transform of the views after the first (default: random crops and flips).
     """
-    model.backbone.to(find_device(settings))
-    plan = plan_sets(model, sets, settings)
+    model.backbone.to(find_device(settings.device, count=settings.devices))
+    plan = plan_sets(model, sets, settings, transform=transform)
     cached = CachedSets(*(plan.cache.fill(part, progress=progress) for part in (plan.train, plan.val)))
     model.backbone.to("cpu")  # only the head trains
     return cached
@@ -113,7 +133,13 @@ def feature_loaders(cached: CachedSets, settings: LoopSettings, share: Share) ->
 
 
 def image_loaders(
-    model: Classifier, sets: TrainAndVal, settings: LoopSettings, share: Share, *, augment: bool
+    model: Classifier,
+    sets: TrainAndVal,
+    settings: LoopSettings,
+    share: Share,
+    *,
+    augment: bool,
+    transform: Transform | None = None,
 ) -> Loaders:
     """Return loaders of images for one process.
 
@@ -123,6 +149,7 @@ def image_loaders(
         settings: Batch size, seed and workers.
         share: Part of the images for this process.
         augment: Augment training images.
+        transform: Training transform (default: that of the papers).
     """
     plain = eval_transform(model.input_spec)
     order = shared_sampler(len(sets.train), share, shuffle=True, seed=settings.seed)
@@ -131,7 +158,7 @@ def image_loaders(
     return Loaders(
         train=ImageLoader(
             sets.train,
-            transform=train_transform(model.input_spec) if augment else plain,
+            transform=transform or (train_transform(model.input_spec) if augment else plain),
             batch_size=size,
             sampler=order,
             num_workers=workers,
@@ -143,4 +170,6 @@ def image_loaders(
 
 def num_workers(settings: LoopSettings) -> int:
     """Return the number of image-decoding processes."""
-    return default_workers(on_gpu=find_device(settings) != "cpu") if settings.workers is None else settings.workers
+    if settings.workers is not None:
+        return settings.workers
+    return default_workers(on_gpu=find_device(settings.device, count=settings.devices).type != "cpu")

@@ -1,51 +1,102 @@
-"""Classifier and loss, built from settings."""
+"""Classifier and loss of a run, built from settings or passed as Python objects."""
 
+from __future__ import annotations
+
+import copy
 import inspect
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias, TypeVar
 
 import torch
-from torch import nn
+from PIL import Image
+from torch import Tensor, nn
 
+from manylabel.backbone import Backbone
 from manylabel.classifier import Classifier
-from manylabel.classifier.head_config import build_head, naming_settings
+from manylabel.classifier.head_config import build_head, describe_head, naming_settings, stages_of
 from manylabel.data import ImageDataset
-from manylabel.errors import ConfigError, list_choices
+from manylabel.errors import ConfigError, TrainingError, list_choices
 from manylabel.heads import HEADS
 from manylabel.heads.traits import ProbeDefaults, probe_defaults
 from manylabel.losses import LOSSES
 from manylabel.settings import RecipeSettings
 from manylabel.types import LabelSpace
 
-__all__ = ["build_classifier", "build_loss", "build_teacher", "is_single_label", "load_to_train", "resolve_head"]
+__all__ = ["Parts", "build_classifier", "build_loss", "build_teacher", "is_single_label", "load_to_train", "resolve"]
 
 Settings = TypeVar("Settings", bound=RecipeSettings)
+Loss: TypeAlias = Callable[..., Tensor]
 
 
-def resolve_head(settings: Settings, head: type[nn.Module] | None, *, small: bool = False) -> Settings:
-    """Return settings with the head's name and, for frozen features, its default size and learning rate.
+@dataclass(frozen=True)
+class Parts:
+    """Python objects to use in place of the parts that the settings name.
+
+    Modules are copied before training; the objects themselves do not change.
+
+    Args:
+        head: Head class, or a module that maps features to logits.
+        backbone: `Backbone`, or a timm or torchvision model.
+        loss: ``(logits, targets, known) -> scalar``, or ``(logits, targets) -> scalar`` as in torch.
+        transform: Training transform from a PIL image to a tensor ``[3, H, W]``.
+    """
+
+    head: type[nn.Module] | nn.Module | None = None
+    backbone: nn.Module | None = None
+    loss: Loss | None = None
+    transform: Callable[[Image.Image], Tensor] | None = None
+
+    @property
+    def head_class(self) -> type[nn.Module] | None:
+        """Class of the head, if there is one."""
+        return type(self.head) if isinstance(self.head, nn.Module) else self.head
+
+    def names(self) -> dict[str, str]:
+        """Return the class path of each object, for the record of the settings."""
+        ours = {kind: name for name, kind in HEADS.items()}
+        found = {name: _path(value) for name, value in vars(self).items() if value is not None}
+        if self.head_class in ours:
+            found["head"] = ours[self.head_class]
+        if self.backbone is not None:
+            found["backbone"] += f"({self.backbone.name if isinstance(self.backbone, Backbone) else ''})"
+        return found
+
+
+NO_PARTS = Parts()
+
+
+def resolve(settings: Settings, parts: Parts = NO_PARTS, *, small: bool = False) -> Settings:
+    """Return settings with the names of all parts and, for frozen features, the head's default size and learning rate.
 
     Args:
         settings: Settings of a recipe.
-        head: Custom head class (default: the one the settings name).
+        parts: Objects passed from Python.
         small: Default to the sizes and learning rates for frozen features.
+
+    Raises:
+        ConfigError: The settings name an object that was not passed.
 
     Examples:
         >>> from manylabel.settings import Probe
-        >>> found = resolve_head(Probe(data="voc:VOC", head="hsq"), None, small=True)
+        >>> found = resolve(Probe(data="voc:VOC", head="hsq"), small=True)
         >>> found.head_settings, found.learning_rate
         ({'width': 256, 'feedforward': 512}, 0.0005)
     """
-    if head is not None:
-        ours = {kind: name for name, kind in HEADS.items()}
-        settings = replace(settings, head=ours.get(head, f"{head.__module__}:{head.__qualname__}"))
+    names: dict[str, Any] = parts.names()
+    for name in {"head", "backbone", "loss", "transform"} - names.keys():
+        recorded = str(getattr(settings, name))
+        if recorded.endswith(")") if name == "backbone" else ":" in recorded:
+            raise ConfigError(f"the {name} {recorded} is a Python object; call the recipe from Python and pass {name}=")
+    if isinstance(parts.head, nn.Module):
+        names["head_settings"] = _arguments(parts.head)
+    settings = replace(settings, **names)
     if not small:
         return settings
     filled, rate = _filled(settings.head, settings.head_settings)
     return replace(
         settings,
-        head_settings=filled,
+        head_settings=settings.head_settings if isinstance(parts.head, nn.Module) else filled,
         learning_rate=rate if settings.learning_rate is None else settings.learning_rate,
     )
 
@@ -55,7 +106,7 @@ def build_classifier(
     train: ImageDataset,
     *,
     frozen: bool,
-    head: type[nn.Module] | None = None,
+    parts: Parts = NO_PARTS,
     head_arguments: Mapping[str, Any] | None = None,
 ) -> Classifier:
     """Build the classifier that the settings describe; deterministic for a seed.
@@ -64,24 +115,27 @@ def build_classifier(
         settings: Settings of a recipe.
         train: Training set, for its labels.
         frozen: Freeze the backbone.
-        head: Custom head class (default: the one the settings name).
+        parts: Objects passed from Python.
         head_arguments: All arguments of the head (default: those of the settings).
 
     Raises:
         ConfigError: A setting of the backbone or the head is invalid.
     """
-    single_label, kind = is_single_label(settings, train), _head_class(settings, head)
     arguments = settings.head_settings if head_arguments is None else head_arguments
-    return _create(settings, train.labels, kind, arguments, frozen=frozen, single_label=single_label)
+    torch.manual_seed(settings.seed)
+    if isinstance(parts.head, nn.Module):
+        head = copy.deepcopy(parts.head)
+        backbone = _backbone(settings, parts, stages=tuple(getattr(head, "stages", (-1,))), frozen=frozen)
+    else:
+        kind = _head_class(settings, parts)
+        backbone = _backbone(settings, parts, stages=stages_of(kind, arguments), frozen=frozen)
+        head = build_head(kind, backbone, num_labels=len(train.labels), settings=arguments)
+    describe_head(head)  # one that cannot be saved must fail now, not after training
+    return Classifier(backbone, head, train.labels, single_label=is_single_label(settings, train))
 
 
 def build_teacher(
-    settings: RecipeSettings,
-    labels: LabelSpace,
-    *,
-    seed: int,
-    frozen: bool,
-    head: type[nn.Module] | None = None,
+    settings: RecipeSettings, labels: LabelSpace, *, seed: int, frozen: bool, parts: Parts = NO_PARTS
 ) -> Classifier:
     """Build an untrained classifier for a subset of the labels, with the backbone of `build_classifier`.
 
@@ -90,34 +144,75 @@ def build_teacher(
         labels: Labels of the teacher.
         seed: Seed of the head's initialisation.
         frozen: Freeze the backbone.
-        head: Custom head class (default: the one the settings name).
+        parts: Objects passed from Python.
     """
-    kind = _head_class(settings, head)
+    kind = _head_class(settings, parts)
     arguments = _fewer_groups(settings.head_settings, len(labels))
-    model = _create(settings, labels, kind, arguments, frozen=frozen, single_label=False)
+    torch.manual_seed(settings.seed)
+    backbone = _backbone(settings, parts, stages=stages_of(kind, arguments), frozen=frozen)
     torch.manual_seed(seed)
-    model.head = build_head(kind, model.backbone, num_labels=len(labels), settings=arguments)
-    return model
+    return Classifier(backbone, build_head(kind, backbone, num_labels=len(labels), settings=arguments), labels)
 
 
-def build_loss(settings: RecipeSettings, *, single_label: bool) -> nn.Module:
+def build_loss(settings: RecipeSettings, *, single_label: bool, parts: Parts = NO_PARTS) -> nn.Module:
     """Build the loss that the settings name.
 
     Args:
         settings: Settings of a recipe.
         single_label: True if every image has exactly one label.
+        parts: Objects passed from Python.
 
     Raises:
         ConfigError: An argument of the loss is unknown or invalid, or the loss does not fit the kind of labels.
     """
+    if parts.loss is not None:
+        return CustomLoss(parts.loss)
     name = resolve_loss(settings.loss, single_label=single_label)
     if single_label != (name == "cross_entropy"):
         fits = "cross_entropy" if single_label else "asymmetric, binary_cross_entropy, focal or soft_margin"
         kind = "exactly one label" if single_label else "any number of labels"
         raise ConfigError(f"the loss {name} does not fit images with {kind}; use {fits}, or auto")
-    _check_settings(LOSSES[name], settings.loss_settings)
-    with naming_settings(LOSSES[name].__name__, settings.loss_settings):
-        return LOSSES[name](**settings.loss_settings)
+    loss, given = LOSSES[name], settings.loss_settings
+    known = [each for each in inspect.signature(loss).parameters if each != "positive_weights"]
+    for each in given:
+        if each not in known:
+            raise ConfigError(f"{loss.__name__} has no setting {each!r}; {list_choices(each, known)}")
+    with naming_settings(loss.__name__, given):
+        return loss(**given)
+
+
+class CustomLoss(nn.Module):
+    """Loss of the user's own, with or without a mask of known labels.
+
+    Args:
+        loss: ``(logits, targets, known) -> scalar``, or ``(logits, targets) -> scalar``.
+
+    Examples:
+        >>> loss = CustomLoss(nn.BCEWithLogitsLoss())
+        >>> loss(torch.zeros(1, 2), torch.ones(1, 2), torch.ones(1, 2, dtype=torch.bool))
+        tensor(0.6931)
+    """
+
+    def __init__(self, loss: Loss) -> None:
+        super().__init__()
+        self.loss = loss
+        self.reduction = getattr(loss, "reduction", "mean")
+        try:
+            inspect.signature(loss.forward if isinstance(loss, nn.Module) else loss).bind(0, 0, 0)
+            self.takes_known = True
+        except TypeError:
+            self.takes_known = False
+
+    def forward(self, logits: Tensor, targets: Tensor, known: Tensor | None = None) -> Tensor:
+        """Return the loss of logits ``[B, L]``."""
+        if self.takes_known:
+            return self.loss(logits, targets, known)
+        if known is not None and not known.all():
+            raise TrainingError(
+                f"the data has unknown labels, which the loss {_path(self.loss)} cannot skip; "
+                "define it as loss(logits, targets, known)"
+            )
+        return self.loss(logits, targets)
 
 
 def resolve_loss(name: str, *, single_label: bool) -> str:
@@ -130,18 +225,18 @@ def is_single_label(settings: RecipeSettings, train: ImageDataset) -> bool:
     return train.single_label if settings.single_label is None else settings.single_label
 
 
-def load_to_train(model: str, train: ImageDataset, *, head: type[nn.Module] | None = None) -> Classifier:
+def load_to_train(model: str, train: ImageDataset, *, parts: Parts = NO_PARTS) -> Classifier:
     """Load a trained classifier for fine-tuning, without its thresholds and calibration.
 
     Args:
         model: Model folder, or another name for `Classifier.from_pretrained`.
         train: Training set with the same labels.
-        head: Custom head class (default: the one the settings name).
+        parts: Objects passed from Python, for the class of a custom head.
 
     Raises:
         ConfigError: The model was trained on other labels.
     """
-    loaded = Classifier.from_pretrained(model, head=head)
+    loaded = Classifier.from_pretrained(model, head=parts.head_class)
     loaded.thresholds = loaded.calibration = None
     if loaded.labels.names != train.labels.names:
         odd = sorted({*loaded.labels.names} ^ {*train.labels.names})
@@ -153,14 +248,48 @@ def load_to_train(model: str, train: ImageDataset, *, head: type[nn.Module] | No
     return loaded
 
 
-def _head_class(settings: RecipeSettings, given: type[nn.Module] | None) -> type[nn.Module]:
-    if given is None and ":" in settings.head:
+def _path(value: object) -> str:
+    """Return the path of a class or function, or of an object's class."""
+    named = value if hasattr(value, "__qualname__") else type(value)
+    return f"{named.__module__}:{getattr(named, '__qualname__', '')}"
+
+
+def _arguments(head: nn.Module) -> dict[str, Any]:
+    """Return the arguments of a ready head, except those that follow from backbone and labels."""
+    settings = describe_head(head).settings
+    return {name: value for name, value in settings.items() if name not in ("in_channels", "num_labels")}
+
+
+def _head_class(settings: RecipeSettings, parts: Parts) -> type[nn.Module]:
+    if isinstance(parts.head, nn.Module):
         raise ConfigError(
-            f"the head {settings.head} is a custom class; call the recipe from Python and pass the class as head"
+            f"this recipe builds several heads, but head is a {_path(parts.head)} module; pass its class, and its "
+            "arguments as head_settings"
         )
-    if given is None and settings.head not in HEADS:
+    if parts.head is None and settings.head not in HEADS:
         raise ConfigError(f"head cannot be {settings.head!r}; {list_choices(settings.head, HEADS)}")
-    return given or HEADS[settings.head]
+    return parts.head or HEADS[settings.head]
+
+
+def _backbone(settings: RecipeSettings, parts: Parts, *, stages: tuple[int, ...], frozen: bool) -> Backbone:
+    if parts.backbone is None:
+        return Backbone(
+            settings.backbone,
+            pretrained=settings.pretrained,
+            frozen=frozen,
+            stages=stages,
+            image_size=settings.image_size,
+        )
+    module = copy.deepcopy(parts.backbone)
+    backbone = module if isinstance(module, Backbone) else Backbone(module)
+    if settings.image_size not in (None, backbone.input_spec.size[0]):
+        raise ConfigError(
+            f"image_size is {settings.image_size}, but the backbone was built for {backbone.input_spec.size[0]} "
+            "pixels; pass image_size to Backbone instead"
+        )
+    backbone.select(stages)
+    backbone.freeze(frozen)
+    return backbone
 
 
 def _filled(head: str, given: Mapping[str, Any]) -> tuple[dict[str, Any], float]:
@@ -183,32 +312,3 @@ def _fewer_groups(settings: Mapping[str, Any], num_labels: int) -> dict[str, Any
         if isinstance(value, Mapping) and "settings" in value:
             fewer[name] = {**value, "settings": _fewer_groups(value["settings"], num_labels)}
     return fewer
-
-
-def _create(
-    settings: RecipeSettings,
-    labels: LabelSpace,
-    head: type[nn.Module],
-    arguments: Mapping[str, Any],
-    *,
-    frozen: bool,
-    single_label: bool,
-) -> Classifier:
-    torch.manual_seed(settings.seed)
-    return Classifier.create(
-        settings.backbone,
-        head=head,
-        labels=labels,
-        head_settings=arguments,
-        pretrained=settings.pretrained,
-        frozen=frozen,
-        image_size=settings.image_size,
-        single_label=single_label,
-    )
-
-
-def _check_settings(kind: type[nn.Module], settings: Mapping[str, Any]) -> None:
-    known = [name for name in inspect.signature(kind).parameters if name != "positive_weights"]
-    for name in settings:
-        if name not in known:
-            raise ConfigError(f"{kind.__name__} has no setting {name!r}; {list_choices(name, known)}")

@@ -9,15 +9,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from torch import nn
+from PIL import Image
+from rich.console import Console
+from torch import Tensor, nn
 
 from manylabel.classifier import Classifier
 from manylabel.features import remove_leftovers
-from manylabel.recipes.models import build_classifier, build_loss, resolve_head
+from manylabel.recipes.models import NO_PARTS, Loss, Parts, build_classifier, build_loss, resolve
 from manylabel.recipes.reporter import Reporter
 from manylabel.recipes.sets import TrainAndVal, describe_images, open_sets
 from manylabel.settings import RecipeSettings
-from manylabel.training import RunFolder, find_device
+from manylabel.system import find_device
+from manylabel.training import RunFolder
 
 __all__ = ["Recipe", "Setup", "prepare_frozen"]
 
@@ -34,7 +37,7 @@ class Setup(Generic[Settings]):
         sets: Training and validation set, with the trained labels.
         model: Classifier.
         loss: Loss.
-        head: Custom head class (default: the one the settings name).
+        parts: Objects passed from Python.
         on_features: Train on cached features of a frozen backbone.
         total_epochs: Total epochs of all models of the run (default: those of one model).
     """
@@ -44,22 +47,22 @@ class Setup(Generic[Settings]):
     sets: TrainAndVal
     model: Classifier
     loss: nn.Module
-    head: type[nn.Module] | None = None
+    parts: Parts = NO_PARTS
     on_features: bool = True
     total_epochs: float | None = None
 
 
-def prepare_frozen(settings: Settings, data: TrainAndVal, head: type[nn.Module] | None) -> Setup[Settings]:
+def prepare_frozen(settings: Settings, data: TrainAndVal, parts: Parts) -> Setup[Settings]:
     """Build a classifier with a frozen backbone, and its loss.
 
     Args:
         settings: Settings of a recipe.
         data: Training and validation set.
-        head: Custom head class (default: the one the settings name).
+        parts: Objects passed from Python.
     """
-    model = build_classifier(settings, data.train, frozen=True, head=head)
-    loss = build_loss(settings, single_label=model.single_label)
-    return Setup(settings, data, data, model, loss, head)
+    model = build_classifier(settings, data.train, frozen=True, parts=parts)
+    loss = build_loss(settings, single_label=model.single_label, parts=parts)
+    return Setup(settings, data, data, model, loss, parts)
 
 
 @dataclass(frozen=True)
@@ -81,7 +84,7 @@ class Recipe(Generic[Settings]):
 
     settings: type[Settings]
     train: Callable[[Setup[Settings], RunFolder, Reporter], None]
-    prepare: Callable[[Settings, TrainAndVal, type[nn.Module] | None], Setup[Settings]] = prepare_frozen
+    prepare: Callable[[Settings, TrainAndVal, Parts], Setup[Settings]] = prepare_frozen
     files: frozenset[str] = frozenset()
     small_heads: bool = False
 
@@ -90,7 +93,10 @@ class Recipe(Generic[Settings]):
         settings: Settings,
         *,
         sets: TrainAndVal | None = None,
-        head: type[nn.Module] | None = None,
+        head: type[nn.Module] | nn.Module | None = None,
+        backbone: nn.Module | None = None,
+        loss: Loss | None = None,
+        transform: Callable[[Image.Image], Tensor] | None = None,
         resume: bool = False,
         overwrite: bool = False,
         reporter: Reporter | None = None,
@@ -100,10 +106,13 @@ class Recipe(Generic[Settings]):
         Args:
             settings: Settings of the run.
             sets: Training and validation set (default: those the settings name).
-            head: Custom head class (default: the one the settings name).
+            head: Head class or ready head, instead of the one the settings name; so are the next three. See `Parts`.
+            backbone: Ready backbone.
+            loss: Ready loss.
+            transform: Training transform.
             resume: Resume the run in the folder, if it exists.
             overwrite: Delete an existing run in the folder.
-            reporter: Progress output (default: none).
+            reporter: Progress output (default: on standard error; ``Reporter()`` is silent).
 
         Returns:
             The run folder, with the trained model.
@@ -112,15 +121,16 @@ class Recipe(Generic[Settings]):
             ConfigError: A setting is invalid; nothing was written.
             TrainingError: Training failed; the message states the cause and a fix.
         """
-        reporter = reporter or Reporter()
-        settings = resolve_head(settings, head, small=self.small_heads)
+        reporter = reporter or Reporter(Console(stderr=True))
+        parts = Parts(head, backbone, loss, transform)
+        settings = resolve(settings, parts, small=self.small_heads)
         run = RunFolder(Path(settings.out))
         run.check(resume=resume, overwrite=overwrite, files=self.files)
         if resume:
             run.check_same(settings)
             if run.is_finished:
                 return reporter.finished(run)
-        setup = self.setup(settings, sets=sets, head=head)
+        setup = self.setup(settings, sets=sets, parts=parts)
         if resume:
             remove_leftovers()
         with run.removed_if_failed(unless=resume and run.path.exists()):
@@ -133,10 +143,8 @@ class Recipe(Generic[Settings]):
             self.train(setup, run, reporter)
         return reporter.finished(run)
 
-    def setup(
-        self, settings: Settings, *, sets: TrainAndVal | None = None, head: type[nn.Module] | None = None
-    ) -> Setup[Settings]:
+    def setup(self, settings: Settings, *, sets: TrainAndVal | None = None, parts: Parts = NO_PARTS) -> Setup[Settings]:
         """Build and check a run without writing anything; arguments as in `__call__`."""
-        settings = resolve_head(settings, head, small=self.small_heads)
-        find_device(settings)
-        return self.prepare(settings, sets or open_sets(settings), head)
+        settings = resolve(settings, parts, small=self.small_heads)
+        find_device(settings.device, count=settings.devices)
+        return self.prepare(settings, sets or open_sets(settings), parts)

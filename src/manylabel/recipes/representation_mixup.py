@@ -22,7 +22,7 @@ __all__ = ["representation_mixup"]
 def _train(setup: Setup[RepresentationMixup], run: RunFolder, reporter: Reporter) -> None:
     """Train the representation mixup head on a frozen backbone."""
     settings, model = setup.settings, setup.model
-    cached = cache_sets(model, setup.sets, settings, progress=reporter.features)
+    cached = cache_sets(model, setup.sets, settings, progress=reporter.features, transform=setup.parts.transform)
     task = ClassificationTask(model.head, setup.loss, settings=settings, single_label=model.single_label)
     fit(task, partial(feature_loaders, cached, settings), run=run, callbacks=reporter.callbacks)
     run.save(model)

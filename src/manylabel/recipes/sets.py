@@ -19,7 +19,7 @@ class TrainAndVal:
 
     Args:
         train: Training set.
-        val: Validation set.
+        val: Validation set; training labels that it lacks are absent from its images, its other labels are ignored.
 
     Raises:
         DataError: A set is empty, or the sets have no label in common.
@@ -42,7 +42,7 @@ class TrainAndVal:
             object.__setattr__(self, "val", self.val.align_labels(self.train.labels))
 
 
-def open_sets(settings: DataSettings) -> TrainAndVal:
+def open_sets(settings: DataSettings, *, data: object = None, val: object = None) -> TrainAndVal:
     """Load the training and validation set that the settings name.
 
     The validation set is the first of: `val`; the split of the dataset whose name begins with "val", if another begins
@@ -51,29 +51,47 @@ def open_sets(settings: DataSettings) -> TrainAndVal:
 
     Args:
         settings: Settings of a recipe.
+        data: Training set, in any form that `load` takes (default: the one the settings name).
+        val: Validation set, likewise.
 
     Raises:
         DataError: The dataset cannot be read, or the labels of the sets differ.
     """
-    data = load(settings.data)
-    if settings.val is not None:
-        train, val = _train_split(data), load(settings.val)
-    elif (names := _own_splits(data)) is not None:
-        train, val = data.split(names[0]), data.split(names[1])
+    images, others = _open(settings.data, data), _open(settings.val, val)
+    if images is None:
+        raise DataError("there is no training set; set data")
+    if others is not None:
+        sets = _train_split(images), others
+    elif (names := _own_splits(images)) is not None:
+        sets = images.split(names[0]), images.split(names[1])
     else:
-        named = data.splits_like("")
-        if len(named) > 1 and len(data.splits_like("train")) != 1:
-            logger.warning(
-                "%s has the splits %s, and the training split is ambiguous, so validation images are held out of all "
-                "of them; set the training split with split=NAME in --data, the validation set with --val",
-                data.name,
-                ", ".join(named),
-            )
-        data = hold_out(data, val_fraction=settings.val_fraction)
-        train, val = data.split("train"), data.split("val")
-        if aside := ", ".join(name for name in data.splits if name not in ("train", "val")):
-            logger.warning("%s: validation images are held out of the training split; ignoring %s", data.name, aside)
-    return TrainAndVal(hold_out(train, limit=settings.limit), hold_out(val, limit=settings.limit))
+        sets = _held_out(images, settings.val_fraction)
+    return TrainAndVal(*(hold_out(part, limit=settings.limit) for part in sets))
+
+
+def _held_out(data: ImageDataset, val_fraction: float) -> tuple[ImageDataset, ImageDataset]:
+    """Return the training split, else all images, without a held-out fraction, and that fraction."""
+    named = data.splits_like("")
+    if len(named) > 1 and len(data.splits_like("train")) != 1:
+        logger.warning(
+            "%s has the splits %s, and the training split is ambiguous, so validation images are held out of all "
+            "of them; set the training split with split=NAME in --data, the validation set with --val",
+            data.name,
+            ", ".join(named),
+        )
+    data = hold_out(data, val_fraction=val_fraction)
+    if aside := ", ".join(name for name in data.splits if name not in ("train", "val")):
+        logger.warning("%s: validation images are held out of the training split; ignoring %s", data.name, aside)
+    return data.split("train"), data.split("val")
+
+
+def _open(name: str | None, given: object) -> ImageDataset | None:
+    """Load a dataset that was passed from Python, or else the one of a name."""
+    if given is None and name is not None and name.startswith("<"):
+        raise DataError(
+            f"the run was trained on a Python object, {name}, which its settings cannot hold; pass it again"
+        )
+    return None if given is None and name is None else load(name if given is None else given)
 
 
 def describe_images(sets: TrainAndVal) -> dict[str, object]:

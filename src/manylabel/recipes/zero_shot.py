@@ -25,7 +25,7 @@ from manylabel.evaluation.zero_shot import ZeroShotEvaluation, evaluate_zero_sho
 from manylabel.features import CachedFeatures
 from manylabel.heads import MLDecoder
 from manylabel.recipes.loaders import cache_sets, feature_loaders
-from manylabel.recipes.models import build_classifier, build_loss
+from manylabel.recipes.models import Parts, build_classifier, build_loss
 from manylabel.recipes.recipe import Recipe, Setup
 from manylabel.recipes.reporter import Reporter
 from manylabel.recipes.sets import TrainAndVal
@@ -53,21 +53,22 @@ def seen_sets(settings: ZeroShot, data: TrainAndVal) -> TrainAndVal:
     return TrainAndVal(seen_part(data.train, unseen, images=settings.images), data.val)
 
 
-def _prepare(settings: ZeroShot, data: TrainAndVal, head: type[nn.Module] | None) -> Setup[ZeroShot]:
+def _prepare(settings: ZeroShot, data: TrainAndVal, parts: Parts) -> Setup[ZeroShot]:
     sets = seen_sets(settings, data)
     labels, text = sets.train.labels, _vocabulary(settings, sets.train.labels)
     vectors = encode_labels(open_encoder(settings.encoder), labels, templates=text.templates, centre=text.centre)
     own = OPEN_DECODER if settings.head == "ml_decoder" else {}
     arguments = {**own, **settings.head_settings, "text_vectors": vectors}
-    model = build_classifier(settings, sets.train, frozen=True, head=head, head_arguments=arguments)
+    model = build_classifier(settings, sets.train, frozen=True, parts=parts, head_arguments=arguments)
     model.text = text
-    return Setup(settings, data, sets, model, build_loss(settings, single_label=False), head)
+    loss = build_loss(settings, single_label=False, parts=parts)
+    return Setup(settings, data, sets, model, loss, parts)
 
 
 def _train(setup: Setup[ZeroShot], run: RunFolder, reporter: Reporter) -> None:
     """Train a head with text queries on a frozen backbone."""
     settings, model, sets = setup.settings, setup.model, setup.sets
-    cached = cache_sets(model, sets, settings, progress=reporter.features)
+    cached = cache_sets(model, sets, settings, progress=reporter.features, transform=setup.parts.transform)
     task = _make_task(settings, model.head, setup.loss)
     fit(task, partial(feature_loaders, cached, settings), run=run, callbacks=reporter.callbacks)
 

@@ -53,10 +53,15 @@ class ModelSettings:
     image_size: Annotated[Count | None, info("Input height and width in pixels (default: that of the backbone).")] = (
         None
     )
-    loss: Annotated[LossName, info("Loss; auto: asymmetric, or cross_entropy for single-label data.")] = "auto"
+    loss: Annotated[
+        LossName, info("Loss; auto: asymmetric, or cross_entropy for single-label data.", is_object=True)
+    ] = "auto"
     loss_settings: Annotated[Mapping[str, Any], info("Arguments of the loss; as flags: --loss.NAME VALUE.")] = field(
         default_factory=dict
     )
+    transform: Annotated[
+        str | None, info("Training transform passed from Python (default: that of the recipe).", is_flag=False)
+    ] = None
     single_label: Annotated[
         bool | None, info("Exactly one label per image: softmax scores (default: inferred from the dataset).")
     ] = None

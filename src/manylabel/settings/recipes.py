@@ -111,7 +111,7 @@ class RepresentationMixup(RecipeSettings):
     head_settings: Annotated[
         Mapping[str, Any], info("Arguments of the head; as flags: --head.stages [1,-1] for RM@2.")
     ] = field(default_factory=lambda: {"stages": [0, -1]})
-    loss: Annotated[LossName, info("Loss.")] = "soft_margin"
+    loss: Annotated[LossName, info("Loss.", is_object=True)] = "soft_margin"
     epochs: Annotated[Count, info("Number of epochs.")] = 30
     optimizer: Annotated[Literal["adam", "adamw", "sgd"], info("Optimizer.")] = "sgd"
     learning_rate: Annotated[Positive, info("Peak learning rate.")] = 0.1
@@ -241,7 +241,9 @@ class ZeroShot(RecipeSettings):
     ] = 0.0
     views: Annotated[Count, info("Cached views per training image.")] = 1
     single_label: Annotated[bool | None, info("Not supported by this recipe.", is_flag=False)] = False
-    loss: Annotated[LossName, info("Loss; asymmetric converges much later with text queries.")] = "binary_cross_entropy"
+    loss: Annotated[LossName, info("Loss; asymmetric converges much later with text queries.", is_object=True)] = (
+        "binary_cross_entropy"
+    )
     epochs: _Epochs = None
     batch_size: Annotated[Count, info("Images per batch on each device.")] = 32
     learning_rate: Annotated[Positive, info("Peak learning rate.")] = 1e-3

@@ -56,7 +56,8 @@ def info(text: str, **extra: bool) -> Meta:
 
     Args:
         text: One line of help.
-        extra: ``may_change=True`` if a resumed run may change the value, ``is_flag=False`` for no flag.
+        extra: ``may_change=True`` if a resumed run may change the value, ``is_flag=False`` for no flag,
+            ``is_object=True`` if it may also be a Python object, recorded as ``module:name``.
     """
     return Meta(description=text, extra=extra)
 
@@ -73,6 +74,7 @@ class Field:
         group: Heading in the help.
         is_flag: True if the command line has a flag for it.
         may_change: True if a resumed run may change the value.
+        is_object: True if the value may name a Python object, as ``module:name``.
     """
 
     name: str
@@ -82,6 +84,7 @@ class Field:
     group: str
     is_flag: bool
     may_change: bool
+    is_object: bool = False
 
     @property
     def choices(self) -> tuple[str, ...]:
@@ -122,7 +125,8 @@ class Field:
         try:
             return msgspec.convert(value, self.type, strict=strict, dec_hook=_to_path)
         except msgspec.ValidationError:
-            pass
+            if self.is_object and ":" in str(value):
+                return value
         if self.choices:
             raise ConfigError(f"cannot be {value!r}; {list_choices(str(value), self.choices)}")
         raise ConfigError(f"must be {' or '.join(map(_words, _kinds(self.type)))}, got {value!r}")
@@ -363,6 +367,7 @@ def _field(kind: type, field: dataclasses.Field[Any], hint: Any) -> Field:  # no
         group=getattr(owner, "GROUP", "Recipe"),
         is_flag=extra.get("is_flag", not field.name.endswith("_settings")),
         may_change=extra.get("may_change", False),
+        is_object=extra.get("is_object", False),
     )
 
 

@@ -11,7 +11,7 @@ from manylabel.training.callbacks import (
     read_metrics,
 )
 from manylabel.training.checkpoints import Checkpoints
-from manylabel.training.fit import Loaders, find_device, fit
+from manylabel.training.fit import Loaders, fit
 from manylabel.training.loaders import ResumableLoader, SeededLoader, Share, shared_sampler
 from manylabel.training.optimizers import constant, cosine, make_optimizer, make_schedule, one_cycle, parameter_groups
 from manylabel.training.query_augmentation import AugmentedQueries, ZeroShotTask
@@ -37,7 +37,6 @@ __all__ = [
     "ZeroShotTask",
     "constant",
     "cosine",
-    "find_device",
     "fit",
     "is_first_process",
     "make_optimizer",

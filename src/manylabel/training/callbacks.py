@@ -32,6 +32,7 @@ __all__ = [
     "read_metrics",
 ]
 
+SECONDS_BETWEEN_UPDATES = 0.5
 MOST_SCORES = 10_000_000  # images times labels; the bootstrap is too slow for more
 
 
@@ -302,7 +303,7 @@ class ValidationScores(Callback):
 
 
 class RunProgress(Callback):
-    """Progress bar of the run on a terminal; elsewhere, a line per epoch and every ten seconds.
+    """Progress bar of the run in a terminal or notebook; elsewhere, a line per epoch and every ten seconds.
 
     Args:
         console: Console to print on.
@@ -315,29 +316,25 @@ class RunProgress(Callback):
     def __init__(self, console: Console) -> None:
         self.console = console
         self._bar = ProgressBar("training", console=console, keep=True)
+        self._updated = 0.0
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:  # noqa: ARG002 (Lightning's)
         """Start the bar at the first or resumed step."""
         self._bar = ProgressBar("training", console=self.console, keep=True)
-        self._update(trainer, trainer.fit_loop.total_batch_idx + 1, "")
+        self._update(trainer, trainer.fit_loop.total_batch_idx + 1)
 
-    def on_train_batch_end(
-        self,
-        trainer: Trainer,
-        pl_module: LightningModule,  # noqa: ARG002 (Lightning's)
-        outputs: object,  # noqa: ARG002 (Lightning's)
-        batch: object,  # noqa: ARG002 (Lightning's)
-        batch_idx: int,
-    ) -> None:
-        """Update the bar every 20 batches: reading the loss synchronises with the GPU."""
-        if batch_idx % 20 == 0:
-            done = trainer.current_epoch * int(trainer.num_training_batches) + batch_idx + 1
-            self._update(trainer, done, _metrics(trainer))
+    def on_train_batch_end(self, trainer: Trainer, *_: object) -> None:
+        """Update the bar."""
+        self._update_soon(trainer, _epoch(trainer))
+
+    def on_validation_batch_end(self, trainer: Trainer, *_: object) -> None:
+        """Keep the display alive through a long validation."""
+        self._update_soon(trainer, f"{_epoch(trainer)}, validation")
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:  # noqa: ARG002 (Lightning's)
         """Show the metrics of the epoch."""
-        self._update(trainer, (trainer.current_epoch + 1) * int(trainer.num_training_batches), _metrics(trainer))
-        if trainer.is_global_zero and not self.console.is_terminal:
+        self._update(trainer, (trainer.current_epoch + 1) * int(trainer.num_training_batches))
+        if trainer.is_global_zero and not self._bar.is_drawn:
             self.console.print(f"{_epoch(trainer)}  {_metrics(trainer)}", highlight=False)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:  # noqa: ARG002 (Lightning's)
@@ -348,10 +345,16 @@ class RunProgress(Callback):
         """Stop the bar."""
         self._bar.stop()
 
-    def _update(self, trainer: Trainer, done: int, note: str) -> None:
+    def _update_soon(self, trainer: Trainer, doing: str) -> None:
+        """Update the bar at most every half second: reading the loss synchronises with the GPU."""
+        if time.monotonic() >= self._updated + SECONDS_BETWEEN_UPDATES:
+            self._update(trainer, trainer.fit_loop.total_batch_idx + 1, doing)
+
+    def _update(self, trainer: Trainer, done: int, doing: str | None = None) -> None:
+        self._updated = time.monotonic()
         if trainer.is_global_zero:
             total = int(trainer.num_training_batches) * (trainer.max_epochs or 1)
-            self._bar.update(done, total, note, doing=_epoch(trainer))
+            self._bar.update(done, total, _metrics(trainer), doing=doing or _epoch(trainer))
 
 
 def _epoch(trainer: Trainer) -> str:

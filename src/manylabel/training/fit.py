@@ -17,8 +17,9 @@ from lightning.pytorch.callbacks import Checkpoint, EarlyStopping
 from lightning.pytorch.loggers import Logger, TensorBoardLogger, WandbLogger
 from torch import nn
 
-from manylabel.errors import ConfigError, MissingExtraError, TrainingError
+from manylabel.errors import MissingExtraError, TrainingError
 from manylabel.settings import LoopSettings
+from manylabel.system import find_device
 from manylabel.training.callbacks import MetricsFile, MovingAverage
 from manylabel.training.checkpoints import Checkpoints
 from manylabel.training.loaders import ResumableLoader, SeededLoader, Share
@@ -26,7 +27,7 @@ from manylabel.training.run_folder import RunFolder
 from manylabel.training.task import ClassificationTask
 from manylabel.types import Batch, FeatureBatch
 
-__all__ = ["Loaders", "explain_full_memory", "find_device", "fit", "make_trainer", "quiet_lightning"]
+__all__ = ["Loaders", "explain_full_memory", "fit", "make_trainer", "quiet_lightning"]
 
 LightningPrecision = Literal["32-true", "bf16-mixed", "16-mixed"]
 
@@ -109,7 +110,7 @@ def make_trainer(
         >>> make_trainer(LoopSettings(device="cpu"), epochs=3, folder=Path("run"), callbacks=[]).max_epochs
         3
     """
-    device = find_device(settings)
+    device = find_device(settings.device, count=settings.devices).type
     unused = "ddp_find_unused_parameters_true" if find_unused else "ddp"
     with quiet_lightning():
         return Trainer(
@@ -159,28 +160,6 @@ def quiet_lightning() -> Iterator[None]:
         finally:
             for one, level in zip(loggers, levels, strict=True):
                 one.setLevel(level)
-
-
-def find_device(settings: LoopSettings) -> Literal["cpu", "cuda", "mps"]:
-    """Return the type of the device to train on.
-
-    Raises:
-        ConfigError: The device does not exist, or there are fewer than requested.
-
-    Examples:
-        >>> find_device(LoopSettings(device="cpu"))
-        'cpu'
-    """
-    cuda, mps = torch.cuda.is_available(), torch.backends.mps.is_available()
-    if (settings.device == "cuda" and not cuda) or (settings.device == "mps" and not mps):
-        raise ConfigError(f"this machine has no {settings.device} device that torch can use; set device to auto or cpu")
-    found: Literal["cpu", "cuda", "mps"] = "cuda" if cuda else "mps" if mps else "cpu"
-    device = found if settings.device == "auto" else settings.device
-    if device == "cuda" and settings.devices > torch.cuda.device_count():
-        raise ConfigError(
-            f"devices is {settings.devices}, but this machine has {torch.cuda.device_count()} GPUs; lower devices"
-        )
-    return device
 
 
 @contextmanager

@@ -17,14 +17,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from torch import nn
 
 from manylabel.classifier import Classifier
 from manylabel.data import ImageDataset, ImageLoader, eval_transform
 from manylabel.errors import ConfigError
 from manylabel.features import FeatureLoader
 from manylabel.recipes.loaders import CachedSets, cache_sets, num_workers
-from manylabel.recipes.models import build_classifier, build_loss, is_single_label
+from manylabel.recipes.models import Parts, build_classifier, build_loss, is_single_label
 from manylabel.recipes.recipe import Recipe, Setup
 from manylabel.recipes.reporter import Reporter
 from manylabel.recipes.self_distillation.executors import train_teachers
@@ -46,7 +45,8 @@ from manylabel.recipes.self_distillation.summary import summarise
 from manylabel.recipes.self_distillation.teachers import TeacherTraining, showing_progress, train_model
 from manylabel.recipes.sets import TrainAndVal
 from manylabel.settings import SelfDistillation
-from manylabel.training import RunFolder, find_device
+from manylabel.system import find_device
+from manylabel.training import RunFolder
 from manylabel.types import Batch, FeatureBatch
 
 __all__ = ["self_distillation"]
@@ -54,7 +54,7 @@ __all__ = ["self_distillation"]
 BATCH_SIZE = 256  # of teacher inference: without gradients, larger batches fit
 
 
-def _prepare(settings: SelfDistillation, data: TrainAndVal, head: type[nn.Module] | None) -> Setup[SelfDistillation]:
+def _prepare(settings: SelfDistillation, data: TrainAndVal, parts: Parts) -> Setup[SelfDistillation]:
     if is_single_label(settings, data.train):
         raise ConfigError(
             "self_distillation needs co-occurring labels, but every image has exactly one; use probe or finetune"
@@ -64,10 +64,10 @@ def _prepare(settings: SelfDistillation, data: TrainAndVal, head: type[nn.Module
         raise ConfigError(
             f"cannot divide {num_labels} labels into k={settings.k} subsets; set --k to at most {num_labels}"
         )
-    model = build_classifier(settings, data.train, frozen=settings.on_features, head=head)
-    loss = build_loss(settings, single_label=False)
+    model = build_classifier(settings, data.train, frozen=settings.on_features, parts=parts)
+    loss = build_loss(settings, single_label=False, parts=parts)
     epochs = _total_epochs(settings, data.train)
-    return Setup(settings, data, data, model, loss, head, on_features=settings.on_features, total_epochs=epochs)
+    return Setup(settings, data, data, model, loss, parts, on_features=settings.on_features, total_epochs=epochs)
 
 
 def _train(setup: Setup[SelfDistillation], run: RunFolder, reporter: Reporter) -> None:
@@ -79,22 +79,20 @@ def _train(setup: Setup[SelfDistillation], run: RunFolder, reporter: Reporter) -
     settings, model, sets = setup.settings, setup.model, setup.sets
     seen: TrainAndVal | CachedSets = sets
     if settings.on_features:
-        seen = cache_sets(model, sets, settings, progress=reporter.features)
-        sets = TrainAndVal(
-            seen.train.dataset, seen.val.dataset
-        )  # without unreadable images, to match the batch indices
+        seen = cache_sets(model, sets, settings, progress=reporter.features, transform=setup.parts.transform)
+        sets = TrainAndVal(seen.train.dataset, seen.val.dataset)  # without unreadable images, to match batch indices
 
     sides = read_or_partition(
         run.path, sets.train, partition=settings.partition, k=settings.k, tau=settings.tau, seed=settings.seed
     )
     tasks = teacher_tasks(sides)
-    training = TeacherTraining(settings, seen, run.path / "teachers", setup.head, shlex.join(sys.argv))
+    training = TeacherTraining(settings, seen, run.path / "teachers", setup.parts, shlex.join(sys.argv))
     with showing_progress(reporter.console, training, tasks):
         train_teachers(training, tasks)
 
     baseline = _train_baseline(setup, training, run, reporter) if settings.baseline else None
     term = _distillation(setup, training, tasks, sets.train, run)
-    train_model(seen, model, settings, run=run, distillation=term, callbacks=reporter.callbacks)
+    train_model(training, seen, model, settings, run=run, distillation=term, callbacks=reporter.callbacks)
 
     summary = summarise(training, tasks, sets=sets, student=run, baseline=baseline, scores=reporter.scores)
     summary.write(run.path)
@@ -113,13 +111,13 @@ def _train_baseline(
     own = replace(settings, out=plain.path)
     plain.describe(own, command=training.command, resume=True)
     if not plain.is_finished:
-        model = build_classifier(settings, setup.sets.train, frozen=settings.on_features, head=setup.head)
+        model = build_classifier(settings, setup.sets.train, frozen=settings.on_features, parts=setup.parts)
         watching = Reporter(reporter.console)
-        train_model(training.sets, model, own, run=plain, callbacks=watching.callbacks)
+        train_model(training, training.sets, model, own, run=plain, callbacks=watching.callbacks)
         scores = watching.scores.of(settings.keep)
         if scores is not None:
             np.save(plain.path / "scores.npy", scores.numpy())
-        plain.save(model, include_backbone=not settings.on_features or not settings.pretrained)
+        plain.save(model, include_backbone=training.saves_backbones)
     return plain
 
 
@@ -138,7 +136,7 @@ def _distillation(
     folders = {side: [training.run_of(task).model for task in members] for side, members in sides.items()}
 
     def load(paths: Sequence[Path]) -> Iterator[Classifier]:
-        return (Classifier.load(path, head=training.head) for path in paths)
+        return (Classifier.load(path, head=training.parts.head_class) for path in paths)
 
     files = [run.path / "teacher-logits" / f"{side}.npy" for side in sides]
     is_fixed = settings.on_features or not settings.augment
@@ -150,7 +148,7 @@ def _distillation(
             labels=labels,
             num_views=settings.views if settings.on_features else 1,
             num_images=len(training.sets.train),
-            device=find_device(settings),
+            device=find_device(settings.device).type,
         )
     return Distillation(
         CachedTeachers(files) if is_fixed else OnlineTeachers([list(load(each)) for each in folders.values()], labels),

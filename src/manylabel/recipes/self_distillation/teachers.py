@@ -14,7 +14,6 @@ from pathlib import Path
 
 from lightning import Callback
 from rich.console import Console
-from torch import nn
 
 from manylabel.classifier import Classifier
 from manylabel.data import Files, ImageDataset
@@ -22,7 +21,7 @@ from manylabel.errors import ManyLabelError, RunInterruptedError
 from manylabel.features import CachedFeatures
 from manylabel.progress import ProgressBar
 from manylabel.recipes.loaders import CachedSets, feature_loaders, image_loaders
-from manylabel.recipes.models import build_loss, build_teacher
+from manylabel.recipes.models import NO_PARTS, Parts, build_loss, build_teacher
 from manylabel.recipes.self_distillation.partition import TeacherTask, image_mask
 from manylabel.recipes.sets import TrainAndVal
 from manylabel.seeds import seed_sequence
@@ -54,14 +53,14 @@ class TeacherTraining:
         settings: Settings of the recipe.
         sets: Cached features of a frozen backbone, or images.
         folder: Parent of the teachers' run folders.
-        head: Custom head class (default: the one the settings name).
+        parts: Objects passed from Python.
         command: Command that started the run.
     """
 
     settings: SelfDistillation
     sets: CachedSets | TrainAndVal
     folder: Path
-    head: type[nn.Module] | None = None
+    parts: Parts = NO_PARTS
     command: str = ""
 
     def run_of(self, task: TeacherTask) -> RunFolder:
@@ -71,6 +70,12 @@ class TeacherTraining:
     def is_finished(self, task: TeacherTask) -> bool:
         """Return True if a teacher is finished."""
         return self.run_of(task).is_finished
+
+    @property
+    def saves_backbones(self) -> bool:
+        """True unless teachers and baseline share a frozen backbone that its name restores."""
+        named = self.settings.pretrained and self.parts.backbone is None
+        return not (self.settings.on_features and named)
 
     def settings_of(self, task: TeacherTask) -> SelfDistillation:
         """Return the settings of a teacher, with a seed and so an initialisation of its own."""
@@ -115,15 +120,16 @@ def train_teacher(training: TeacherTraining, task: TeacherTask) -> None:
         labels,
         seed=settings.seed,
         frozen=settings.on_features,
-        head=training.head,
+        parts=training.parts,
     )
-    train_model(sets, model, settings, run=run)
+    train_model(training, sets, model, settings, run=run)
     # A pretrained frozen backbone need not be saved once per teacher.
-    run.save(model, include_backbone=not settings.on_features or not settings.pretrained)
+    run.save(model, include_backbone=training.saves_backbones)
     shutil.rmtree(run.checkpoints)
 
 
 def train_model(
+    training: TeacherTraining,
     sets: CachedSets | TrainAndVal,
     model: Classifier,
     settings: SelfDistillation,
@@ -135,6 +141,7 @@ def train_model(
     """Train a model on cached features or on images.
 
     Args:
+        training: Common settings, for objects passed from Python.
         sets: Training and validation set.
         model: Classifier; only the head is trained on cached features.
         settings: Settings of the recipe, with the epochs and seed of this model.
@@ -148,12 +155,12 @@ def train_model(
         freezing = [FreezeFirst(model.backbone, epochs=settings.freeze_epochs)]
     task = ClassificationTask(
         model.head if on_features else model,
-        build_loss(settings, single_label=False),
+        build_loss(settings, single_label=False, parts=training.parts),
         settings=settings,
         backbone_scale=1.0 if on_features else settings.backbone_scale,
         distillation=distillation,
     )
-    loaders = partial(_loaders, sets, model, settings)
+    loaders = partial(_loaders, training, sets, model, settings)
     fit(task, loaders, run=run, callbacks=[*freezing, *callbacks], find_unused=bool(freezing))
 
 
@@ -225,10 +232,16 @@ def _watch(console: Console, training: TeacherTraining, tasks: Sequence[TeacherT
             bar.update(sum(map(len, rows.values())), total, f"{len(finished)}/{len(tasks)} teachers")
 
 
-def _loaders(sets: CachedSets | TrainAndVal, model: Classifier, settings: SelfDistillation, share: Share) -> Loaders:
+def _loaders(
+    training: TeacherTraining,
+    sets: CachedSets | TrainAndVal,
+    model: Classifier,
+    settings: SelfDistillation,
+    share: Share,
+) -> Loaders:
     if isinstance(sets, CachedSets):
         return feature_loaders(sets, settings, share)
-    return image_loaders(model, sets, settings, share, augment=settings.augment)
+    return image_loaders(model, sets, settings, share, augment=settings.augment, transform=training.parts.transform)
 
 
 def _select(cached: CachedFeatures, task: TeacherTask) -> CachedFeatures:

@@ -1,0 +1,140 @@
+"""`manylabel.train`: one call from data to a classifier, with names or ready objects."""
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from PIL import Image
+from torch import nn
+from torchvision.transforms import v2
+
+import manylabel as ml
+from manylabel.classifier import Classifier
+from manylabel.errors import ConfigError, DataError, ModelFormatError, TrainingError
+from manylabel.recipes import Parts
+from manylabel.recipes.models import CustomLoss, resolve
+from manylabel.recipes.sets import TrainAndVal
+from manylabel.settings import Probe
+
+SMALL = {"backbone": "resnet10t", "pretrained": False, "image_size": 64, "epochs": 1, "batch_size": 4, "workers": 0}
+SMALL |= {"device": "cpu", "logger": "none", "views": 1}
+
+
+@pytest.fixture
+def pairs(tmp_path):
+    """A list of (path, tags) of eight small images."""
+    rng = np.random.default_rng(0)
+    found = []
+    for number in range(8):
+        path = tmp_path / "photos" / f"{number}.png"
+        path.parent.mkdir(exist_ok=True)
+        Image.fromarray(rng.integers(0, 255, (64, 64, 3), dtype=np.uint8)).save(path)
+        found.append((str(path), ["cat", "sofa"] if number % 2 else ["dog"]))
+    return found
+
+
+class Corner(nn.Module):
+    def __init__(self, in_channels, num_labels):
+        super().__init__()
+        self.in_channels, self.num_labels = in_channels, num_labels
+        self.linear = nn.Linear(in_channels, num_labels)
+
+    def forward(self, features):
+        return self.linear(features[-1][:, :, 0, 0])
+
+
+def squared(logits, targets, known):
+    return ((logits.sigmoid() - targets) ** 2 * known).mean()
+
+
+def test_a_list_of_tags_becomes_a_model_that_knows_its_run(pairs, tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    first = ml.train(pairs, head="linear", **SMALL)
+    second = ml.train(pairs, head="linear", progress=False, **SMALL)
+    assert first.labels.names == ("cat", "dog", "sofa")
+    assert [str(model.run_folder) for model in (first, second)] == ["runs/probe", "runs/probe-2"]
+    assert not first.training
+    assert first.predict(pairs[0][0]).scores.shape == (1, 3)
+    shown = capfd.readouterr().err
+    assert shown.count("the model is in runs/probe") == 1
+    assert "epoch 1/1" in shown
+    config = yaml.safe_load((first.run_folder / "config.yaml").read_text())
+    assert config["data"] == "<list>"
+
+
+def test_ready_objects_are_trained_and_recorded(pairs, tmp_path):
+    torch.manual_seed(1)
+    head = Corner(512, 3)
+    before = {name: value.clone() for name, value in head.state_dict().items()}
+    transform = v2.Compose([v2.Resize((64, 64)), v2.PILToTensor(), v2.ToDtype(torch.float32, scale=True)])
+    model = ml.train(
+        pairs, val=pairs[:4], head=head, loss=squared, transform=transform, out=tmp_path / "run", **SMALL | {"views": 2}
+    )
+    config = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
+    assert config["head"] == f"{__name__}:Corner"
+    assert config["loss"] == f"{__name__}:squared"
+    assert config["transform"] == "torchvision.transforms.v2._container:Compose"
+    assert all(torch.equal(value, head.state_dict()[name]) for name, value in before.items())
+    assert not torch.equal(model.head.linear.weight, before["linear.weight"])
+    with pytest.raises(ModelFormatError, match="head of its own"):
+        Classifier.load(tmp_path / "run" / "model")
+
+
+def test_a_ready_backbone_is_used(pairs, tmp_path):
+    backbone = ml.Backbone("resnet10t", pretrained=False, image_size=64)
+    given = {name: value for name, value in SMALL.items() if name not in ("backbone", "image_size")}
+    model = ml.train(pairs, backbone=backbone, head="linear", out=tmp_path / "run", **given)
+    weights = model.backbone.state_dict()
+    assert all(torch.equal(value, weights[name]) for name, value in backbone.state_dict().items())
+    config = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
+    assert config["backbone"] == "manylabel.backbone.backbone:Backbone(resnet10t)"
+    with pytest.raises(ConfigError, match="image_size is 32, but the backbone was built for 64"):
+        ml.train(pairs, backbone=backbone, head="linear", out=tmp_path / "other", **given, image_size=32)
+
+
+def test_a_recorded_object_must_be_passed_again():
+    settings = resolve(Probe(data="x"), Parts(loss=squared))
+    with pytest.raises(ConfigError, match=r"the loss .*:squared is a Python object; call the recipe from Python"):
+        resolve(settings)
+    with pytest.raises(ConfigError, match="loss cannot be 'squared'"):
+        Probe(data="x", loss="squared")
+
+
+def test_a_ready_head_of_ours_is_recorded_with_its_arguments():
+    settings = resolve(Probe(data="x"), Parts(head=ml.heads.LinearClassifier(8, 2, pooling="max")), small=True)
+    assert (settings.head, settings.head_settings["pooling"]) == ("linear", "max")
+
+
+def test_a_loss_without_a_mask_refuses_unknown_labels():
+    loss, targets = CustomLoss(nn.BCEWithLogitsLoss()), torch.ones(1, 2)
+    assert loss(torch.zeros(1, 2), targets, targets.bool()) == pytest.approx(0.6931, abs=1e-4)
+    with pytest.raises(TrainingError, match="unknown labels, which the loss torch"):
+        loss(torch.zeros(1, 2), targets, torch.tensor([[True, False]]))
+
+
+def test_a_transform_without_a_description_cannot_be_cached(pairs, tmp_path):
+    with pytest.raises(ConfigError, match="whose repr does not describe it"):
+        ml.train(pairs, transform=lambda image: image, head="linear", out=tmp_path / "run", **SMALL)
+
+
+def test_unknown_recipes_and_settings_are_listed(pairs, tmp_path):
+    with pytest.raises(ConfigError, match="no recipe 'prob'; did you mean 'probe'"):
+        ml.train(pairs, recipe="prob")
+    with pytest.raises(ConfigError, match="no setting 'epoch'; did you mean 'epochs'"):
+        ml.train(pairs, epoch=3, out=tmp_path / "run")
+    with pytest.raises(ConfigError, match="resume needs the folder"):
+        ml.train(pairs, resume=True)
+
+
+def test_a_validation_set_with_other_labels_is_aligned(pairs, caplog):
+    caplog.set_level("WARNING", "manylabel")
+    train = ml.data.load(pairs)
+    val = ml.data.load([(pairs[0][0], ["sofa", "horse"]), (pairs[1][0], ["dog"])])
+    aligned = TrainAndVal(train, val).val
+    assert aligned.labels.names == ("cat", "dog", "sofa")
+    assert aligned.targets.dense()[0].tolist() == [[0, 0, 1], [0, 1, 0]]
+    assert aligned.targets.dense()[1].all()
+    assert "has no image with cat" in caplog.text
+    assert "ignored: horse" in caplog.text
+    with pytest.raises(DataError, match="has none of the training labels; its own are horse"):
+        TrainAndVal(train, ml.data.load([(pairs[0][0], ["horse"])]))
