@@ -58,7 +58,8 @@ def find_device(name: str | torch.device, *, count: int = 1) -> torch.device:
     """
     import torch
 
-    counts = {"cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available()), "cpu": 1}
+    num_gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    counts = {"cuda": num_gpus, "mps": int(torch.backends.mps.is_available()), "cpu": 1}
     try:
         device = torch.device(next(kind for kind, found in counts.items() if found) if name == "auto" else name)
     except RuntimeError:

@@ -142,7 +142,7 @@ def test_a_head_of_ones_own_trains_with_the_settings_that_were_given(recipe, qui
 
 
 def test_the_name_of_a_head_of_ones_own_is_not_enough(quick, sets, tmp_path):
-    with pytest.raises(ConfigError, match="is a custom class; call the recipe"):
+    with pytest.raises(ConfigError, match="is a Python object; call the recipe"):
         probe(Probe(**quick, out=tmp_path / "other", head="tests:OwnHead"), sets=sets)
 
 

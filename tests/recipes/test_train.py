@@ -10,10 +10,9 @@ from torchvision.transforms import v2
 
 import manylabel as ml
 from manylabel.classifier import Classifier
-from manylabel.errors import ConfigError, DataError, ModelFormatError, TrainingError
+from manylabel.errors import ConfigError, ModelFormatError, TrainingError
 from manylabel.recipes import Parts
 from manylabel.recipes.models import CustomLoss, resolve
-from manylabel.recipes.sets import TrainAndVal
 from manylabel.settings import Probe
 
 SMALL = {"backbone": "resnet10t", "pretrained": False, "image_size": 64, "epochs": 1, "batch_size": 4, "workers": 0}
@@ -124,17 +123,3 @@ def test_unknown_recipes_and_settings_are_listed(pairs, tmp_path):
         ml.train(pairs, epoch=3, out=tmp_path / "run")
     with pytest.raises(ConfigError, match="resume needs the folder"):
         ml.train(pairs, resume=True)
-
-
-def test_a_validation_set_with_other_labels_is_aligned(pairs, caplog):
-    caplog.set_level("WARNING", "manylabel")
-    train = ml.data.load(pairs)
-    val = ml.data.load([(pairs[0][0], ["sofa", "horse"]), (pairs[1][0], ["dog"])])
-    aligned = TrainAndVal(train, val).val
-    assert aligned.labels.names == ("cat", "dog", "sofa")
-    assert aligned.targets.dense()[0].tolist() == [[0, 0, 1], [0, 1, 0]]
-    assert aligned.targets.dense()[1].all()
-    assert "has no image with cat" in caplog.text
-    assert "ignored: horse" in caplog.text
-    with pytest.raises(DataError, match="has none of the training labels; its own are horse"):
-        TrainAndVal(train, ml.data.load([(pairs[0][0], ["horse"])]))

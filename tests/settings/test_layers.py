@@ -1,8 +1,8 @@
 import pytest
 
 from manylabel.errors import ConfigError
-from manylabel.recipes import open_sets
-from manylabel.recipes.models import build_classifier, build_loss, resolve
+from manylabel.recipes import models, open_sets
+from manylabel.recipes.models import build_classifier, build_loss
 from manylabel.settings import PRESETS, RECIPE_SETTINGS, read_flags, read_settings
 
 PROBE, TUNE = "probe", "finetune"
@@ -11,7 +11,7 @@ PROBE, TUNE = "probe", "finetune"
 def resolve(name, flags, **given):
     """Read settings as the command line does, and fill in what depends on the head as the recipe does."""
     settings = read_settings(RECIPE_SETTINGS[name], flags, presets=PRESETS[name], **given)
-    return resolve(settings, small=name == "probe")
+    return models.resolve(settings, small=name == "probe")
 
 
 def test_flags_come_before_the_file_and_the_file_before_the_preset(tmp_path):

@@ -91,7 +91,7 @@ def test_progress_shows_map_in_the_bar_on_a_terminal(tmp_path):
 
 def test_a_device_that_is_not_there_is_told(tmp_path, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    with pytest.raises(ConfigError, match="no cuda device that torch can use; set device to auto or cpu"):
+    with pytest.raises(ConfigError, match="no cuda device that torch can use; give auto or cpu"):
         tiny_run(tmp_path / "run", device="cuda")
 
 

@@ -158,7 +158,10 @@ class FeatureCache:
         if views < 1:
             raise ConfigError(f"views must be at least 1, got {views}")
         augmentation = augmentation or train_transform(self.input_spec, crop=SMALLEST_CROP, cutout=0, randaugment=False)
-        transforms = (eval_transform(self.input_spec), *[augmentation] * (views - 1))
+        transforms: tuple[Callable[[Image.Image], Tensor], ...] = (
+            eval_transform(self.input_spec),
+            *[augmentation] * (views - 1),
+        )
         specs = tuple(
             FeatureSpec(
                 dataset=dataset.name,

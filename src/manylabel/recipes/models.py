@@ -37,13 +37,13 @@ class Parts:
 
     Args:
         head: Head class, or a module that maps features to logits.
-        backbone: `Backbone`, or a timm or torchvision model.
+        backbone: Backbone.
         loss: ``(logits, targets, known) -> scalar``, or ``(logits, targets) -> scalar`` as in torch.
         transform: Training transform from a PIL image to a tensor ``[3, H, W]``.
     """
 
     head: type[nn.Module] | nn.Module | None = None
-    backbone: nn.Module | None = None
+    backbone: Backbone | None = None
     loss: Loss | None = None
     transform: Callable[[Image.Image], Tensor] | None = None
 
@@ -59,7 +59,7 @@ class Parts:
         if self.head_class in ours:
             found["head"] = ours[self.head_class]
         if self.backbone is not None:
-            found["backbone"] += f"({self.backbone.name if isinstance(self.backbone, Backbone) else ''})"
+            found["backbone"] += f"({self.backbone.name})"
         return found
 
 
@@ -280,8 +280,7 @@ def _backbone(settings: RecipeSettings, parts: Parts, *, stages: tuple[int, ...]
             stages=stages,
             image_size=settings.image_size,
         )
-    module = copy.deepcopy(parts.backbone)
-    backbone = module if isinstance(module, Backbone) else Backbone(module)
+    backbone = copy.deepcopy(parts.backbone)
     if settings.image_size not in (None, backbone.input_spec.size[0]):
         raise ConfigError(
             f"image_size is {settings.image_size}, but the backbone was built for {backbone.input_spec.size[0]} "

@@ -13,6 +13,7 @@ from PIL import Image
 from rich.console import Console
 from torch import Tensor, nn
 
+from manylabel.backbone import Backbone
 from manylabel.classifier import Classifier
 from manylabel.features import remove_leftovers
 from manylabel.recipes.models import NO_PARTS, Loss, Parts, build_classifier, build_loss, resolve
@@ -94,7 +95,7 @@ class Recipe(Generic[Settings]):
         *,
         sets: TrainAndVal | None = None,
         head: type[nn.Module] | nn.Module | None = None,
-        backbone: nn.Module | None = None,
+        backbone: Backbone | None = None,
         loss: Loss | None = None,
         transform: Callable[[Image.Image], Tensor] | None = None,
         resume: bool = False,

@@ -9,6 +9,7 @@ from typing import Any
 from PIL import Image
 from torch import Tensor, nn
 
+from manylabel.backbone import Backbone
 from manylabel.classifier import Classifier
 from manylabel.errors import ConfigError, list_choices
 from manylabel.recipes.finetune import finetune
@@ -40,7 +41,7 @@ def train(
     out: str | Path | None = None,
     val: object = None,
     head: str | type[nn.Module] | nn.Module | None = None,
-    backbone: str | nn.Module | None = None,
+    backbone: str | Backbone | None = None,
     loss: str | Loss | None = None,
     transform: Callable[[Image.Image], Tensor] | None = None,
     preset: str | None = None,
@@ -58,7 +59,7 @@ def train(
         out: Run folder (default: the first unused of ``runs/probe``, ``runs/probe-2``, ...).
         val: Validation set, as `data` (default: its validation split, or a held-out fraction).
         head: Name of a head, its class, or a ready module; modules are copied.
-        backbone: Name of a backbone, a `Backbone`, or a timm or torchvision model.
+        backbone: Name of a backbone, or a `Backbone`, which is copied.
         loss: Name of a loss, or a function ``(logits, targets, known) -> scalar``; `known` is optional.
         transform: Training transform from a PIL image to a tensor ``[3, H, W]`` (default: that of the recipe).
         preset: Settings of a paper; see `manylabel.recipes.PRESETS`.
@@ -89,22 +90,26 @@ def train(
     if resume and out is None:
         raise ConfigError("resume needs the folder of the run; pass out=")
     chosen = RECIPES[recipe]
+    parts = Parts(
+        head=None if isinstance(head, str) else head,
+        backbone=None if isinstance(backbone, str) else backbone,
+        loss=None if isinstance(loss, str) else loss,
+        transform=transform,
+    )
     objects = {"head": head, "backbone": backbone, "loss": loss}
     names = {name: value for name, value in objects.items() if isinstance(value, str)}
-    own = {name: value for name, value in objects.items() if value is not None and name not in names}
     values = {"data": _name(data), "val": None if val is None else _name(val), **names, **settings}
     values["out"] = _unused(settings_fields(chosen.settings)["out"].default) if out is None else out
     resolved = read_settings(chosen.settings, values, presets=PRESETS[recipe], preset=preset)
-    parts: Any = {**own, "transform": transform}
     run = chosen(
         resolved,
         sets=open_sets(resolved, data=data, val=val),
         resume=resume,
         overwrite=overwrite,
         reporter=None if progress else Reporter(),
-        **parts,
+        **vars(parts),
     )
-    model = Classifier.load(run.model, head=Parts(**own).head_class)
+    model = Classifier.load(run.model, head=parts.head_class)
     model.run_folder = run.path
     return model
 
