@@ -46,6 +46,17 @@ def test_an_unknown_name_is_an_attribute_error():
         _ = manylabel.no_such_name
 
 
+@pytest.mark.slow
+def test_every_public_name_is_there_after_import():
+    code = "import manylabel as ml; print(sorted(name for name in dir(ml) if not hasattr(ml, name)), *dir(ml))"
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    missing, *names = done.stdout.split()
+    assert missing == "[]"
+    assert {"Classifier", "evaluation", "labelgraph", "recipes"} <= set(names)
+    assert names == sorted(names)
+
+
 def test_importing_the_package_does_not_wait_for_torch():
     code = "import sys, manylabel.cli.main; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

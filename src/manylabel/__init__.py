@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from manylabel import data, errors, evaluation, heads, labelgraph, losses, metrics, recipes
+    from manylabel import data, errors, evaluation, explain, heads, inference, labelgraph, losses, metrics, recipes
     from manylabel.backbone import Backbone
     from manylabel.classifier import Classifier
     from manylabel.predictions import Predictions
@@ -22,7 +22,9 @@ __all__ = [
     "data",
     "errors",
     "evaluation",
+    "explain",
     "heads",
+    "inference",
     "labelgraph",
     "losses",
     "metrics",
@@ -53,4 +55,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return [*__all__, "__version__"]
+    return sorted([*__all__, "__version__"])
