@@ -212,10 +212,6 @@ class Batch:
         """Return the batch on another device."""
         return _each_tensor(self, lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
-    def pin_memory(self) -> Batch:
-        """Return the batch in page-locked memory; torch's DataLoader calls this."""
-        return _each_tensor(self, lambda tensor: tensor.pin_memory())
-
 
 @dataclass(frozen=True, eq=False)
 class FeatureBatch:

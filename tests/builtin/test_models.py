@@ -5,8 +5,8 @@ from runpy import run_path
 import pytest
 
 import manylabel.builtin.models as models_module
-from manylabel.builtin import DEFAULT_MODEL, builtin_models, local_model, sample_photos
-from manylabel.classifier import Classifier, find_model
+from manylabel.builtin import DEFAULT_MODEL, builtin_models, find_model, local_model, sample_photos
+from manylabel.classifier import Classifier
 from manylabel.errors import ModelFormatError
 from manylabel.images import image_size
 

@@ -146,7 +146,7 @@ def test_says_which_recipe_to_use_where_labels_are_fixed(encoder):
         model.predict(IMAGE, labels=["tram"])
     text = {"queries": "text", "shared_projection": True, "text_vectors": torch.randn(1, 6), "width": 16}
     unnamed = Classifier.create("resnet10t", head=heads.MLDecoder, labels=["cat"], head_settings=text, pretrained=False)
-    with pytest.raises(ConfigError, match="does not say how they were encoded"):
+    with pytest.raises(ConfigError, match="its text encoder is not recorded"):
         unnamed.with_labels(["tram"])
 
 

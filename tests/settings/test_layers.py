@@ -90,8 +90,8 @@ def test_values_that_are_none_are_told(flag, text, message):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ({"loss.clip": "low"}, r"AsymmetricLoss cannot be made with clip='low' \(.*\); change the value"),
-        ({"head": "ml_decoder", "head.dropout": "null"}, "MLDecoder cannot be made with .*dropout=None"),
+        ({"loss.clip": "low"}, r"AsymmetricLoss cannot be created with clip='low' \(.*\); change the value"),
+        ({"head": "ml_decoder", "head.dropout": "null"}, "MLDecoder cannot be created with .*dropout=None"),
         ({"head": "rm", "head.stages": "1"}, r"list of whole numbers such as \[0, -1\], got 1"),
     ],
 )

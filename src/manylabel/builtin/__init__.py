@@ -1,5 +1,13 @@
-"""What ships inside the package, so that everything works at once: a trained model and sample photos."""
+"""Models found by name, and the model and sample photos that ship with the package."""
 
-from manylabel.builtin.models import BUILTIN, DEFAULT_MODEL, builtin_models, local_model, sample_photos
+from manylabel.builtin.models import (
+    BUILTIN,
+    DEFAULT_MODEL,
+    MODEL_FILES,
+    builtin_models,
+    find_model,
+    local_model,
+    sample_photos,
+)
 
-__all__ = ["BUILTIN", "DEFAULT_MODEL", "builtin_models", "local_model", "sample_photos"]
+__all__ = ["BUILTIN", "DEFAULT_MODEL", "MODEL_FILES", "builtin_models", "find_model", "local_model", "sample_photos"]

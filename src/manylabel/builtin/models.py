@@ -1,14 +1,17 @@
-"""Models that need no hub (folders, runs, and ``builtin:NAME`` inside the package), and sample photos."""
+"""Models by name (folders, runs, ``builtin:NAME`` and repositories on the Hugging Face hub), and sample photos."""
 
 from pathlib import Path
 
 from manylabel.errors import ModelFormatError, list_choices
 
-__all__ = ["BUILTIN", "DEFAULT_MODEL", "builtin_models", "local_model", "sample_photos"]
+__all__ = ["BUILTIN", "DEFAULT_MODEL", "MODEL_FILES", "builtin_models", "find_model", "local_model", "sample_photos"]
 
 BUILTIN = "builtin:"
 DEFAULT_MODEL = "builtin:coco80"
 """Default model: the 80 labels of COCO."""
+
+MODEL_FILES = ("model.safetensors", "config.json", "labels.json")
+"""Files of a model folder."""
 
 FOLDER = Path(__file__).parent
 
@@ -27,10 +30,10 @@ def local_model(name: str | Path) -> Path | None:
     """Return the folder of a model on this machine.
 
     Args:
-        name: A model's folder, the folder of a run that holds one, or ``builtin:NAME``.
+        name: Model or run folder, or ``builtin:NAME``.
 
     Returns:
-        The folder; nothing where the name is none of these and may be one of the hub's.
+        The folder; None if the name may be that of a repository on the hub.
 
     Raises:
         ModelFormatError: There is no such builtin model.
@@ -47,7 +50,7 @@ def local_model(name: str | Path) -> Path | None:
         if str(name) not in builtin_models():
             choices = list_choices(str(name), builtin_models())
             raise ModelFormatError(
-                f"no model {str(name)!r} ships with this version; {choices}; or give a model's folder (--model)"
+                f"no model {str(name)!r} ships with this version; {choices}; or give a model folder (--model)"
             )
         return folder
     path = Path(name)
@@ -57,6 +60,32 @@ def local_model(name: str | Path) -> Path | None:
     return path / "model" if is_run else path
 
 
+def find_model(name: str | Path, *, revision: str | None = None) -> Path:
+    """Return the folder of a model, downloaded if it is on the hub.
+
+    Args:
+        name: Model or run folder, ``"builtin:coco80"``, or a repository on the hub (``"owner/name"``).
+        revision: Branch, tag or commit of a repository.
+
+    Returns:
+        The folder; for a repository, in the hub's cache.
+
+    Raises:
+        ModelFormatError: There is no such model, or the hub cannot be reached.
+    """
+    found = local_model(name)
+    if found is not None:
+        return found
+    path, text = Path(name), str(name)
+    if path.parent.name and path.parent.is_dir():  # a mistyped folder is not looked for on the hub
+        siblings = [folder.name for folder in path.parent.iterdir() if folder.is_dir()]
+        choices = f"; in {path.parent}, {list_choices(path.name, siblings)}" if siblings else ""
+        raise ModelFormatError(f"there is no model {text!r}{choices}")
+    if isinstance(name, Path) or text.count("/") != 1 or text.startswith((".", "/", "~")):
+        raise ModelFormatError(f"{text!r} is neither a folder here nor a name on the hub (owner/name)")
+    return _download(text, revision)
+
+
 def sample_photos() -> list[Path]:
     """Return sample photos with a free licence: an astronaut, a cat and a cup of coffee (see LICENCE.md next to them).
 
@@ -64,4 +93,19 @@ def sample_photos() -> list[Path]:
         >>> [path.name for path in sample_photos()]
         ['astronaut.jpg', 'chelsea.jpg', 'coffee.jpg']
     """
-    return sorted((Path(__file__).parent / "sample_photos").glob("*.jpg"))
+    return sorted((FOLDER / "sample_photos").glob("*.jpg"))
+
+
+def _download(name: str, revision: str | None) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(name, revision=revision, allow_patterns=list(MODEL_FILES)))
+    except HFValidationError as error:
+        raise ModelFormatError(f"{name!r} is neither a folder here nor a name on the hub (owner/name)") from error
+    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise ModelFormatError(
+            f"{name!r} is no folder here and could not be fetched from the hub ({reason}); check name and network"
+        ) from error

@@ -1,19 +1,10 @@
-"""A classifier: backbone, head and labels in one object that predicts, saves and loads."""
+"""Classifier: backbone, head and labels in one module that predicts, saves and loads."""
 
-from manylabel.classifier.calibration import CalibrationMethod, ScoreCalibration
 from manylabel.classifier.classifier import Classifier
-from manylabel.classifier.engine import InferenceModule, TorchEngine
-from manylabel.classifier.model_folder import (
-    MODEL_FILES,
-    SavedModel,
-    change_config,
-    find_model,
-    read_model,
-    write_model,
-)
+from manylabel.classifier.engine import CalibrationMethod, InferenceModule, ScoreCalibration, TorchEngine
+from manylabel.classifier.model_folder import SavedModel, change_config, read_model, write_model
 
 __all__ = [
-    "MODEL_FILES",
     "CalibrationMethod",
     "Classifier",
     "InferenceModule",
@@ -21,7 +12,6 @@ __all__ = [
     "ScoreCalibration",
     "TorchEngine",
     "change_config",
-    "find_model",
     "read_model",
     "write_model",
 ]

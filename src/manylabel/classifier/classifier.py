@@ -20,14 +20,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from manylabel.backbone import Backbone, check_tensors, fingerprint_weights
-from manylabel.classifier.calibration import ScoreCalibration
-from manylabel.classifier.engine import TorchEngine
+from manylabel.builtin import find_model
+from manylabel.classifier.engine import ScoreCalibration, TorchEngine
 from manylabel.classifier.head_config import build_head, describe_head, restore_head, stages_of
 from manylabel.classifier.model_folder import (
     BackboneConfig,
     ModelConfig,
     SavedModel,
-    find_model,
     read_model,
     upload_model,
     write_model,
@@ -35,7 +34,7 @@ from manylabel.classifier.model_folder import (
 from manylabel.errors import ConfigError, MissingExtraError, ModelFormatError
 from manylabel.heads.traits import as_open_vocabulary
 from manylabel.images import ImageLike
-from manylabel.predictions import Predictions, predict_images
+from manylabel.predictions import InferenceSpec, Predictions, predict_images
 from manylabel.text import TextEncoder, TextVocabulary
 from manylabel.types import InputSpec, LabelSpace
 
@@ -45,7 +44,7 @@ logger = logging.getLogger(__name__)
 
 HeadFactory: TypeAlias = Callable[..., nn.Module]
 
-MOST_ANSWERS = 32_000  # images x text labels scored at once: about a gigabyte
+MOST_SCORES = 32_000  # images x text labels in a batch: about a gigabyte
 
 
 class Classifier(nn.Module):
@@ -55,18 +54,18 @@ class Classifier(nn.Module):
         backbone: Images to feature maps.
         head: Feature maps to logits, one per label; any module with ``head(features) -> [B, L]``.
         labels: The labels, in the order of the logits.
-        single_label: Every image has exactly one label, so that scores are a softmax.
-        thresholds: Score from which a label counts as present, one per label (default: 0.5 for all).
+        single_label: Whether every image has exactly one label; scores are then a softmax.
+        thresholds: Minimum score of each label to count as present (default: 0.5 for all).
         calibration: Calibration of the scores (default: none).
-        input_spec: Size and normalisation of images (default: the backbone's, but the whole image instead of its
-            centre crop, since a small object at the edge counts as much as any other).
-        text: Text encoding of the labels, where the head has text queries; lets `with_labels` encode new ones.
+        input_spec: Size and normalisation of images (default: the backbone's, without its centre crop, which would
+            cut off objects at the edge).
+        text: Text encoder of the labels, for heads with text queries; required by `with_labels`.
 
     Attributes:
         run_folder: Folder of the run that trained it, if `manylabel.train` did.
 
     Raises:
-        ConfigError: The settings do not fit each other.
+        ConfigError: The settings contradict each other.
 
     Examples:
         >>> import numpy as np
@@ -125,20 +124,17 @@ class Classifier(nn.Module):
         image_size: int | None = None,
         single_label: bool = False,
     ) -> Classifier:
-        """Build a classifier whose head fits its backbone.
+        """Create a classifier from a backbone and an untrained head.
 
         Args:
-            backbone: A timm model name, or ``offline:efficientnet_lite0`` and its like.
-            head: The head's class; it is called with ``in_channels``, ``num_labels`` and `head_settings`.
+            backbone: A timm model name, or one from a Python package, such as ``offline:efficientnet_lite0``.
+            head: Class of the head; called with ``in_channels``, ``num_labels`` and `head_settings`.
             labels: The labels.
             head_settings: Further arguments of the head.
-            pretrained: Initialise the backbone with its pretrained weights.
-            frozen: Do not train the backbone.
-            image_size: Height and width of images in pixels (default: the backbone's own).
-            single_label: Every image has exactly one label.
-
-        Returns:
-            The classifier, its head untrained.
+            pretrained: Whether to initialise the backbone with pretrained weights.
+            frozen: Whether to keep the backbone fixed during training.
+            image_size: Height and width of images in pixels (default: the backbone's).
+            single_label: Whether every image has exactly one label.
 
         Examples:
             >>> from manylabel import heads
@@ -154,18 +150,23 @@ class Classifier(nn.Module):
         return cls(body, top, labels, single_label=single_label)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Turn prepared images ``[B, 3, H, W]`` into logits ``[B, L]``."""
+        """Return logits ``[B, L]`` for normalised images ``[B, 3, H, W]``."""
         return self.classify(self.backbone(images))
 
     def classify(self, features: Sequence[Tensor]) -> Tensor:
-        """Turn the backbone's maps into logits ``[B, L]``, with the bias of labels unseen in training."""
+        """Return logits ``[B, L]`` for the feature maps of the backbone, with the bias of labels unseen in training."""
         logits: Tensor = self.head(features)
         return logits if self.label_bias is None else logits + self.label_bias
 
     def scores(self, logits: Tensor) -> Tensor:
-        """Turn logits into probabilities: calibrated, then softmax for single-label models, else a sigmoid each."""
+        """Return probabilities for logits: calibrated, then softmax for single-label models, else sigmoid."""
         logits = logits if self.calibration is None else self.calibration.apply(logits)
         return logits.softmax(dim=-1) if self.single_label else logits.sigmoid()
+
+    @property
+    def spec(self) -> InferenceSpec:
+        """Labels, preprocessing and thresholds."""
+        return InferenceSpec(self.labels, self.input_spec, self.thresholds, single_label=self.single_label)
 
     def predict(
         self,
@@ -179,19 +180,19 @@ class Classifier(nn.Module):
         Args:
             images: A file, a folder (recursively), encoded bytes, a PIL image, a uint8 array ``[H, W, 3]``, a tensor
                 ``[3, H, W]`` (uint8 or 0..1), or any mix of these in a list.
-            labels: Score these labels, trained and new ones, instead of the model's own; see `with_labels`.
+            labels: Labels to score instead of the model's own, possibly new ones; see `with_labels`.
             batch_size: Number of images per batch.
 
         Returns:
             Scores of every image and label, and tags; an unreadable image is recorded at its position.
 
         Raises:
-            ConfigError: Other labels are asked of a model that was trained without text queries.
+            ConfigError: Other labels are given, but the model was trained without text queries.
         """
         if labels is not None:
-            asked = self.with_labels(labels)
-            few = max(1, min(batch_size, MOST_ANSWERS // len(asked.labels)))
-            return asked.predict(images, batch_size=few)
+            other = self.with_labels(labels)
+            few = max(1, min(batch_size, MOST_SCORES // len(other.labels)))
+            return other.predict(images, batch_size=few)
         was_training = self.training
         try:
             return predict_images(TorchEngine(self, fuse=False), images, batch_size=batch_size)
@@ -199,22 +200,21 @@ class Classifier(nn.Module):
             self.train(was_training)
 
     def with_labels(self, labels: LabelSpace | Sequence[str], *, encoder: TextEncoder | None = None) -> Classifier:
-        """Return a classifier of other labels, trained and new ones mixed, with the same weights.
+        """Return a classifier for other labels, trained or new, with the same weights.
 
-        Labels that the model has keep their vectors; new ones are encoded with the model's text encoder, all at once.
-        A label that occurs twice is taken once.
+        Known labels retain their vectors; new ones are encoded with the model's text encoder. Duplicates are merged.
 
         Args:
-            labels: Names; as a `LabelSpace`, with descriptions, which are encoded too.
-            encoder: Text encoder of new labels (default: the one that the model names).
+            labels: Names, or a `LabelSpace` with descriptions, which are encoded as well.
+            encoder: Text encoder of new labels (default: the model's).
 
         Returns:
-            The classifier, which shares the backbone with this one. New labels have a threshold of 0.5, and so have all
-            of them with a head that scores new labels in another way, as ConSE does.
+            The classifier; its backbone is the same object. New labels have a threshold of 0.5; so do all labels if the
+            head scores new labels differently, as ConSE does.
 
         Raises:
             ConfigError: The model was trained without text queries.
-            LabelError: There is no label, or one is blank.
+            LabelError: The list is empty, or a label is blank.
 
         Examples:
             >>> import torch
@@ -232,21 +232,21 @@ class Classifier(nn.Module):
         head = as_open_vocabulary(self.head)
         known = None if head is None else head.text_vectors
         if head is None or known is None or self.text is None:
-            why = "it was trained without text queries" if head is None else "it does not say how they were encoded"
+            why = "it was trained without text queries" if head is None else "its text encoder is not recorded"
             raise ConfigError(
                 f"this model ({type(self.head).__name__}) knows only the {len(self.labels)} labels it was trained on: "
                 f"{why}; for any label, use the recipe zero_shot (manylabel train zero_shot --data ...)"
             )
         wanted = self.labels.resolve(labels)
         vectors = self.text.vectors(wanted, known=self.labels, vectors=known, encoder=encoder)
-        asked, limits, calibration = head.with_text(vectors), self.thresholds, self.calibration
-        if (limits or calibration) and getattr(asked, "num_trained", None) != getattr(head, "num_trained", None):
-            logger.warning("thresholds and calibration are dropped: with other labels this head scores in another way")
+        new_head, limits, calibration = head.with_text(vectors), self.thresholds, self.calibration
+        if (limits or calibration) and getattr(new_head, "num_trained", None) != getattr(head, "num_trained", None):
+            logger.warning("thresholds and calibration are dropped: this head scores other labels differently")
             limits = calibration = None
         own = None if limits is None else dict(zip(self.labels, limits, strict=True))
         other = self._like(
             self.backbone,
-            asked,
+            new_head,
             labels=wanted,
             thresholds=None if own is None else [own.get(name, 0.5) for name in wanted],
             calibration=None if calibration is None else calibration.for_labels(self.labels, wanted),
@@ -254,9 +254,9 @@ class Classifier(nn.Module):
         return other.train(self.training)
 
     def fuse(self) -> Classifier:
-        """Return a copy for inference: batch-norm folded into the convolutions, constants computed once.
+        """Return a copy for inference, with batch norm folded into the convolutions and constants precomputed.
 
-        The copy is a snapshot: training the original further does not reach it.
+        Further training of the original does not affect the copy.
 
         Examples:
             >>> import torch
@@ -271,7 +271,7 @@ class Classifier(nn.Module):
         return self._like(self.backbone.fuse(channels_last=True), head).eval()
 
     def _like(self, backbone: Backbone, head: nn.Module, **changes: Any) -> Classifier:  # noqa: ANN401 (any setting)
-        """Return a classifier with other modules and the settings of this one, but for `changes`, on its device."""
+        """Return a classifier with other modules, on the same device, with the same settings except `changes`."""
         names = ("labels", "single_label", "thresholds", "calibration", "input_spec", "text")
         settings = {name: getattr(self, name) for name in names} | changes
         return Classifier(backbone, head, **settings).to(next(self.parameters()).device)
@@ -279,14 +279,14 @@ class Classifier(nn.Module):
     def save(
         self, folder: str | Path, *, include_backbone: bool = True, half: bool = False, overwrite: bool = False
     ) -> Path:
-        """Write the classifier to a folder of tensors and JSON, which is all that `load` needs.
+        """Save the classifier to a folder of tensors and JSON.
 
         Args:
             folder: Destination.
-            include_backbone: Include the backbone's weights. Without them the folder is small, and `load` takes the
-                pretrained weights of the backbone's name, from the hub if need be, and checks that they are the same.
-            half: Round weights to float16, which halves the folder; `load` gives float32 again.
-            overwrite: Replace a folder that exists.
+            include_backbone: Whether to include the backbone's weights. Without them, `load` takes the pretrained
+                weights of that name, from the hub if necessary, and verifies their fingerprint.
+            half: Whether to round weights to float16, which halves the size; `load` returns float32.
+            overwrite: Whether to replace an existing folder.
 
         Returns:
             The folder.
@@ -313,26 +313,26 @@ class Classifier(nn.Module):
 
     @classmethod
     def load(cls, folder: str | Path, *, head: type[nn.Module] | None = None) -> Classifier:
-        """Read a classifier that `save` wrote, checking everything in its folder.
+        """Load a classifier from a folder, and validate everything in it.
 
-        Nothing is downloaded, unless the folder was saved with ``include_backbone=False``.
+        Nothing is downloaded, except the backbone of a folder saved with ``include_backbone=False``.
 
         Args:
             folder: The folder.
-            head: Class of the head, if it is your own: code is never imported because a file names it.
+            head: Class of a custom head; code is never imported because a file names it.
 
         Returns:
             The classifier, in eval mode, on the CPU.
 
         Raises:
-            ModelFormatError: The folder is missing, damaged, not ours, or from a newer version.
+            ModelFormatError: The folder is missing, damaged, not a manylabel model, or from a newer version.
         """
         saved = read_model(folder)
         try:
             return _restore(cls, saved, head)
         except (MissingExtraError, ModelFormatError):
             raise
-        except Exception as error:  # a file can make the constructor of a head or backbone fail in any way
+        except Exception as error:  # damaged settings can make a constructor fail in any way
             reason = " ".join(str(error).split())[:300] or type(error).__name__
             raise ModelFormatError(f"{folder} cannot be loaded: {reason}") from error
 
@@ -340,12 +340,12 @@ class Classifier(nn.Module):
     def from_pretrained(
         cls, name: str | Path, *, revision: str | None = None, head: type[nn.Module] | None = None
     ) -> Classifier:
-        """Load a classifier from a folder, from this package or from the Hugging Face hub.
+        """Load a classifier by name: from a folder, this package or the Hugging Face hub.
 
         Args:
-            name: A folder, ``"builtin:coco80"``, or a repository such as ``"someone/street-tagger"``.
-            revision: A branch, tag or commit of the repository.
-            head: Class of the head, if it is your own.
+            name: Model or run folder, ``"builtin:coco80"``, or a repository such as ``"someone/street-tagger"``.
+            revision: Branch, tag or commit of the repository.
+            head: Class of a custom head.
 
         Returns:
             The classifier, in eval mode, on the CPU.
@@ -353,24 +353,24 @@ class Classifier(nn.Module):
         return cls.load(find_model(name, revision=revision), head=head)
 
     def push_to_hub(self, name: str, *, private: bool = False, message: str = "Upload a manylabel model") -> str:
-        """Share the classifier on the Hugging Face hub.
+        """Upload the classifier to the Hugging Face hub.
 
         Args:
             name: Repository, such as ``"someone/street-tagger"``; created if it does not exist.
-            private: Only you can see it.
+            private: Whether only you can see it.
             message: Commit message.
 
         Returns:
-            The address of the commit.
+            The URL of the commit.
         """
         with TemporaryDirectory() as folder:
             return upload_model(self.save(Path(folder) / "model"), name, private=private, message=message)
 
 
 class _Restoration(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
-    """Builds modules whose weights are loaded next: without random values, and within a limit of memory.
+    """Build modules without random initialisation and within a memory limit; their weights are loaded next.
 
-    A constructor may not allocate much more than the saved weights fill: 3 kB on disk must not ask for 100 GB.
+    A constructor may not allocate much more than the saved weights: 3 kB on disk must not allocate 100 GB.
     """
 
     random = (torch.ops.aten.uniform_.default, torch.ops.aten.normal_.default)
@@ -393,14 +393,14 @@ class _Restoration(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch
         if makes_tensor and str(options.get("device")) != "meta":
             shape = next((value for value in args if isinstance(value, list | tuple)), args)
             numbers = [max(1, value) for value in shape if isinstance(value, int)]
-            self.bytes_left -= 10_000 + 4 * math.prod(numbers)  # small tensors in modules of their own take time, too
+            self.bytes_left -= 10_000 + 4 * math.prod(numbers)  # many small tensors take time, too
         if self.bytes_left < 0:
-            raise ModelFormatError("config.json asks for more memory than its weights fill; it is damaged")
+            raise ModelFormatError("config.json needs more memory than its weights; it is damaged")
         return operation(*args, **options)
 
 
 def _restore(kind: type[Classifier], saved: SavedModel, head: type[nn.Module] | None) -> Classifier:
-    """Build the classifier that was saved, load its weights and try it once."""
+    """Build a saved classifier, load its weights and test it once."""
     config, labels = saved.config, saved.labels
     body = config.backbone
     outputs = config.head.settings.get("num_labels", len(labels))
@@ -439,8 +439,8 @@ def _restore(kind: type[Classifier], saved: SavedModel, head: type[nn.Module] | 
 
 
 def _named_backbone(config: BackboneConfig) -> Backbone:
-    """Return a backbone whose weights are not in the model's folder, with those that its name stands for."""
-    logger.info("the model does not include the weights of %s; they are loaded by that name", config.name)
+    """Return a backbone with the pretrained weights of its name, which the model folder does not include."""
+    logger.info("the model does not include the weights of %s; loading them by name", config.name)
     try:
         backbone = Backbone(
             config.name, frozen=config.frozen, stages=config.stages, image_size=config.image_size, pretrained=True
@@ -449,7 +449,7 @@ def _named_backbone(config: BackboneConfig) -> Backbone:
         raise ModelFormatError(f"the model was saved without the weights of its backbone: {error}") from error
     if fingerprint_weights(backbone) != config.fingerprint:
         raise ModelFormatError(
-            f"the weights of {config.name} on this machine are not those the model was trained with; "
-            "save the model again with include_backbone=True where it was made"
+            f"the weights of {config.name} on this machine differ from those the model was trained with; "
+            "save the model again with include_backbone=True where it was trained"
         )
     return backbone

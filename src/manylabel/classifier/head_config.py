@@ -1,7 +1,7 @@
-"""Heads and their saved configuration: ``{"name": ..., "settings": {...}}``, and heads that fit a backbone.
+"""Saved configuration of heads, ``{"name": ..., "settings": {...}}``, and heads that fit a backbone.
 
-A head keeps each argument of its constructor under the argument's own name, so that its settings can be read from it.
-A setting that is a module itself, such as a head inside another one, is described in the same way.
+A head stores each constructor argument under its own name, from where its settings are read. A setting that is itself a
+module, such as an inner head, is described in the same way.
 """
 
 import inspect
@@ -23,11 +23,11 @@ LARGEST_SETTING = 10_000_000  # constructors loop over numbers; no width and no 
 
 
 class HeadConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A head in a saved model.
+    """Head of a saved model.
 
-    Args:
-        name: Name in `HEADS`, or ``module:Class`` for a head of the user's own.
-        settings: Arguments of its constructor, but for tensors, which are saved with the weights.
+    Attributes:
+        name: Name in `HEADS`, or ``module:Class`` for a custom head.
+        settings: Constructor arguments, except tensors, which are saved with the weights.
     """
 
     name: str
@@ -35,10 +35,10 @@ class HeadConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def describe_head(head: nn.Module) -> HeadConfig:
-    """Return the configuration that `restore_head` builds a head from.
+    """Return the configuration of a head, for `restore_head`.
 
     Raises:
-        ConfigError: The head does not keep an argument under its own name.
+        ConfigError: The head does not store an argument under its own name.
 
     Examples:
         >>> from manylabel.heads import LinearClassifier
@@ -50,7 +50,7 @@ def describe_head(head: nn.Module) -> HeadConfig:
     for name in inspect.signature(kind).parameters:
         if not hasattr(head, name):
             raise ConfigError(
-                f"{kind.__name__} cannot be saved: it does not keep its argument {name!r}; "
+                f"{kind.__name__} cannot be saved: it does not store its argument {name!r}; "
                 f"write self.{name} = {name} in its constructor"
             )
         value = getattr(head, name)
@@ -63,11 +63,11 @@ def describe_head(head: nn.Module) -> HeadConfig:
 
 
 def restore_head(config: HeadConfig, given: type[nn.Module] | None = None) -> nn.Module:
-    """Build the head that a configuration describes, with weights still to be loaded.
+    """Build a head from its configuration; its weights are not loaded.
 
     Args:
         config: Configuration that `describe_head` returned.
-        given: Class of the head, if it is the user's own: code is never imported because a file names it.
+        given: Class of a custom head; code is never imported because a file names it.
 
     Raises:
         ModelFormatError: The head is unknown, or not the one that was passed.
@@ -81,7 +81,7 @@ def restore_head(config: HeadConfig, given: type[nn.Module] | None = None) -> nn
         if given is None or given.__qualname__ != wanted:
             got = "none was passed" if given is None else f"{given.__module__}:{given.__qualname__} was passed"
             raise ModelFormatError(
-                f"the model has a head of its own, {config.name}, but {got}; import it and pass head={wanted}"
+                f"the model has a custom head, {config.name}, but {got}; import it and pass head={wanted}"
             )
         kind = given
     numbers = tree_leaves({name: value for name, value in config.settings.items() if name != "seed"})
@@ -99,7 +99,7 @@ _FIELDS = set(HeadConfig.__struct_fields__)
 
 
 def stages_of(head: Callable[..., nn.Module], settings: Mapping[str, Any]) -> tuple[int, ...]:
-    """Return the backbone's stages that a head wants: its ``stages``, or the final one.
+    """Return the stages of the backbone that a head uses: its ``stages``, or the final one.
 
     Raises:
         ConfigError: The stages are not a list of integers.
@@ -120,20 +120,20 @@ def stages_of(head: Callable[..., nn.Module], settings: Mapping[str, Any]) -> tu
 
 @contextmanager
 def naming_settings(title: str, settings: Mapping[str, Any]) -> Iterator[None]:
-    """Turn a constructor's complaint about a value into an error that names the settings.
+    """Turn an error of a constructor into one that names the settings.
 
     Args:
-        title: Name of what is built.
-        settings: Settings of the user; errors without any stay as they are.
+        title: Name of the class.
+        settings: Settings given by the user; without any, errors pass unchanged.
 
     Raises:
-        ConfigError: A value does not fit.
+        ConfigError: A value is invalid.
 
     Examples:
         >>> with naming_settings("AsymmetricLoss", {"clip": "low"}):
         ...     0 <= "low"
         Traceback (most recent call last):
-        manylabel.errors.ConfigError: AsymmetricLoss cannot be made with clip='low' ('<=' not supported ...); ...
+        manylabel.errors.ConfigError: AsymmetricLoss cannot be created with clip='low' ('<=' not supported ...); ...
     """
     try:
         yield
@@ -143,7 +143,7 @@ def naming_settings(title: str, settings: Mapping[str, Any]) -> Iterator[None]:
         if not settings:
             raise
         given = ", ".join(f"{name}={value!r}" for name, value in settings.items())
-        raise ConfigError(f"{title} cannot be made with {given} ({error}); change the value or leave it out") from error
+        raise ConfigError(f"{title} cannot be created with {given} ({error}); change the value or omit it") from error
 
 
 def build_head(
@@ -153,16 +153,13 @@ def build_head(
 
     Args:
         head: Class of the head.
-        backbone: Backbone, its stages chosen.
+        backbone: Backbone with selected stages.
         num_labels: Number of labels.
-        settings: Further arguments of the head. An argument that is a head itself may be its name, or its name and
-            settings as in a `HeadConfig`; it reads the final map.
-
-    Returns:
-        The head.
+        settings: Further arguments of the head. An inner head may be given by name, or by name and settings as in a
+            `HeadConfig`; it reads the final map.
 
     Raises:
-        ConfigError: The head has no such setting, or a value does not fit.
+        ConfigError: The head has no such setting, or a value is invalid.
     """
     known = inspect.signature(head).parameters
     title = getattr(head, "__name__", repr(head))

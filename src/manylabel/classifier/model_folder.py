@@ -1,11 +1,11 @@
-"""A model on disk: a folder of tensors and JSON, or the same folder in a repository of the Hugging Face hub.
+"""Model folders: tensors and JSON, on disk or in a repository on the Hugging Face hub.
 
 model/
 ├── model.safetensors   weights
 ├── config.json         `ModelConfig`: format version, backbone, head, input, thresholds, calibration, library versions
 └── labels.json         label space
 
-Nothing is pickled, so that loading a model never runs code, and all JSON is checked against the types here.
+Nothing is pickled: loading a model never runs code. All JSON is checked against the types here.
 """
 
 import shutil
@@ -21,41 +21,39 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from manylabel.builtin import local_model
-from manylabel.classifier.calibration import ScoreCalibration
+from manylabel.builtin import MODEL_FILES
+from manylabel.classifier.engine import ScoreCalibration
 from manylabel.classifier.head_config import HeadConfig
-from manylabel.errors import LabelError, ModelFormatError, list_choices
+from manylabel.errors import LabelError, ModelFormatError
 from manylabel.storage import decode_json, replacing_folder, write_text
 from manylabel.text import TextVocabulary
 from manylabel.types import InputSpec, LabelSpace
 
 __all__ = [
     "FORMAT_VERSION",
-    "MODEL_FILES",
     "BackboneConfig",
     "ModelConfig",
     "SavedModel",
     "change_config",
-    "find_model",
     "read_model",
     "upload_model",
     "write_model",
 ]
 
 FORMAT_VERSION = 1
-MODEL_FILES = WEIGHTS, CONFIG, LABELS = "model.safetensors", "config.json", "labels.json"
+WEIGHTS, CONFIG, LABELS = MODEL_FILES
 LARGEST_JSON = 256_000_000  # bytes; a million labels with thresholds and descriptions take less
 
 
 class BackboneConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Backbone of a saved model.
 
-    Args:
+    Attributes:
         name: Name for `Backbone`.
-        frozen: Whether it is not trained.
-        stages: Stages that the head wants.
-        image_size: Size that it was built for.
-        fingerprint: Fingerprint of its weights where the folder does not include them, else None.
+        frozen: Whether its weights are not trained.
+        stages: Stages that the head uses.
+        image_size: Input size that it was built for.
+        fingerprint: Fingerprint of its weights if the folder does not include them, else None.
     """
 
     name: str
@@ -66,16 +64,16 @@ class BackboneConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ModelConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Content of ``config.json``: a model but for its weights and labels.
+    """Content of ``config.json``: everything except weights and labels.
 
-    Args:
+    Attributes:
         backbone: Backbone.
         head: Head.
         input: Size and normalisation of images.
         single_label: Whether every image has exactly one label.
-        thresholds: Score from which a label counts as present, for each label.
-        text: Text encoder of the labels, where there is one.
-        calibration: Calibration of the scores, where there is one.
+        thresholds: Minimum score of each label to count as present.
+        text: Text encoder of the labels, if they are text queries.
+        calibration: Calibration of the scores, if any.
         format: Always ``"manylabel"``.
         format_version: Version of this layout.
         versions: Versions of the libraries that wrote the folder.
@@ -94,7 +92,7 @@ class ModelConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
 
 class _Header(msgspec.Struct):
-    """The part of ``config.json`` that all versions share."""
+    """Part of ``config.json`` common to all versions."""
 
     format: str = ""
     format_version: int = 0
@@ -106,7 +104,7 @@ class SavedModel:
     """Content of a model folder.
 
     Args:
-        config: Backbone, head, their settings and everything else but weights and labels.
+        config: Backbone, head and settings.
         labels: Labels, in the order of the logits.
         tensors: Weights, by their name in the state dict.
     """
@@ -127,12 +125,12 @@ class SavedModel:
 
 
 def write_model(model: SavedModel, folder: str | Path, *, overwrite: bool = False) -> Path:
-    """Write a model folder in one move.
+    """Write a model folder atomically.
 
     Args:
         model: Model to write.
-        folder: Destination; its parents are made.
-        overwrite: Whether an existing model may be replaced; other files in its folder stay.
+        folder: Destination; parent folders are created.
+        overwrite: Whether to replace an existing model; other files in its folder stay.
 
     Returns:
         The folder.
@@ -155,16 +153,16 @@ def write_model(model: SavedModel, folder: str | Path, *, overwrite: bool = Fals
 
 
 def read_model(folder: str | Path) -> SavedModel:
-    """Read a model folder, refusing whatever this version does not understand.
+    """Read and validate a model folder.
 
     Args:
         folder: Folder that `write_model` wrote.
 
     Returns:
-        Its content, on the CPU.
+        The content, on the CPU.
 
     Raises:
-        ModelFormatError: The folder is missing, damaged, not ours, or from a newer version.
+        ModelFormatError: The folder is missing, damaged, not a manylabel model, or from a newer version.
     """
     folder = Path(folder)
     missing = [name for name in (CONFIG, LABELS, WEIGHTS) if not (folder / name).is_file()]
@@ -192,7 +190,7 @@ def read_model(folder: str | Path) -> SavedModel:
 
 
 def change_config(folder: str | Path, changes: Mapping[str, Any]) -> None:
-    """Change settings of a model on disk, such as its thresholds; everything else stays as it is.
+    """Change settings of a model on disk, such as its thresholds.
 
     Args:
         folder: Folder that `write_model` wrote.
@@ -207,32 +205,6 @@ def change_config(folder: str | Path, changes: Mapping[str, Any]) -> None:
     old = decode_json(_checked_config(Path(folder)), ModelConfig, source=path)
     changed = decode_json(_encode(msgspec.structs.replace(old, **changes)), ModelConfig, source=path)
     write_text(path, _encode(changed), overwrite=True)
-
-
-def find_model(name: str | Path, *, revision: str | None = None) -> Path:
-    """Return the folder of a model, downloaded if it is on the hub: the one place that resolves MODEL.
-
-    Args:
-        name: Folder of a model or of a run, ``"builtin:coco80"``, or a repository on the hub (``"owner/name"``).
-        revision: Branch, tag or commit of a repository.
-
-    Returns:
-        The folder; that of the hub's cache for a repository.
-
-    Raises:
-        ModelFormatError: There is no such model, or the hub cannot be reached.
-    """
-    found = local_model(name)
-    if found is not None:
-        return found
-    path, text = Path(name), str(name)
-    if path.parent.name and path.parent.is_dir():  # a mistyped folder is not looked for on the hub
-        siblings = [folder.name for folder in path.parent.iterdir() if folder.is_dir()]
-        choices = f"; in {path.parent}, {list_choices(path.name, siblings)}" if siblings else ""
-        raise ModelFormatError(f"there is no model {text!r}{choices}")
-    if isinstance(name, Path) or text.count("/") != 1 or text.startswith((".", "/", "~")):
-        raise ModelFormatError(f"{text!r} is neither a folder here nor a name on the hub (owner/name)")
-    return _download(text, revision)
 
 
 def upload_model(folder: Path, name: str, *, private: bool, message: str) -> str:
@@ -255,23 +227,8 @@ def upload_model(folder: Path, name: str, *, private: bool, message: str) -> str
     return str(commit.commit_url)
 
 
-def _download(name: str, revision: str | None) -> Path:
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
-
-    try:
-        return Path(snapshot_download(name, revision=revision, allow_patterns=list(MODEL_FILES)))
-    except HFValidationError as error:
-        raise ModelFormatError(f"{name!r} is neither a folder here nor a name on the hub (owner/name)") from error
-    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
-        reason = str(error).strip().partition("\n")[0]
-        raise ModelFormatError(
-            f"{name!r} is no folder here and could not be fetched from the hub ({reason}); check name and network"
-        ) from error
-
-
 def _own_files(folder: str | Path) -> Callable[[str, list[str]], Sequence[str]]:
-    """Return what makes `shutil.copytree` leave out the model in a folder, but not other models below it."""
+    """Return a filter for `shutil.copytree` that omits the model files of a folder, but not those of its subfolders."""
     return lambda visited, _: MODEL_FILES if Path(visited) == Path(folder) else ()
 
 
@@ -292,7 +249,7 @@ def _read_json(path: Path) -> bytes:
 
 
 def _checked_config(folder: Path) -> bytes:
-    """Return ``config.json``; refuse that of other tools and of newer versions."""
+    """Return ``config.json`` after checking its format and version."""
     content = _read_json(folder / CONFIG)
     header = decode_json(content, _Header, source=folder / CONFIG)
     if header.format != "manylabel":

@@ -75,7 +75,8 @@ def tune(
         if path is not None:
             refuse_existing(path, overwrite=overwrite)
     from manylabel import evaluation, tuning
-    from manylabel.classifier import change_config, find_model, read_model
+    from manylabel.builtin import find_model
+    from manylabel.classifier import change_config, read_model
     from manylabel.data import load
     from manylabel.inference import open_engine
     from manylabel.predictions import Uncalibrated

@@ -43,7 +43,8 @@ def vocabulary(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """List, add or remove labels of a zero-shot model, without training."""
-    from manylabel.classifier import Classifier, find_model, read_model  # keeps `--help` fast
+    from manylabel.builtin import find_model  # keeps `--help` fast
+    from manylabel.classifier import Classifier, read_model
 
     source = find_model(model)
     found = Classifier.load(source)

@@ -229,7 +229,6 @@ class ImageLoader(DataLoader[Any]):
             there are too many.
         max_bad_fraction: Fraction of bad images that ``"stop_above_fraction"`` tolerates; see `most_bad`.
         seed: Seed of order and augmentation.
-        pin_memory: Whether to return batches in page-locked memory, for faster transfer to a GPU.
 
     Raises:
         ConfigError: A setting is invalid.
@@ -261,7 +260,6 @@ class ImageLoader(DataLoader[Any]):
         on_bad: OnBad = "stop_above_fraction",
         max_bad_fraction: float = 0.01,
         seed: int = 0,
-        pin_memory: bool = False,
     ) -> None:
         if batch_size < 1 or num_workers < 0:
             raise ConfigError(f"batch_size must be at least 1 and num_workers 0, got {batch_size} and {num_workers}")
@@ -283,7 +281,6 @@ class ImageLoader(DataLoader[Any]):
             collate_fn=collate,
             num_workers=num_workers,
             persistent_workers=num_workers > 0,
-            pin_memory=pin_memory,
             generator=torch.Generator(),  # private: torch's global generator, which training uses, must not advance
         )
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from manylabel.builtin import BUILTIN, local_model
+from manylabel.builtin import BUILTIN, find_model
 from manylabel.errors import ConfigError, ModelFormatError
 from manylabel.images import Pixels
 from manylabel.onnx_files import open_session
@@ -119,7 +119,7 @@ def open_engine(
         raise ConfigError(
             f"onnxruntime runs models on the CPU only, got device {device}; omit the device or the engine"
         )
-    folder = local_model(model) or _download(model)
+    folder = find_model(model)
     if engine == "torch" or not _is_cpu(device) or (engine == "auto" and not _has_onnxruntime()):
         return _open_torch(folder, labels, device, num_threads)
     path = export_path(folder, labels)
@@ -176,12 +176,6 @@ def _has_onnxruntime() -> bool:
     if not found:
         logger.warning('torch runs the model; onnxruntime is twice as fast: pip install "manylabel[onnx]"')
     return found
-
-
-def _download(model: str | Path) -> Path:
-    from manylabel.classifier import find_model
-
-    return find_model(model)
 
 
 def _load(folder: Path, labels: Sequence[str] | None) -> Classifier:

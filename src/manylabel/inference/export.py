@@ -15,7 +15,6 @@ from torch import Tensor
 from manylabel.backbone import Backbone
 from manylabel.builtin import sample_photos
 from manylabel.classifier import Classifier, InferenceModule
-from manylabel.classifier.engine import inference_spec
 from manylabel.errors import ConfigError
 from manylabel.images import ImageLike, prepare
 from manylabel.onnx_files import open_session, write_onnx
@@ -69,7 +68,7 @@ def export_onnx(
         path: Output file.
         images: Images for verification (default: the sample photos).
         any_size: Whether to make height and width dynamic, if the backbone allows it.
-        overwrite: Whether an existing file may be replaced.
+        overwrite: Whether to replace an existing file.
 
     Returns:
         The exported file.
@@ -80,7 +79,7 @@ def export_onnx(
     """
 
     def write(target: Path, module: InferenceModule, images: Tensor, axes: Sequence[int]) -> Run:
-        metadata = {METADATA_KEY: inference_spec(classifier).to_json()}
+        metadata = {METADATA_KEY: classifier.spec.to_json()}
         name, outputs = classifier.backbone.name, ("scores", "logits")
         write_onnx(module, images, target, name=name, outputs=outputs, dynamic_axes=axes, metadata=metadata)
         session = open_session(target)
@@ -113,7 +112,7 @@ def export_torch(
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # warnings about torch internals
                 program = torch.export.export(module, (images,), dynamic_shapes=shapes)
-                torch.export.save(program, target, extra_files={METADATA_KEY: inference_spec(classifier).to_json()})
+                torch.export.save(program, target, extra_files={METADATA_KEY: classifier.spec.to_json()})
                 loaded = torch.export.load(target).module()
         except Exception as error:
             reason = f"{type(error).__name__}: {error}"
@@ -155,7 +154,7 @@ def _why_one_size(backbone: Backbone) -> str:
     """Return the reason why the image size must be fixed; empty if it need not be."""
     if not backbone.takes_any_size:
         return f"{backbone.name} is built for a fixed image size."
-    # how it pads depends on the size in each layer, an expression that grows without end in torch's exporter
+    # the padding of each layer depends on the size, an expression that torch's exporter expands without end
     if any(isinstance(module, Conv2dSame) for module in backbone.modules()):
         return f"{backbone.name} pads depending on the image size, which exports only for a fixed size."
     return ""

@@ -64,7 +64,7 @@ def quantise(source: str | Path, path: str | Path, images: Pixels, *, overwrite:
         source: File written by `export_onnx`.
         path: Output file.
         images: ``[N, H, W, 3]``, calibration images representative of later inputs; preferably a hundred or more.
-        overwrite: Whether an existing file may be replaced.
+        overwrite: Whether to replace an existing file.
 
     Raises:
         MissingExtraError: onnx or onnxruntime is not installed.

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from manylabel.classifier import MODEL_FILES, Classifier
+from manylabel.builtin import MODEL_FILES
+from manylabel.classifier import Classifier
 from manylabel.cost import Cost, count_cost
 from manylabel.data import ImageDataset
 from manylabel.errors import ConfigError, ManyLabelError

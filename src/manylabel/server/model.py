@@ -5,22 +5,22 @@ Letters in shape comments: B images, H and W pixels, L labels.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from manylabel.builtin import DEFAULT_MODEL, local_model
+from manylabel.builtin import DEFAULT_MODEL, find_model
 from manylabel.errors import ConfigError, DataError, LabelError, MissingExtraError, list_choices
 from manylabel.images import Pixels, decode
 from manylabel.inference.engine import EngineName, open_engine, shown_name
 from manylabel.predictions import Engine, InferenceSpec
+from manylabel.storage import decode_json
 
 if TYPE_CHECKING:  # torch is imported on first use
     from manylabel.classifier import Classifier
@@ -68,11 +68,7 @@ class ServedModel:
     ) -> ServedModel:
         """Open a model by name; same arguments as `open_engine`."""
         opened = open_engine(model, engine=engine, device=device, num_threads=num_threads, notify=notify)
-        folder = None if Path(model).suffix.lower() == ".onnx" else local_model(model)
-        if folder is None and Path(model).suffix.lower() != ".onnx":
-            from manylabel.classifier import find_model
-
-            folder = find_model(model)
+        folder = None if Path(model).suffix.lower() == ".onnx" else find_model(model)
         return cls(opened, name=shown_name(model), folder=folder)
 
     @property
@@ -85,8 +81,8 @@ class ServedModel:
         """True if the model accepts labels it was not trained on."""
         if self.folder is None:
             return False
-        config = json.loads((self.folder / "config.json").read_text(encoding="utf-8"))
-        return bool(config.get("text"))
+        path = self.folder / "config.json"
+        return bool(decode_json(path.read_bytes(), dict[str, Any], source=path).get("text"))
 
     def columns(self, labels: Sequence[str]) -> list[int] | None:
         """Return the columns of labels in the model's scores.
