@@ -39,7 +39,7 @@ def run(*arguments):
 
 
 @pytest.mark.slow
-def test_a_model_is_judged_and_its_scores_give_the_same_again(folder, tmp_path):
+def test_a_model_is_evaluated_and_its_scores_give_the_same_again(folder, tmp_path):
     outputs = {kind: tmp_path / f"out.{kind}" for kind in ("json", "html", "csv")}
     result = run(
         *("evaluate", folder / "tagger", "--data", SPEC, "--draws", "30", "--json", outputs["json"]),

@@ -210,7 +210,7 @@ def test_top_one_accuracy_is_there_where_every_image_has_one_label(single_label)
     assert "top_1" not in evaluate(replace(two, single_label=single_label), draws=30).metrics
 
 
-def test_a_single_label_model_is_judged_by_its_surest_label():
+def test_a_single_label_model_is_evaluated_by_its_most_confident_label():
     scores = [[0.4, 0.35, 0.25], [0.1, 0.45, 0.45], [0.2, 0.2, 0.6]]
     made = ScoredImages.from_arrays(scores, [[1, 0, 0], [0, 0, 1], [0, 0, 1]], labels=["a", "b", "c"])
     found = evaluate(replace(made, single_label=True), metrics=["all"], draws=30)
@@ -231,14 +231,14 @@ def test_everything_becomes_json(scored):
     assert found["without_positives"] == ["hen"]
 
 
-def test_a_model_that_never_predicts_anything_is_judged_too():
+def test_a_model_that_never_predicts_anything_is_evaluated_too():
     scored = ScoredImages.from_arrays(np.zeros((30, 2)), np.eye(2)[np.arange(30) % 2], labels=["a", "b"])
     found = evaluate(scored, draws=50)
     assert found.metrics["OP"] == (0, 0, 0)
     assert found.metrics["OR"].value == 0
 
 
-def test_rejects_what_cannot_be_judged(scored):
+def test_rejects_what_cannot_be_evaluated(scored):
     with pytest.raises(ConfigError, match="none of 0 images is known to have one of 1 labels"):
         evaluate(ScoredImages.from_arrays(np.zeros((0, 1)), np.zeros((0, 1)), labels=["a"]))
     with pytest.raises(ConfigError, match="none of 4 images is known to have one of 4 labels"):

@@ -1,6 +1,7 @@
 """The skeleton that all recipes share, around a training that does nothing."""
 
 import io
+import math
 import socket
 import tempfile
 from dataclasses import replace
@@ -10,6 +11,9 @@ from rich.console import Console
 
 from manylabel.errors import ConfigError, OutputExistsError, TrainingError
 from manylabel.recipes import Probe, Reporter, probe
+from manylabel.runs import Run
+from manylabel.targets import Targets
+from manylabel.training import read_metrics
 
 
 def save_only(setup, run, reporter):
@@ -78,3 +82,19 @@ def test_a_finished_run_is_neither_prepared_nor_trained_again(settings, sets):
     run = replace(probe, train=save_only)(settings, sets=sets)
     again = replace(probe, train=fail, prepare=fail)(settings, sets=sets, resume=True)
     assert again == run
+
+
+def test_no_epoch_is_selected_by_an_undefined_map(settings, sets, caplog):
+    empty = replace(
+        sets.val, targets=Targets.from_lists([[] for _ in range(len(sets.val))], num_labels=len(sets.val.labels))
+    )
+    without = replace(sets, val=empty)
+    for selecting in ({"patience": 2}, {"keep": "best"}):
+        with pytest.raises(ConfigError, match=r"none of the \d+ validation images .* has a label, so mAP is undefined"):
+            probe(replace(settings, **selecting), sets=without)
+        assert not settings.out.exists()
+    caplog.set_level("WARNING", "manylabel")
+    run = probe(settings, sets=without)
+    assert "training continues without it" in caplog.text
+    assert all(math.isnan(row["val_mAP"]) for row in read_metrics(run.metrics))
+    assert Run.read(run.path).mean_average_precision is None

@@ -28,7 +28,7 @@ def test_else_a_share_is_held_out_and_always_the_same(tmp_path):
     assert len(names[0]) == 4
 
 
-def test_images_to_test_on_are_neither_trained_on_nor_judged_by(tmp_path, caplog):
+def test_images_to_test_on_are_used_neither_for_training_nor_for_validation(tmp_path, caplog):
     for split, count in (("train", 10), ("test", 6)):
         for number in range(count):
             place = tmp_path / split / ("cat" if number % 2 else "dog")

@@ -33,14 +33,14 @@ def report(*arguments):
 
 
 def test_the_numbers_are_those_of_an_evaluation(folders):
-    judged = evaluate_run(Run.read(folders[0]), draws=0)
-    expected = evaluate(score(judged.model, load("scenes:30").split("val")), draws=0)
-    assert judged.evaluation.metrics["mAP"].value == pytest.approx(expected.metrics["mAP"].value)
-    assert judged.evaluation.model == "linear"
-    assert judged.cost.parameters == sum(each.numel() for each in judged.model.parameters())
+    evaluated = evaluate_run(Run.read(folders[0]), draws=0)
+    expected = evaluate(score(evaluated.model, load("scenes:30").split("val")), draws=0)
+    assert evaluated.evaluation.metrics["mAP"].value == pytest.approx(expected.metrics["mAP"].value)
+    assert evaluated.evaluation.model == "linear"
+    assert evaluated.cost.parameters == sum(each.numel() for each in evaluated.model.parameters())
 
 
-def test_a_run_with_unseen_labels_is_judged_by_the_seen_ones(tmp_path):
+def test_a_run_with_unseen_labels_is_evaluated_by_the_seen_ones(tmp_path):
     settings = ZeroShot(data="scenes:30", unseen="random:5", out=tmp_path / "run")
     run = RunFolder.open(settings.out)
     run.describe(settings, command="manylabel train zero_shot --unseen random:5")
@@ -67,7 +67,7 @@ def test_scores_are_kept_until_the_model_changes(changed, tmp_path, monkeypatch)
     assert len(calls) == 2
 
 
-def test_kept_scores_are_judged_as_the_models_own(tmp_path):
+def test_kept_scores_are_evaluated_as_the_models_own(tmp_path):
     from manylabel.classifier import change_config
 
     folder = make_run(tmp_path / "run")
@@ -122,11 +122,12 @@ def test_a_report_of_one_run_shows_its_images_and_settings(folders):
     assert "Highest loss" in html
     assert "resnet10t (frozen, randomly initialised)" in html
     assert "<td>backbone</td><td>resnet10t</td>" in html
+    assert "<td>loss</td><td>asymmetric</td>" in html  # the settings say auto
     assert "Co-occurrence of labels" in html
     assert "manylabel train probe --head linear" in html
 
 
-def test_a_run_that_cannot_be_judged_still_shows_its_curves(tmp_path, folders):
+def test_a_run_that_cannot_be_evaluated_still_shows_its_curves(tmp_path, folders):
     unfinished = make_run(tmp_path / "unfinished", finished=False, epochs=2)
     result = report(folders[0], unfinished.path, "--out", tmp_path / "report.html")
     assert result.exit_code == 0
@@ -179,9 +180,9 @@ def test_the_inside_of_a_head_is_shown(tmp_path):
 
 
 def test_heat_maps_stand_beside_the_images(folders):
-    judged = evaluate_run(Run.read(folders[1]), draws=0)
-    worst = judged.evaluation.worst[0]
-    drawn = heat_thumbnails(judged)(worst, "a scene")
+    evaluated = evaluate_run(Run.read(folders[1]), draws=0)
+    worst = evaluated.evaluation.worst[0]
+    drawn = heat_thumbnails(evaluated)(worst, "a scene")
     label = [*worst.false_negatives, *worst.false_positives, *worst.true_positives][0].label
     assert drawn.caption == f"a scene. Right: heat map of {label}"
     with Image.open(io.BytesIO(drawn.jpeg)) as both:

@@ -83,8 +83,8 @@ def test_it_resumes_bit_for_bit(tmp_path):
 def test_processes_share_the_images_evenly_in_training_and_without_doubles_in_validation():
     settings = tiny_settings()
     both = [tiny_loaders(settings, Share(rank, 2)) for rank in (0, 1)]
-    judged = [torch.cat([batch.indices for batch in loaders.val]) for loaders in both]
-    assert sorted(torch.cat(judged).tolist()) == list(range(9))
+    evaluated = [torch.cat([batch.indices for batch in loaders.val]) for loaders in both]
+    assert sorted(torch.cat(evaluated).tolist()) == list(range(9))
     drawn = [torch.cat([batch.indices for batch in loaders.train]) for loaders in both]
     assert len(drawn[0]) == len(drawn[1]) == 11
     assert sorted(torch.cat(drawn).tolist()) == list(range(22))

@@ -42,7 +42,7 @@ def test_the_same_seed_gives_the_same_run_and_another_another(tmp_path):
     assert not all(torch.equal(first[name], other[name]) for name in first)
 
 
-def test_single_labels_are_judged_by_accuracy_too(tmp_path):
+def test_single_labels_are_evaluated_by_accuracy_too(tmp_path):
     settings = tiny_settings()
     torch.manual_seed(0)
     task = ClassificationTask(

@@ -36,7 +36,7 @@ def test_what_is_kept_is_fitted_to_all_images_and_helps_new_ones():
     assert f1.item() == pytest.approx(result.after.metrics["OF1"], abs=0.05)
 
 
-def test_after_is_not_judged_on_images_that_were_used():
+def test_after_is_not_evaluated_on_images_that_were_used():
     generator = torch.Generator().manual_seed(0)
     targets = torch.rand(60, 40, generator=generator) < 0.2
     noise = ScoredImages.from_arrays(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shlex
 import sys
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 
 from manylabel.backbone import Backbone
 from manylabel.classifier import Classifier
+from manylabel.errors import ConfigError
 from manylabel.features import remove_leftovers
 from manylabel.recipes.models import NO_PARTS, Loss, Parts, build_classifier, build_loss, resolve
 from manylabel.recipes.reporter import Reporter
@@ -24,6 +26,8 @@ from manylabel.system import find_device
 from manylabel.training import RunFolder
 
 __all__ = ["Recipe", "Setup", "prepare_frozen"]
+
+logger = logging.getLogger(__name__)
 
 Settings = TypeVar("Settings", bound=RecipeSettings)
 
@@ -148,4 +152,16 @@ class Recipe(Generic[Settings]):
         """Build and check a run without writing anything; arguments as in `__call__`."""
         settings = resolve(settings, parts, small=self.small_heads)
         find_device(settings.device, count=settings.devices)
-        return self.prepare(settings, sets or open_sets(settings), parts)
+        setup = self.prepare(settings, sets or open_sets(settings), parts)
+        _check_validation(setup.settings, setup.sets)
+        return setup
+
+
+def _check_validation(settings: RecipeSettings, sets: TrainAndVal) -> None:
+    """Refuse to select an epoch by mAP if no validation image has a label: mAP is then undefined."""
+    if sets.val.targets.positives.any():
+        return
+    problem = f"none of the {len(sets.val)} validation images in {sets.val.name} has a label, so mAP is undefined"
+    if settings.patience or settings.keep == "best":
+        raise ConfigError(f"{problem}; give other images with --val, or train without --patience and --keep best")
+    logger.warning("%s; training continues without it", problem)

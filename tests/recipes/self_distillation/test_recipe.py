@@ -42,8 +42,10 @@ def test_a_run_tells_the_whole_story(brief, sets, tmp_path):
     for side in partitions["sides"]:
         labels = [Classifier.load(run.path / "teachers" / name / "model").labels.names for name in names]
         assert [list(each) for each in labels if list(each) in side["subsets"]]
-        judged = [each for each in story["teachers"] if each["name"].startswith(side["name"])]
-        expected = sum(each["mAP"] * each["judged"] for each in judged) / sum(each["judged"] for each in judged)
+        rows = [each for each in story["teachers"] if each["name"].startswith(side["name"])]
+        expected = sum(each["mAP"] * each["evaluated_labels"] for each in rows) / sum(
+            each["evaluated_labels"] for each in rows
+        )
         assert story["sides"][side["name"]] == pytest.approx(expected)
     table = (run.path / "summary.md").read_text()
     assert all(f"| {name} |" in table for name in [*names, "student", "baseline", "co teachers together"])

@@ -28,7 +28,7 @@ class Row:
     Args:
         name: Name of the model.
         labels: Number of labels.
-        judged: Number of labels with positive validation images.
+        evaluated_labels: Number of labels with positive validation images.
         images: Number of training images.
         epochs: Number of epochs.
         mAP: Mean average precision over these labels.
@@ -37,7 +37,7 @@ class Row:
 
     name: str
     labels: int
-    judged: int
+    evaluated_labels: int
     images: int
     epochs: int
     mAP: float  # noqa: N815 (the field's spelling)
@@ -163,5 +163,5 @@ def _gain(scores: ValidationScores, baseline: RunFolder, *, keep: str) -> Estima
 
 def _mean(rows: Sequence[Row]) -> float:
     """Return the mAP over the labels of all rows."""
-    judged = np.array([row.judged for row in rows])
-    return float((judged * [row.mAP for row in rows]).sum() / max(1, judged.sum()))
+    weights = np.array([row.evaluated_labels for row in rows])
+    return float((weights * [row.mAP for row in rows]).sum() / max(1, weights.sum()))
