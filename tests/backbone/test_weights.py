@@ -142,6 +142,27 @@ def test_resamples_the_positions_of_a_transformer_for_another_image_size(tmp_pat
     assert all(torch.equal(after[name], value) for name, value in before.items() if name != "pos_embed")
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "shape"), [("cait_xxs24_224", (1, 100, 192)), ("volo_d1_224", (1, 10, 10, 384))])
+def test_resamples_positions_that_timm_does_not_convert(name: str, shape: tuple[int, ...], tmp_path: Path) -> None:
+    table = torch.linspace(0, 1, 14).view(1, 14, 1, 1).expand(1, 14, 14, shape[-1])  # rises from top to bottom
+    state = Backbone(name, pretrained=False, image_size=224).model.state_dict()
+    state["pos_embed"] = table.reshape(state["pos_embed"].shape).contiguous()
+    save_file(state, tmp_path / "weights.safetensors")
+    resampled = Backbone(name, weights=tmp_path / "weights.safetensors", image_size=160).model.pos_embed
+    assert resampled.shape == shape
+    rows = resampled.reshape(10, 10, -1).mean((1, 2))
+    torch.testing.assert_close(rows, torch.linspace(0.02, 0.98, 10), atol=0.03, rtol=0)
+
+
+def test_names_positions_that_cannot_be_resampled(tmp_path: Path) -> None:
+    state = Backbone("test_vit", pretrained=False, image_size=64).model.state_dict()
+    state["pos_embed"] = torch.zeros(1, 8, 64)  # no square grid
+    save_file(state, tmp_path / "vit.safetensors")
+    with pytest.raises(ModelFormatError, match=r"1 of another shape \(pos_embed\)"):
+        Backbone("test_vit", weights=tmp_path / "vit.safetensors", image_size=64)
+
+
 def test_names_what_timm_cannot_convert(tmp_path: Path) -> None:
     save_file({"pos_embed": torch.zeros(3)}, tmp_path / "vit.safetensors")
     with pytest.raises(ModelFormatError, match=r"does not fit test_vit: \d+ missing"):

@@ -23,7 +23,17 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from manylabel.backbone.blueprint import Layout, examine, on_meta, set_mode, stage_maps, unused_parameters
+from manylabel.backbone.blueprint import (
+    Layout,
+    builds_same,
+    examine,
+    examine_model,
+    on_meta,
+    set_mode,
+    stage_maps,
+    unused_parameters,
+)
+from manylabel.backbone.extractor import adopt_model
 from manylabel.backbone.split import Call, Cut, Tap, Top, bottom_model, to_cache, top_model, trace_calls
 from manylabel.backbone.weights import build_model, timm_name
 from manylabel.errors import ConfigError
@@ -36,7 +46,7 @@ FOLDABLE = (nn.Conv2d, Conv2dSame)
 
 
 class Backbone(nn.Module):
-    """Any timm model, reduced to what heads need: images in, feature maps out.
+    """Any timm or torchvision model, reduced to what heads need: images in, feature maps out.
 
     Stages are numbered from the first block group (stride 4 in a hierarchical model; every block is a stage in a
     plain transformer) to the final one, and from the end with negative numbers, as in a list. A stem in front of the
@@ -44,9 +54,11 @@ class Backbone(nn.Module):
     convolution, but before a norm that timm applies to the pooled vector. Class and register tokens are dropped.
 
     Args:
-        name: A name of timm's, with or without a tag of weights (``"resnet50.a1_in1k"``), or an offline model
-            (``"offline:efficientnet_lite0"``), whose weights come with the extra ``offline`` and need no hub.
-        pretrained: Load the pretrained weights of the name.
+        model: A name of timm's, with or without a tag of weights (``"resnet50.a1_in1k"``), or an offline model
+            (``"offline:efficientnet_lite0"``), whose weights come with the extra ``offline`` and need no hub. Or a
+            model: one of timm's, which loses its classifier, or another image classifier such as torchvision's, whose
+            modules are shared.
+        pretrained: Load the pretrained weights of the name; a given model keeps its own.
         frozen: Stop gradients and stay in eval mode, so that batch-norm statistics stay, too.
         stages: Stages whose maps to return, in rising order (default: all).
         weights: A ``.safetensors`` file or a state dict saved by torch, instead of the pretrained weights.
@@ -71,7 +83,7 @@ class Backbone(nn.Module):
 
     def __init__(
         self,
-        name: str,
+        model: str | nn.Module,
         *,
         pretrained: bool = True,
         frozen: bool = False,
@@ -82,18 +94,28 @@ class Backbone(nn.Module):
         super().__init__()
         if image_size is not None and not 1 <= image_size <= LARGEST_INPUT:
             raise ConfigError(f"image_size must be in 1..{LARGEST_INPUT} pixels, got {image_size}")
-        self.name = name
-        self.pretrained = pretrained
+        if not isinstance(model, str) and weights is not None:
+            raise ConfigError("a given model keeps its weights, got weights, too; load them into it, or give its name")
         self.frozen = frozen
         self.weights = None if weights is None else str(weights)
         self.image_size = image_size
         self.keeps_statistics = False
         self._tap: Tap | None = None
-        self._blueprint = examine(timm_name(name), image_size)
+        self._has_name = isinstance(model, str)
+        if isinstance(model, str):
+            self.name, self.pretrained = model, pretrained
+            self._blueprint = examine(timm_name(model), image_size)
+            self.model = build_model(model, self._blueprint.options, pretrained=pretrained, weights=weights)
+        else:
+            self.model = adopt_model(model, image_size)
+            self.name, self.pretrained = self.model.pretrained_cfg["architecture"], False
+            self._blueprint = examine_model(self.model, image_size)
+            self.image_size = image_size or (self._blueprint.size[0] if hasattr(self.model, "patch_embed") else None)
         self.select(stages)
-        self.model = build_model(name, self._blueprint.options, pretrained=pretrained, weights=weights)
         self.input_spec = _input_spec(self.model, self._blueprint.size)
+        training = self.model.training
         self.freeze(frozen)
+        self.train(training)
 
     def freeze(self, frozen: bool = True) -> None:
         """Freeze the backbone, or unfreeze it.
@@ -178,6 +200,18 @@ class Backbone(nn.Module):
         """Switch between training and eval mode; frozen parts stay in eval mode."""
         set_mode(self, mode and not self.frozen, keeps_statistics=self.keeps_statistics)
         return self
+
+    def check_name(self) -> None:
+        """Raise unless `name` and `image_size` build the same architecture, as loading a saved model does.
+
+        Raises:
+            ConfigError: The backbone was made of a model that timm does not build by that name.
+        """
+        if not self._has_name and not builds_same(self.name, self.image_size, self.model):
+            raise ConfigError(
+                f"timm does not build this {self.name} by its name, so a classifier with it cannot be saved; save its "
+                "state_dict(), or give the backbone by a name of timm's"
+            )
 
     def fuse(self, *, channels_last: bool = False) -> Backbone:
         """Return a frozen copy for inference, with every batch-norm folded into the convolution before it.
@@ -316,7 +350,11 @@ class Backbone(nn.Module):
         return f"Backbone({self.name!r}, {settings}, channels={self.channels}, strides={self.strides})"
 
     def _trace(self, size: tuple[int, int] | None) -> tuple[dict[str, list[Call]], int]:
-        return trace_calls(self.model, size or self.input_spec.size, self._blueprint.layout)
+        return trace_calls(
+            self.model,
+            lambda model, images: stage_maps(model, images, [-1], layout=self._blueprint.layout),
+            size=size or self.input_spec.size,
+        )
 
     def _cut_name(self, stage: int) -> str:
         (number,) = _absolute([stage], count=self.num_stages, name=self.name)
@@ -399,6 +437,7 @@ def _cuttable(calls: Sequence[Call] | None) -> bool:
     return len(outputs) == 1 and isinstance(outputs[0], Tensor) and outputs[0].ndim in {3, 4}
 
 
+@torch.enable_grad()
 def _used_parameters(top: Top) -> set[str]:
     """Return the names of the model's parameters that the maps of a top depend on."""
     shapes = on_meta(top)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal, TypeAlias
@@ -107,6 +107,31 @@ def examine(name: str, image_size: int | None = None) -> Blueprint:
     return _describe(model, options, size, step)
 
 
+def examine_model(model: TimmModel, image_size: int | None = None) -> Blueprint:
+    """Examine a model that exists already, on a copy on the meta device.
+
+    Args:
+        model: A timm model, or one with the same methods.
+        image_size: Input size (default: the one that it was built for).
+
+    Raises:
+        ConfigError: It does not give feature maps.
+    """
+    model = on_meta(model)
+    built_for = getattr(getattr(model, "patch_embed", None), "img_size", None)
+    size = tuple(built_for) if built_for and not image_size else _own_size(model, image_size)
+    return _describe(model, {}, size, _size_step(model, size))
+
+
+def builds_same(name: str, image_size: int | None, model: nn.Module) -> bool:
+    """Tell whether timm builds a model with the same tensors by a name and an image size."""
+    if not timm.is_model(name):
+        return False
+    built = _build(name, examine(name, image_size).options)
+    shapes = [{key: value.shape for key, value in other.state_dict().items()} for other in (built, model)]
+    return shapes[0] == shapes[1]
+
+
 def _check_name(name: str) -> None:
     """Raise unless timm has the model and, where the name has a tag, the weights; suggest the nearest names."""
     architecture, _, tag = name.partition(".")
@@ -144,6 +169,7 @@ def _features(model: TimmModel) -> list[dict[str, Any]]:
     return list(listed.get_dicts() if hasattr(listed, "get_dicts") else listed)
 
 
+@torch.enable_grad()
 def _describe(model: TimmModel, options: Mapping[str, Any], size: tuple[int, int], step: int) -> Blueprint:
     images = torch.empty(1, 3, *size, device="meta")
     layout = _final_layout(model, images)
@@ -271,20 +297,25 @@ def _intermediate_maps(model: TimmModel, images: Tensor, entries: Sequence[int])
 
 
 def _hooked_maps(model: TimmModel, images: Tensor, entries: Sequence[int]) -> tuple[list[Tensor], Tensor]:
-    """Return maps of a timm model without ``forward_intermediates``, caught by hooks."""
-    maps: list[Tensor] = []
+    """Return maps of a model without ``forward_intermediates``, caught by hooks, and its final features."""
+    paths = [model.feature_info[entry]["module"] for entry in entries]
+    return module_outputs(model, paths, lambda: model.forward_features(images))
 
-    def keep(_module: nn.Module, _inputs: object, output: Tensor) -> None:
-        maps.append(output)
 
-    modules = [model.get_submodule(model.feature_info[entry]["module"]) for entry in entries]
-    handles = [module.register_forward_hook(keep) for module in modules]
+def module_outputs(model: nn.Module, paths: Sequence[str], run: Callable[[], Tensor]) -> tuple[list[Tensor], Tensor]:
+    """Return the outputs of some modules of a model during a run, and the result of the run."""
+    outputs: dict[str, Tensor] = {}
+
+    def catch(path: str) -> Callable[[nn.Module, object, Tensor], None]:
+        return lambda _module, _inputs, output: outputs.update({path: output})
+
+    handles = [model.get_submodule(path).register_forward_hook(catch(path)) for path in paths]
     try:
-        final = model.forward_features(images)
+        result = run()
     finally:
         for handle in handles:
             handle.remove()
-    return maps, final
+    return [outputs[path] for path in paths], result
 
 
 def on_meta(model: TimmModel) -> TimmModel:

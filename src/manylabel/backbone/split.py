@@ -23,7 +23,18 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from manylabel.backbone.blueprint import Layout, TimmModel, on_meta, set_mode, stage_maps
 
-__all__ = ["Call", "Cut", "Tap", "Top", "bottom_model", "from_cache", "to_cache", "top_model", "trace_calls"]
+__all__ = [
+    "Call",
+    "Cut",
+    "Tap",
+    "Top",
+    "bottom_model",
+    "from_cache",
+    "to_cache",
+    "top_model",
+    "trace_calls",
+    "without_rest",
+]
 
 
 @dataclass(frozen=True)
@@ -65,13 +76,15 @@ class Call:
     flops: int
 
 
-def trace_calls(model: TimmModel, size: tuple[int, int], layout: Layout) -> tuple[dict[str, list[Call]], int]:
-    """Run a model on the meta device, and return the calls of its modules by path, and the flops of the run.
+def trace_calls(
+    model: nn.Module, run: Callable[[TimmModel, Tensor], object], *, size: tuple[int, int]
+) -> tuple[dict[str, list[Call]], int]:
+    """Run a copy of a model on the meta device, and return the calls of its modules by path, and the flops of the run.
 
     Args:
-        model: The model; it is neither run nor changed itself.
+        model: The model.
+        run: Runs a model on images.
         size: Height and width of the images.
-        layout: Layout of the model's final features.
     """
     model = on_meta(model)
     calls: dict[str, list[Call]] = {}
@@ -92,7 +105,7 @@ def trace_calls(model: TimmModel, size: tuple[int, int], layout: Layout) -> tupl
         module.register_forward_hook(leave(path))
     # fused attention hides its two products from the counter
     with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
-        stage_maps(model, torch.empty(2, 3, *size, device="meta"), [-1], layout=layout)
+        run(model, torch.empty(2, 3, *size, device="meta"))
     return calls, int(counter.get_total_flops())
 
 
@@ -108,11 +121,15 @@ def top_model(model: TimmModel, calls: Mapping[str, list[Call]], cut: str) -> Ti
 
 
 def bottom_model(model: TimmModel, calls: Mapping[str, list[Call]], cut: str) -> TimmModel:
-    """Return a frozen copy of a model in which placeholders stand for everything that runs after a module."""
-    end = calls[cut][0].end
+    """Return a frozen copy of a model, of which only what runs up to a module's end is left."""
+    return copy.deepcopy(without_rest(model, calls, cut)).requires_grad_(False)
+
+
+def without_rest(model: nn.Module, calls: Mapping[str, list[Call]], last: str) -> TimmModel:
+    """Return a copy of a model in which placeholders stand for everything that runs after a module, others shared."""
+    end = calls[last][-1].end
     after = [path for path, seen in calls.items() if seen[0].start > end]
-    pruned = _with_placeholders(model, {path: _Zeros(calls[path][0].output) for path in after})
-    return copy.deepcopy(pruned).requires_grad_(False)
+    return _with_placeholders(model, {path: _Zeros(calls[path][0].output) for path in after})
 
 
 def to_cache(features: Tensor, layout: Layout) -> Tensor:
@@ -288,7 +305,7 @@ class _Placeholder(nn.Module):
         return getattr(self.kind, name).__get__(self)
 
 
-def _with_placeholders(model: TimmModel, forwards: Mapping[str, Callable[..., object]]) -> TimmModel:
+def _with_placeholders(model: nn.Module, forwards: Mapping[str, Callable[..., object]]) -> TimmModel:
     """Return a copy of a model with placeholders, each with its forward; all other modules are shared."""
     copied = {"": _shallow_copy(model)}
 

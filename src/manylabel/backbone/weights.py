@@ -6,12 +6,14 @@ import logging
 import sys
 from collections import OrderedDict
 from collections.abc import Collection, Mapping
+from math import isqrt
 from pathlib import Path
 from typing import Any
 
 import timm
 import torch
 from safetensors.torch import load_file
+from timm.layers.pos_embed import resample_abs_pos_embed, resample_abs_pos_embed_nhwc
 from torch import Tensor
 
 from manylabel.backbone.blueprint import TimmModel
@@ -92,21 +94,43 @@ def load_weights(model: TimmModel, path: Path) -> None:
     Raises:
         ModelFormatError: The file cannot be read, or its tensors do not fit; the message names them.
     """
-    tensors = _read(path)
-    expected = model.state_dict()
+    tensors, expected = _read(path), model.state_dict()
     classifier = model.pretrained_cfg.get("classifier") or ()
-    extra = tuple(f"{part}." for part in ((classifier,) if isinstance(classifier, str) else classifier))
-    architecture = model.pretrained_cfg["architecture"]
-    convert = getattr(sys.modules[type(model).__module__], "checkpoint_filter_fn", None)
+    heads = (classifier,) if isinstance(classifier, str) else tuple(classifier)
+    architecture, extra = model.pretrained_cfg["architecture"], tuple(f"{part}." for part in heads)
     try:
         check_tensors(tensors, expected, source=path, model=architecture, extra=extra)
     except ModelFormatError:
-        try:
-            tensors = convert(tensors, model) if convert else tensors
-        except Exception:  # timm's converters can fail in any way on files of other models; the check says why
-            logger.debug("timm cannot convert %s for %s", path, architecture, exc_info=True)
+        # timm takes a file without a classifier for one of an older layout
+        tensors = {f"{part}.weight": torch.zeros(0) for part in heads} | tensors
+        tensors = _resample_positions(_convert(tensors, model), model)
         check_tensors(tensors, expected, source=path, model=architecture, extra=extra)
     model.load_state_dict({key: tensors[key] for key in expected})
+
+
+def _convert(tensors: dict[str, Tensor], model: TimmModel) -> dict[str, Tensor]:
+    """Convert the tensors of a file by the model's own function in timm, if it has one that takes them."""
+    convert = getattr(sys.modules[type(model).__module__], "checkpoint_filter_fn", None)
+    try:
+        converted: dict[str, Tensor] = convert(dict(tensors), model) if convert else tensors
+    except Exception:  # timm's converters fail in any way on files of other models; the check that follows says why
+        logger.debug("timm cannot convert the weights for %s", type(model).__name__, exc_info=True)
+        return tensors
+    return converted
+
+
+def _resample_positions(tensors: dict[str, Tensor], model: TimmModel) -> dict[str, Tensor]:
+    """Resample the position embedding for another image size, in the families that timm does not convert."""
+    own, given = getattr(model, "pos_embed", None), tensors.get("pos_embed")
+    if not isinstance(own, Tensor) or given is None or given.shape == own.shape or given.ndim != own.ndim:
+        return tensors
+    if own.ndim == 4:  # [1, H, W, C]
+        return {**tensors, "pos_embed": resample_abs_pos_embed_nhwc(given, new_size=list(own.shape[1:3]))}
+    side = isqrt(own.shape[1])
+    prefix = own.shape[1] - side**2
+    if isqrt(given.shape[1] - prefix) ** 2 != given.shape[1] - prefix:
+        return tensors
+    return {**tensors, "pos_embed": resample_abs_pos_embed(given, [side, side], num_prefix_tokens=prefix)}
 
 
 def check_tensors(

@@ -22,7 +22,7 @@ from torch.utils._pytree import tree_leaves
 from manylabel.backbone import Backbone, check_tensors, fingerprint_weights
 from manylabel.builtin import find_model
 from manylabel.classifier.engine import ScoreCalibration, TorchEngine
-from manylabel.classifier.head_config import build_head, describe_head, restore_head, stages_of
+from manylabel.classifier.head_config import build_head, describe_head, restore_head
 from manylabel.classifier.model_folder import (
     BackboneConfig,
     ModelConfig,
@@ -32,7 +32,7 @@ from manylabel.classifier.model_folder import (
     write_model,
 )
 from manylabel.errors import ConfigError, MissingExtraError, ModelFormatError
-from manylabel.heads.traits import as_open_vocabulary
+from manylabel.heads.traits import as_open_vocabulary, stages_of
 from manylabel.images import ImageLike
 from manylabel.predictions import InferenceSpec, Predictions, predict_images
 from manylabel.text import TextEncoder, TextVocabulary
@@ -292,6 +292,7 @@ class Classifier(nn.Module):
             The folder.
         """
         backbone = self.backbone
+        backbone.check_name()
         fingerprint = None if include_backbone else fingerprint_weights(backbone)
         config = ModelConfig(
             backbone=BackboneConfig(

@@ -5,7 +5,7 @@ module, such as an inner head, is described in the same way.
 """
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,7 +17,7 @@ from manylabel.backbone import Backbone
 from manylabel.errors import ConfigError, ManyLabelError, ModelFormatError, list_choices
 from manylabel.heads import HEADS
 
-__all__ = ["HeadConfig", "build_head", "describe_head", "naming_settings", "restore_head", "stages_of"]
+__all__ = ["HeadConfig", "build_head", "describe_head", "naming_settings", "restore_head"]
 
 LARGEST_SETTING = 10_000_000  # constructors loop over numbers; no width and no number of labels comes near this
 
@@ -96,26 +96,6 @@ def restore_head(config: HeadConfig, given: type[nn.Module] | None = None) -> nn
 
 
 _FIELDS = set(HeadConfig.__struct_fields__)
-
-
-def stages_of(head: Callable[..., nn.Module], settings: Mapping[str, Any]) -> tuple[int, ...]:
-    """Return the stages of the backbone that a head uses: its ``stages``, or the final one.
-
-    Raises:
-        ConfigError: The stages are not a list of integers.
-
-    Examples:
-        >>> from manylabel.heads import LinearClassifier
-        >>> stages_of(LinearClassifier, {}), stages_of(LinearClassifier, {"stages": [0, -1]})
-        ((-1,), (0, -1))
-    """
-    parameter = inspect.signature(head).parameters.get("stages")
-    default = (-1,) if parameter is None or parameter.default is parameter.empty else parameter.default
-    stages = settings.get("stages", default)
-    is_list = isinstance(stages, Sequence) and not isinstance(stages, str)
-    if not is_list or not all(isinstance(stage, int) for stage in stages):
-        raise ConfigError(f"stages must be a list of whole numbers such as [0, -1], got {stages!r}")
-    return tuple(stages)
 
 
 @contextmanager

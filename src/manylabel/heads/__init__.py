@@ -11,6 +11,7 @@ from manylabel.heads.hsq import HybridSharingQuery
 from manylabel.heads.linear import LinearClassifier
 from manylabel.heads.ml_decoder import FoldedMLDecoder, MLDecoder
 from manylabel.heads.query2label import Query2Label
+from manylabel.heads.replacement import replace_head
 from manylabel.heads.representation_mixup import RepresentationMixup
 from manylabel.heads.text_map import TextMap
 from manylabel.heads.token_encoder import TokenEncoder
@@ -27,6 +28,7 @@ __all__ = [
     "RepresentationMixup",
     "TextMap",
     "TokenEncoder",
+    "replace_head",
 ]
 
 HEADS: dict[str, type[nn.Module]] = {

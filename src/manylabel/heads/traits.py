@@ -21,12 +21,13 @@ dimensions.
 """
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, cast, runtime_checkable
 
 from torch import Tensor, nn
 
+from manylabel.errors import ConfigError
 from manylabel.heads.checks import Features
 
 __all__ = [
@@ -43,6 +44,7 @@ __all__ = [
     "pooled_input",
     "probe_defaults",
     "settings_text",
+    "stages_of",
 ]
 
 PooledInput = Literal["none", "average", "max", "earlier"]
@@ -170,6 +172,26 @@ def probe_defaults(head: type[nn.Module]) -> ProbeDefaults:
         0.0005
     """
     return cast("ProbeDefaults", getattr(head, "probe_defaults", ProbeDefaults()))
+
+
+def stages_of(head: Callable[..., nn.Module], settings: Mapping[str, Any]) -> tuple[int, ...]:
+    """Return the stages of the backbone that a head uses: its ``stages``, or the final one.
+
+    Raises:
+        ConfigError: The stages are not a list of integers.
+
+    Examples:
+        >>> from manylabel.heads import LinearClassifier
+        >>> stages_of(LinearClassifier, {}), stages_of(LinearClassifier, {"stages": [0, -1]})
+        ((-1,), (0, -1))
+    """
+    parameter = inspect.signature(head).parameters.get("stages")
+    default = (-1,) if parameter is None or parameter.default is parameter.empty else parameter.default
+    stages = settings.get("stages", default)
+    is_list = isinstance(stages, Sequence) and not isinstance(stages, str)
+    if not is_list or not all(isinstance(stage, int) for stage in stages):
+        raise ConfigError(f"stages must be a list of whole numbers such as [0, -1], got {stages!r}")
+    return tuple(stages)
 
 
 def settings_text(module: nn.Module) -> str:

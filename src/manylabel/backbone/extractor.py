@@ -1,0 +1,123 @@
+"""Feature maps of image classifiers that are not timm's, such as torchvision's.
+
+Letters in shape comments: B images, C channels, H and W positions of a map, N tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import isqrt
+from typing import Any
+
+from timm.data.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
+from torch import Tensor, nn
+
+from manylabel.backbone.blueprint import TimmModel, module_outputs
+from manylabel.backbone.split import Call, trace_calls, without_rest
+from manylabel.errors import ConfigError
+
+__all__ = ["FeatureExtractor", "adopt_model"]
+
+# Names of the part that turns features into logits, in torchvision's models
+CLASSIFIERS = frozenset({"classifier", "fc", "head", "heads"})
+USUAL_SIZE = 224
+
+
+def adopt_model(model: nn.Module, image_size: int | None = None) -> TimmModel:
+    """Return a ready model with timm's interface and without its classifier.
+
+    Args:
+        model: A model of timm's, which loses its classifier, or another image classifier, which stays as it is.
+        image_size: Input size to examine it at, if it is not timm's.
+    """
+    if not hasattr(model, "forward_features") or not hasattr(model, "pretrained_cfg"):
+        return FeatureExtractor(model, image_size=image_size)
+    timm_model: TimmModel = model
+    timm_model.reset_classifier(0)
+    return timm_model
+
+
+class FeatureExtractor(nn.Module):
+    """An image classifier behind the part of timm's interface that a backbone needs.
+
+    Its modules are found by running it once on shapes. The final map is the last output, before the classifier, that
+    still has positions: the input of the pooling, or a transformer's tokens without the class token. Earlier stages
+    are the last outputs of each resolution. Code between modules is not seen: torchvision's DenseNet applies its last
+    ReLU there, so its final map is the one before it.
+
+    Args:
+        model: A model that maps images ``[B, 3, H, W]`` to logits. It stays as it is; its modules up to the final map
+            are shared.
+        image_size: Input size to examine it at (default: its attribute ``image_size``, or 224).
+
+    Raises:
+        ConfigError: It has no feature map.
+
+    Examples:
+        >>> import torch
+        >>> from torchvision.models import resnet18
+        >>> extractor = FeatureExtractor(resnet18())
+        >>> [stage["reduction"] for stage in extractor.feature_info]
+        [2, 4, 8, 16, 32]
+        >>> extractor.forward_features(torch.zeros(1, 3, 64, 64)).shape
+        torch.Size([1, 512, 2, 2])
+    """
+
+    def __init__(self, model: nn.Module, *, image_size: int | None = None) -> None:
+        super().__init__()
+        side = image_size or getattr(model, "image_size", None) or USUAL_SIZE
+        calls, _ = trace_calls(model, lambda other, images: other(images), size=(side, side))
+        name = type(model).__name__
+        maps = {path: seen[-1] for path, seen in calls.items() if _has_positions(path, seen[-1].output)}
+        if not maps:
+            raise ConfigError(f"{name} gives no feature map at {side} x {side} pixels, so no head can work on it")
+        final = max(maps, key=lambda path: maps[path].end)
+        self.model = without_rest(model, calls, final)
+        self.feature_info = _stages(maps, final, side)
+        self.num_features = self.feature_info[-1]["num_chs"]
+        self.pretrained_cfg = {
+            "architecture": name,
+            "input_size": (3, side, side),
+            "mean": IMAGENET_DEFAULT_MEAN,
+            "std": IMAGENET_DEFAULT_STD,
+            "interpolation": "bilinear",
+        }
+        self.train(model.training)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return the final map; see `forward_features`."""
+        return self.forward_features(images)
+
+    def forward_features(self, images: Tensor) -> Tensor:
+        """Return the final map ``[B, C, H, W]``."""
+        (final,), _ = module_outputs(self, [self.feature_info[-1]["module"]], lambda: self.model(images))
+        if final.ndim == 4:
+            return final
+        side = isqrt(final.shape[1])  # tokens [B, N, C]
+        return final[:, -(side**2) :].transpose(1, 2).reshape(-1, final.shape[2], side, side)
+
+
+def _has_positions(path: str, output: object) -> bool:
+    """Tell whether a module before the classifier returns a map of more than one position, or tokens."""
+    if path == "" or not CLASSIFIERS.isdisjoint(path.split(".")) or not isinstance(output, Tensor):
+        return False
+    return output.ndim == 3 or (output.ndim == 4 and output.shape[2:].numel() > 1)
+
+
+def _stages(maps: Mapping[str, Call], final: str, side: int) -> list[dict[str, Any]]:
+    """List the stages as timm does: channels, stride and module of each, the final one last."""
+    output = maps[final].output
+    channels, rows = (output.shape[2], isqrt(output.shape[1])) if output.ndim == 3 else output.shape[1:3]
+    last = {"num_chs": channels, "reduction": max(1, round(side / rows)), "module": f"model.{final}"}
+    chain = {"", final, final.rpartition(".")[0]}  # inside a stage there are maps of the resolution before it
+    ends: dict[int, str] = {}  # by stride
+    for path, call in sorted(maps.items(), key=lambda item: item[1].end):
+        # images are square, and so are maps [B, C, H, W]
+        is_map = call.output.ndim == 4 and call.output.shape[2] == call.output.shape[3] > rows
+        if is_map and path.rpartition(".")[0] in chain:
+            ends[round(side / call.output.shape[2])] = path
+    earlier = [
+        {"num_chs": maps[path].output.shape[1], "reduction": stride, "module": f"model.{path}"}
+        for stride, path in sorted(ends.items())
+    ]
+    return [*earlier, last]

@@ -1,0 +1,50 @@
+"""One of our heads in a model of yours."""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+from torch import nn
+
+from manylabel.backbone import Backbone
+from manylabel.heads.traits import stages_of
+
+__all__ = ["replace_head"]
+
+
+def replace_head(
+    model: nn.Module,
+    head: Callable[..., nn.Module],
+    num_labels: int,
+    **settings: Any,  # noqa: ANN401 - each head has its own
+) -> nn.Sequential:
+    """Replace the classifier of a timm or torchvision model, convolutional or transformer, by one of our heads.
+
+    The head reads the feature maps before the model's pooling. The rest of the model keeps its weights and is trained
+    with the head; freeze it by ``result.backbone.freeze()``.
+
+    Args:
+        model: The model; see `manylabel.backbone.Backbone` for what it shares with the result.
+        head: Class of the head.
+        num_labels: Number of labels.
+        **settings: Further arguments of the head, such as ``num_groups`` or ``stages``.
+
+    Returns:
+        A module from images ``[B, 3, H, W]`` to logits ``[B, L]``, with the parts ``backbone`` and ``head``; it is on
+        the model's device.
+
+    Raises:
+        ConfigError: The model gives no feature maps, or the head does not take the settings.
+
+    Examples:
+        >>> import torch
+        >>> from torchvision.models import resnet18
+        >>> from manylabel.heads import MLDecoder
+        >>> model = replace_head(resnet18(), MLDecoder, num_labels=20, width=64)
+        >>> model(torch.zeros(2, 3, 64, 64)).shape
+        torch.Size([2, 20])
+    """
+    backbone = Backbone(model, stages=stages_of(head, settings))
+    channels = backbone.channels[0] if len(backbone.channels) == 1 else backbone.channels
+    device = next(backbone.parameters()).device
+    return nn.Sequential(OrderedDict(backbone=backbone, head=head(channels, num_labels, **settings).to(device)))

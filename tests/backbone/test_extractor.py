@@ -1,0 +1,88 @@
+from pathlib import Path
+
+import pytest
+import timm
+import torch
+from torchvision import models
+
+from manylabel.backbone import Backbone
+from manylabel.classifier import Classifier
+from manylabel.errors import ConfigError
+from manylabel.heads import LinearClassifier
+
+
+@pytest.mark.parametrize(
+    ("name", "channels", "strides"),
+    [
+        ("resnet18", (64, 128, 256, 512), (4, 8, 16, 32)),
+        ("mobilenet_v3_small", (16, 24, 48, 576), (4, 8, 16, 32)),
+        ("regnet_y_400mf", (48, 104, 208, 440), (4, 8, 16, 32)),
+        ("shufflenet_v2_x0_5", (24, 48, 96, 1024), (4, 8, 16, 32)),
+        ("squeezenet1_1", (128, 256, 512), (4, 8, 17)),
+    ],
+)
+def test_finds_the_stages_of_torchvision_models(name: str, channels: tuple[int, ...], strides: tuple[int, ...]) -> None:
+    model = models.get_model(name, weights=None).eval()
+    backbone = Backbone(model)
+    with torch.no_grad():
+        maps = backbone(torch.rand(1, 3, 96, 64))
+    assert (backbone.channels, backbone.strides) == (channels, strides)
+    assert tuple(stage.shape[1] for stage in maps) == channels
+    assert maps[0].shape[2:] in {(24, 16), (23, 15)}
+    assert backbone.takes_any_size
+
+
+def test_cuts_a_torchvision_model() -> None:
+    backbone = Backbone(models.resnet18().eval(), stages=(-1,))
+    bottom, top = backbone.split(2, size=(64, 64))
+    images = torch.rand(2, 3, 64, 64)
+    with torch.no_grad():
+        torch.testing.assert_close(top(bottom(images)), backbone(images))
+    assert {name.split(".")[2] for name, _ in top.named_parameters()} == {"layer4"}
+
+
+def test_fused_torchvision_model_gives_the_same_maps() -> None:
+    backbone = Backbone(models.resnet18().eval(), stages=(-1,))
+    images = torch.rand(1, 3, 64, 64)
+    with torch.no_grad():
+        torch.testing.assert_close(backbone.fuse()(images), backbone(images), atol=1e-4, rtol=1e-4)
+
+
+def test_timm_model_has_its_weights_and_no_classifier() -> None:
+    model = timm.create_model("resnet10t", num_classes=7)
+    weight = model.conv1[0].weight.detach().clone()
+    backbone = Backbone(model, stages=(-1,))
+    assert backbone.model is model
+    assert backbone.name == "resnet10t"
+    torch.testing.assert_close(backbone.model.conv1[0].weight, weight)
+    assert not any(name.startswith("fc") for name in model.state_dict())
+
+
+def test_knows_the_size_that_a_timm_model_was_built_for() -> None:
+    backbone = Backbone(timm.create_model("test_vit", img_size=96, dynamic_img_size=False)).eval()
+    assert (backbone.image_size, backbone.input_spec.size) == (96, (96, 96))
+    with pytest.raises(ConfigError, match="built for 96 x 96 pixels, got 64 x 64"):
+        backbone(torch.zeros(1, 3, 64, 64))
+
+
+def test_model_stays_in_its_mode() -> None:
+    assert not Backbone(models.resnet18().eval()).training
+    assert Backbone(models.resnet18()).training
+
+
+def test_rejects_weights_for_a_model_that_has_some(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="a given model keeps its weights"):
+        Backbone(models.resnet18(), weights=tmp_path / "weights.pth")
+
+
+def test_saves_a_timm_model_by_its_name_and_refuses_others(tmp_path: Path) -> None:
+    images = torch.rand(1, 3, 64, 64)
+    backbone = Backbone(timm.create_model("test_vit", img_size=64), stages=(-1,))
+    model = Classifier(backbone, LinearClassifier(64, 2), ["cat", "dog"]).eval()
+    loaded = Classifier.load(model.save(tmp_path / "model"))
+    torch.testing.assert_close(loaded(images), model(images))
+    other = Backbone(timm.create_model("test_vit", img_size=64, depth=2), stages=(-1,))
+    for strange in (other, Backbone(models.resnet18(), stages=(-1,))):
+        head = LinearClassifier(strange.channels[-1], 2)
+        with pytest.raises(ConfigError, match="by its name, so a classifier with it cannot be saved"):
+            Classifier(strange, head, ["cat", "dog"]).save(tmp_path / "strange")
