@@ -14,11 +14,11 @@ from torch import Tensor, nn
 
 from manylabel.backbone import Backbone
 from manylabel.classifier import Classifier
-from manylabel.classifier.head_config import build_head, describe_head, naming_settings, stages_of
+from manylabel.classifier.head_config import build_head, describe_head, naming_settings
 from manylabel.data import ImageDataset
 from manylabel.errors import ConfigError, TrainingError, list_choices
 from manylabel.heads import HEADS
-from manylabel.heads.traits import ProbeDefaults, probe_defaults
+from manylabel.heads.traits import ProbeDefaults, probe_defaults, stages_of
 from manylabel.losses import LOSSES
 from manylabel.settings import RecipeSettings
 from manylabel.types import LabelSpace
