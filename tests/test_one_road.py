@@ -1,12 +1,16 @@
 """Every way from an image to its tags gives the same pixels, scores and errors."""
 
+import inspect
 import json
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 from typer.testing import CliRunner
 
+import manylabel
 from manylabel import Classifier, LabelSpace
 from manylabel.builtin import sample_photos
 from manylabel.cli.main import app
@@ -101,3 +105,23 @@ def test_scores_and_errors_are_the_same_outside(road, folder, tiny_model, expect
         scored = {tag["label"]: tag["score"] for tag in tags}
         if error is None:
             assert scored == pytest.approx(dict(zip(LABELS, scores.tolist(), strict=True)), abs=TOLERANCE)
+
+
+@pytest.mark.parametrize(("is_first", "most"), [(True, 30), (False, 13)])
+def test_a_prediction_crosses_few_modules(tiny_model, is_first, most):
+    """Counted are the files of manylabel that run a function, not those that are only imported."""
+    root, crossed = str(Path(manylabel.__file__).parent), set()
+
+    def count(frame, event, _):
+        code = frame.f_code
+        if event == "call" and code.co_filename.startswith(root) and code.co_flags & inspect.CO_NEWLOCALS:
+            crossed.add(code.co_filename)
+
+    model = None if is_first else Classifier.load(tiny_model)
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        (model or Classifier.load(tiny_model)).predict(sample_photos()[0])
+    finally:
+        sys.setprofile(before)
+    assert 5 < len(crossed) <= most, sorted(crossed)

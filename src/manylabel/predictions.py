@@ -284,7 +284,7 @@ class ImagePrediction:
 
         return draw_tags(self._decode(longest=longest), self._shown())
 
-    def _html(self) -> str:
+    def _repr_html_(self) -> str:
         """Return a figure for notebooks, with inline styles only."""
         from manylabel.drawing import figure_html
 
@@ -476,7 +476,7 @@ class Predictions(Sequence[ImagePrediction]):
     def _repr_html_(self) -> str:
         shown = self[:MOST_FIGURES]
         more = f"; the first {len(shown)} are shown" if len(shown) < len(self) else ""
-        figures = "".join(image._html() for image in shown)
+        figures = "".join(image._repr_html_() for image in shown)
         return f'<div style="display:flex;flex-wrap:wrap;gap:12px">{figures}</div><p>{self._summary()}{more}</p>'
 
     def _summary(self) -> str:
