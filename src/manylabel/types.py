@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
@@ -208,9 +208,9 @@ class Batch:
     def __len__(self) -> int:
         return int(self.indices.shape[0])
 
-    def to(self, device: torch.device | str, *, non_blocking: bool = False) -> Batch:
+    def to(self, device: torch.device | str) -> Batch:
         """Return the batch on another device."""
-        return _each_tensor(self, lambda tensor: tensor.to(device, non_blocking=non_blocking))
+        return _move(self, device)
 
 
 @dataclass(frozen=True, eq=False)
@@ -234,24 +234,23 @@ class FeatureBatch:
     def __len__(self) -> int:
         return int(self.indices.shape[0])
 
-    def to(self, device: torch.device | str, *, non_blocking: bool = False) -> FeatureBatch:
+    def to(self, device: torch.device | str) -> FeatureBatch:
         """Return the batch on another device."""
-        return _each_tensor(self, lambda tensor: tensor.to(device, non_blocking=non_blocking))
+        return _move(self, device)
 
 
 AnyBatch = TypeVar("AnyBatch", Batch, FeatureBatch)
 
 
-def _each_tensor(batch: AnyBatch, change: Callable[[Tensor], Tensor]) -> AnyBatch:
-    """Return a batch with all its tensors changed."""
-    from torch import Tensor
+def _move(batch: AnyBatch, device: torch.device | str) -> AnyBatch:
+    """Return a batch with all its tensors on another device."""
 
-    def changed(value: object) -> object:
+    def moved(value: Any) -> Any:  # noqa: ANN401 - each field has its own type
         if isinstance(value, tuple):
-            return tuple(map(changed, value))
-        return change(value) if isinstance(value, Tensor) else value
+            return tuple(map(moved, value))
+        return value.to(device) if hasattr(value, "to") else value
 
-    return replace(batch, **{part.name: changed(getattr(batch, part.name)) for part in fields(batch)})  # type: ignore[arg-type] # each field has its own type
+    return replace(batch, **{part.name: moved(getattr(batch, part.name)) for part in fields(batch)})
 
 
 LARGEST_INPUT = 4096  # pixels per side; larger batches fit no machine

@@ -17,7 +17,7 @@ from manylabel.data.dataset import ImageDataset
 from manylabel.data.loading import DecodedImages, ImageLoader, collate, most_bad
 from manylabel.data.sampling import class_aware_sampler
 from manylabel.data.sources import Files, LazyBytes
-from manylabel.data.transforms import eval_transform, train_transform, views_transform
+from manylabel.data.transforms import eval_transform, train_transform
 from manylabel.errors import BadImagesError, ConfigError, DataError, ImageError
 from manylabel.targets import Targets
 from manylabel.types import Batch, InputSpec, LabelSpace
@@ -263,12 +263,6 @@ def test_decodes_no_larger_than_the_transform_needs(num_workers):
     assert batch.images[0, :2].tolist() == [160, 120]
     if num_workers:
         assert batch.images[0, 2] == 1
-
-
-def test_batches_views():
-    dataset = make_dataset(LazyBytes(["a", "b"], load=one_colour))
-    (batch,) = ImageLoader(dataset, transform=views_transform(SPEC, crops=5))
-    assert batch.images.shape == (2, 10, 3, 16, 16)
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="there is no SIGKILL here")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from iterstrat.ml_stratifiers import MultilabelStratifiedKFold, MultilabelStratifiedShuffleSplit
 from scipy.sparse import csr_array
 
-from manylabel.data import Files, ImageDataset, hold_out, split_dataset, stratified_folds, stratified_split
+from manylabel.data import Files, ImageDataset, hold_out, stratified_folds, stratified_split
 from manylabel.errors import ConfigError
 from manylabel.targets import Targets
 from manylabel.types import LabelSpace
@@ -172,7 +172,8 @@ def test_a_data_set_is_split_into_named_parts():
         LabelSpace(["cat", "dog", "cow"]),
         splits={"old": np.arange(50)},
     )
-    train, val = split_dataset(dataset, val_fraction=0.2, seed=3)
+    divided = hold_out(dataset, val_fraction=0.2, seed=3)
+    train, val = divided.split("train"), divided.split("val")
     positions = stratified_split(targets, val_fraction=0.2, seed=3)[1]
     assert [val.images.name(index) for index in range(len(val))] == [f"{position}.jpg" for position in positions]
     assert (val.targets.positives == targets[positions].positives).all()

@@ -5,7 +5,7 @@ import pytest
 import torch
 from PIL import Image
 
-from manylabel.data.transforms import Cutout, Resize, Views, eval_transform, train_transform, views_transform
+from manylabel.data.transforms import Cutout, Resize, eval_transform, train_transform
 from manylabel.errors import ConfigError
 from manylabel.types import InputSpec
 from sample_files import photo
@@ -55,7 +55,7 @@ def test_evaluation_is_resize_and_normalise(spec, size):
     assert ((result * std + mean) * 255 - cut).abs().max() < 1.51  # Pillow rounds each pass a little differently
 
 
-@pytest.mark.parametrize("make", [eval_transform, train_transform, views_transform])
+@pytest.mark.parametrize("make", [eval_transform, train_transform])
 @pytest.mark.parametrize("spec", SPECS)
 def test_resizes_bytes_not_floats(make, spec):
     transform = make(spec)
@@ -67,7 +67,7 @@ def test_resizes_bytes_not_floats(make, spec):
     assert any(side == wanted for side, wanted in zip(image.shape[-2:], transform.at_least, strict=True))
 
 
-@pytest.mark.parametrize("make", [eval_transform, train_transform, views_transform])
+@pytest.mark.parametrize("make", [eval_transform, train_transform])
 @pytest.mark.parametrize("spec", SPECS)
 def test_survives_pickling_and_says_its_settings(make, spec):
     transform = make(spec)
@@ -157,28 +157,6 @@ def test_cutout_covers_every_place():
     assert sum((Cutout(0.5)(image) != image).any(0) for _ in range(300)).min() > 0
 
 
-@pytest.mark.parametrize("spec", SPECS)
-def test_views_are_the_image_and_its_mirror_image(spec):
-    plain = eval_transform(spec)(textured())
-    assert torch.equal(views_transform(spec, flip=False)(textured()), plain[None])
-    assert torch.equal(views_transform(spec)(textured()), torch.stack([plain, plain.flip(-1)]))
-
-
-@pytest.mark.parametrize("spec", SPECS[:1] + SPECS[2:])
-@pytest.mark.parametrize(("crops", "flip", "count"), [(5, False, 5), (5, True, 10), (10, False, 10), (10, True, 10)])
-def test_views_are_corners_and_centre(spec, crops, flip, count):
-    spec = InputSpec(size=spec.size, resize=spec.resize, **PLAIN)
-    whole = tensor(reference_resize(textured(), spec, enlarge=1 / 0.8))
-    (rows, columns), (height, width) = spec.size, whole.shape[1:]
-    top, left = round((height - rows) / 2), round((width - columns) / 2)
-    corners = [(0, 0), (0, width - columns), (height - rows, 0), (height - rows, width - columns), (top, left)]
-    expected = torch.stack([whole[:, y : y + rows, x : x + columns] for y, x in corners])
-    expected = torch.cat([expected, expected.flip(-1)])[:count]
-    views = pixels(views_transform(spec, flip=flip, crops=crops, crop_fraction=0.8)(textured()))
-    assert views.shape == expected.shape
-    assert (views.int() - expected.int()).abs().max() <= 1
-
-
 def test_a_strip_does_not_grow_without_bounds():
     strip = Image.new("RGB", (50_000, 1))
     assert Resize((32, 32), keep_proportions=True)(strip).size == (256, 32)
@@ -189,14 +167,11 @@ def test_a_strip_does_not_grow_without_bounds():
 def test_small_modules_say_their_settings():
     assert "(8, 8)" in repr(Resize((8, 8)))
     assert "0.25" in repr(Cutout(0.25))
-    assert "flip=True" in repr(Views((2, 2), flip=True))
 
 
 @pytest.mark.parametrize(
     ("make", "options", "words"),
     [
-        (views_transform, {"crops": 3}, "1, 5 or 10, got 3"),
-        (views_transform, {"crops": 5, "crop_fraction": 1.5}, "got 1.5"),
         (train_transform, {"cutout": 1.5}, "got 1.5"),
         (train_transform, {"crop": 0.0}, "got 0.0"),
         (train_transform, {"crop": 1.1}, "got 1.1"),

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from manylabel.data.sampling import EpochSampler, class_aware_sampler
     from manylabel.data.sources import Files, ImageSource, JoinedSource, LazyBytes
     from manylabel.data.spec import FORMATS, load, relabel
-    from manylabel.data.splits import hold_out, split_dataset, stratified_folds, stratified_split
-    from manylabel.data.transforms import ImageTransform, eval_transform, train_transform, views_transform
+    from manylabel.data.splits import hold_out, stratified_folds, stratified_split
+    from manylabel.data.transforms import ImageTransform, eval_transform, train_transform
     from manylabel.images import decode, image_size
 
 __all__ = [
@@ -56,12 +56,10 @@ __all__ = [
     "open_images",
     "relabel",
     "scenes",
-    "split_dataset",
     "stratified_folds",
     "stratified_split",
     "table",
     "train_transform",
-    "views_transform",
     "voc",
     "write_scenes",
     "xmp",
@@ -87,8 +85,8 @@ _HOMES = {
     "data.sampling": "EpochSampler class_aware_sampler",
     "data.sources": "Files ImageSource JoinedSource LazyBytes",
     "data.spec": "FORMATS load relabel",
-    "data.splits": "hold_out split_dataset stratified_folds stratified_split",
-    "data.transforms": "ImageTransform eval_transform train_transform views_transform",
+    "data.splits": "hold_out stratified_folds stratified_split",
+    "data.transforms": "ImageTransform eval_transform train_transform",
     "images": "decode image_size",
 }
 

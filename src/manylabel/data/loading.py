@@ -19,6 +19,7 @@ from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from manylabel.data.dataset import ImageDataset
 from manylabel.data.sampling import Draw, SeededBatches, every_image
+from manylabel.data.sources import fetch
 from manylabel.errors import BadImagesError, ConfigError, DataError, ImageError, list_choices
 from manylabel.images import decode
 from manylabel.types import BadImage, Batch
@@ -92,9 +93,8 @@ class DecodedImages(Dataset[Sample | BadImage]):
     def _sample(self, draw: Draw, targets: Tensor, known: Tensor) -> Sample | BadImage:
         name = self.dataset.images.name(draw.index)
         try:
-            image = decode(
-                _fetch(self.dataset, draw.index), name=name, at_least=getattr(self.transform, "at_least", None)
-            )
+            source = fetch(self.dataset.images, draw.index)
+            image = decode(source, name=name, at_least=getattr(self.transform, "at_least", None))
         except ImageError as error:
             return BadImage(draw.index, name, error.reason)
         torch.default_generator.manual_seed(draw.seed)
@@ -106,17 +106,9 @@ def fetch_images(dataset: ImageDataset) -> Iterator[tuple[str, Path | bytes | Im
     for index in range(len(dataset)):
         name = dataset.images.name(index)
         try:
-            yield name, _fetch(dataset, index)
+            yield name, fetch(dataset.images, index)
         except ImageError as error:
             yield name, error
-
-
-def _fetch(dataset: ImageDataset, index: int) -> Path | bytes:
-    try:
-        return dataset.images[index]
-    except Exception as error:
-        name = dataset.images.name(index)
-        raise ImageError(name, f"it could not be fetched: {type(error).__name__}: {error}") from error
 
 
 def collate(samples: Sequence[Sample | BadImage]) -> Batch:

@@ -15,7 +15,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike
 
-__all__ = ["Files", "ImageSource", "JoinedSource", "LazyBytes"]
+from manylabel.errors import ImageError
+
+__all__ = ["Files", "ImageSource", "JoinedSource", "LazyBytes", "fetch"]
 
 
 @runtime_checkable
@@ -35,6 +37,19 @@ class ImageSource(Protocol):
     def take(self, indices: ArrayLike) -> ImageSource:
         """Return a source of some of the images, in the order given."""
         ...
+
+
+def fetch(images: ImageSource, index: int) -> Path | bytes:
+    """Return an encoded image.
+
+    Raises:
+        ImageError: The source failed, whatever the reason.
+    """
+    try:
+        return images[index]
+    except Exception as error:
+        reason = f"it could not be fetched: {type(error).__name__}: {error}"
+        raise ImageError(images.name(index), reason) from error
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,11 +165,8 @@ class JoinedSource:
         ends = np.cumsum([len(part) for part in self.parts])
         owners = np.searchsorted(ends, chosen, side="right")
         cuts = np.flatnonzero(np.diff(owners)) + 1
+        runs = np.split(chosen, cuts) if len(chosen) else []
+        parts = zip(runs, owners[np.r_[0, cuts][: len(runs)]], strict=True)
         return JoinedSource(
-            [
-                self.parts[owner].take(run - (ends[owner - 1] if owner else 0))
-                for run, owner in zip(
-                    np.split(chosen, cuts), owners[np.r_[0, cuts]] if len(chosen) else [], strict=False
-                )
-            ]
+            [self.parts[owner].take(run - (ends[owner] - len(self.parts[owner]))) for run, owner in parts]
         )

@@ -35,7 +35,6 @@ from manylabel.targets import Targets
 
 __all__ = [
     "hold_out",
-    "split_dataset",
     "stratified_folds",
     "stratified_split",
 ]
@@ -43,34 +42,6 @@ __all__ = [
 NUM_CANDIDATES = 32  # images per fold and round
 SAMPLE_SIZE = 8_000
 ROUNDS_PER_FOLD = 50  # a bound for thousands of labels; 80 labels take about ten rounds per fold
-
-
-def split_dataset(
-    dataset: ImageDataset, *, val_fraction: float = 0.2, seed: int = 0
-) -> tuple[ImageDataset, ImageDataset]:
-    """Split a dataset in two with `stratified_split`; existing splits are discarded.
-
-    Args:
-        dataset: The images.
-        val_fraction: Fraction of images for validation.
-        seed: Seed of the split.
-
-    Returns:
-        The training images, as split ``train``, and the validation images, as split ``val``.
-
-    Examples:
-        >>> from manylabel.data.sources import Files
-        >>> from manylabel.types import LabelSpace
-        >>> names = [f"{number}.jpg" for number in range(10)]
-        >>> targets = Targets.from_lists([[0], [1]] * 5, num_labels=2)
-        >>> dataset = ImageDataset(Files("photos", names), targets, LabelSpace(["cat", "dog"]))
-        >>> train, val = split_dataset(dataset, val_fraction=0.4)
-        >>> train.targets.positives.tolist(), val.targets.positives.tolist(), list(val.splits)
-        ([3, 3], [2, 2], ['val'])
-    """
-    train, val = stratified_split(dataset.targets, val_fraction=val_fraction, seed=seed)
-    divided = replace(dataset, splits={"train": train, "val": val})
-    return divided.split("train"), divided.split("val")
 
 
 def stratified_split(

@@ -1,22 +1,21 @@
-"""Image transforms: for evaluation, for training, and test-time augmentation.
+"""Image transforms for training and evaluation.
 
-Letters in shape comments: V views of an image, H and W pixels.
+Letters in shape comments: H and W pixels.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from PIL import Image
 from torch import Tensor, nn
 from torchvision.transforms import InterpolationMode, v2
-from torchvision.transforms.v2 import functional
 
 from manylabel.errors import ConfigError
 from manylabel.images import resize, resized_size
 from manylabel.types import InputSpec
 
-__all__ = ["Cutout", "ImageTransform", "Resize", "Views", "eval_transform", "train_transform", "views_transform"]
+__all__ = ["Cutout", "ImageTransform", "Resize", "eval_transform", "train_transform"]
 
 
 class ImageTransform:
@@ -115,7 +114,7 @@ def train_transform(
     if not 0 < crop <= 1:
         raise ConfigError(f"crop must be a fraction of the image's area, above 0 and at most 1, got {crop}")
     kept = crop**0.5 if crop < 1 else spec.crop_fraction if spec.resize == "crop" else 1.0
-    size = _enlarged(spec, kept)
+    size = (int(spec.size[0] / kept), int(spec.size[1] / kept))  # rounded down as in timm
     steps: list[nn.Module]
     if crop < 1:
         how = InterpolationMode(spec.interpolation)
@@ -134,39 +133,6 @@ def train_transform(
         augment = v2.RandAugment(num_ops=num_operations, magnitude=magnitude)
         steps += [v2.ToPILImage(), augment, v2.PILToTensor()]
     return ImageTransform([*steps, *_normalise(spec)], at_least=size)
-
-
-def views_transform(
-    spec: InputSpec, *, flip: bool = True, crops: Literal[1, 5, 10] = 1, crop_fraction: float = 0.875
-) -> ImageTransform:
-    """Return a test-time augmentation transform: several views of an image, whose scores are then averaged.
-
-    Args:
-        spec: Input size and normalisation of the model.
-        flip: Whether to add the mirror image of each view.
-        crops: 1 is the image as in evaluation; 5 is the four corners and the centre; 10 is 5 and their mirror images,
-            whatever the value of `flip`.
-        crop_fraction: Side of each of 5 or 10 crops as a fraction of the image's side.
-
-    Returns:
-        A transform from an image to ``[V, 3, H, W]``; V is `crops`, twice that for 1 or 5 with `flip`.
-
-    Examples:
-        >>> transform = views_transform(InputSpec(size=(224, 224)), crops=5)
-        >>> transform.at_least, transform(Image.new("RGB", (640, 480))).shape
-        ((256, 256), torch.Size([10, 3, 224, 224]))
-    """
-    if crops not in (1, 5, 10):
-        raise ConfigError(f"crops must be 1, 5 or 10, got {crops}")
-    if not 0 < crop_fraction <= 1:
-        raise ConfigError(f"crop_fraction must be above 0 and at most 1, got {crop_fraction}")
-    if crops == 1:
-        plain = eval_transform(spec)
-        *before, to_float, normalise = plain.steps
-        return ImageTransform([*before, Views(None, flip=flip), to_float, normalise], at_least=plain.at_least)
-    size = _enlarged(spec, crop_fraction)
-    views = Views(spec.size, flip=flip or crops == 10)
-    return ImageTransform([_resize(spec, size), v2.PILToTensor(), views, *_normalise(spec)], at_least=size)
 
 
 class Resize(nn.Module):
@@ -236,39 +202,6 @@ class Cutout(nn.Module):
     def extra_repr(self) -> str:
         """Return the settings."""
         return f"fraction={self.fraction}"
-
-
-class Views(nn.Module):
-    """Several views of an image: the four corners and the centre, and mirror images.
-
-    Args:
-        size: Height and width of each crop; None leaves the image whole.
-        flip: Whether to add the mirror image of each view.
-
-    Examples:
-        >>> Views((2, 2), flip=True)(torch.zeros(3, 4, 4)).shape
-        torch.Size([10, 3, 2, 2])
-    """
-
-    def __init__(self, size: tuple[int, int] | None, *, flip: bool) -> None:
-        super().__init__()
-        self.size = size
-        self.flip = flip
-
-    def forward(self, image: Tensor) -> Tensor:
-        """Return the views ``[V, 3, h, w]`` of an image ``[3, H, W]``, the mirrored ones last."""
-        crops = (image,) if self.size is None else functional.five_crop(image, list(self.size))
-        views = torch.stack(crops)
-        return torch.cat([views, views.flip(-1)]) if self.flip else views
-
-    def extra_repr(self) -> str:
-        """Return the settings."""
-        return f"size={self.size}, flip={self.flip}"
-
-
-def _enlarged(spec: InputSpec, crop_fraction: float) -> tuple[int, int]:
-    """Return the size of which `spec.size` is this fraction, rounded down as in timm."""
-    return int(spec.size[0] / crop_fraction), int(spec.size[1] / crop_fraction)
 
 
 def _resize(spec: InputSpec, size: tuple[int, int]) -> Resize:

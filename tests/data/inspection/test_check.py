@@ -248,7 +248,7 @@ def test_images_that_cannot_be_sent_to_a_process_are_read_in_this_one(caplog):
 
 def test_a_image_that_cannot_be_fetched_is_bad():
     seen = inspect_images(LazyBytes(["a"], {}.__getitem__))
-    assert seen.bad == (BadImage(0, "a", "it could not be fetched: KeyError(0)"),)
+    assert seen.bad == (BadImage(0, "a", "it could not be fetched: KeyError: 0"),)
 
 
 def test_a_negative_number_of_workers_is_refused(tmp_path):

@@ -20,7 +20,6 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import combinations
-from pathlib import Path
 from pickle import PicklingError
 from typing import TypeVar
 
@@ -31,7 +30,7 @@ from scipy.fft import dctn
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from manylabel.data.sources import ImageSource
+from manylabel.data.sources import ImageSource, fetch
 from manylabel.errors import ConfigError, ImageError
 from manylabel.images import decode, image_size
 from manylabel.system import available_cores
@@ -145,7 +144,7 @@ def _inspect_span(images: ImageSource, span: range) -> Inspection:
     for row, index in enumerate(span):
         name = images.name(index)
         try:
-            source = _fetch(images, index)
+            source = fetch(images, index)
             image = decode(source, name=name, at_least=(_DECODE_SIDE, _DECODE_SIDE))
             content = source if isinstance(source, bytes) else source.read_bytes()
             seen.sizes[row] = image_size(content, name=name)
@@ -155,13 +154,6 @@ def _inspect_span(images: ImageSource, span: range) -> Inspection:
         seen.digests[row] = int.from_bytes(blake2b(content, digest_size=8).digest())
         seen.thumbnails[row] = np.asarray(image.convert("L").resize((THUMBNAIL_SIDE,) * 2, Image.Resampling.BOX))
     return replace(seen, bad=tuple(bad))
-
-
-def _fetch(images: ImageSource, index: int) -> Path | bytes:
-    try:
-        return images[index]
-    except Exception as error:
-        raise ImageError(images.name(index), f"it could not be fetched: {error!r}") from error
 
 
 def _here(images: ImageSource, spans: Iterable[range]) -> Generator[tuple[range, Inspection], None, None]:

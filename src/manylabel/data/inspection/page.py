@@ -15,8 +15,6 @@ from scipy.spatial.distance import squareform
 from manylabel.data.dataset import ImageDataset
 from manylabel.data.inspection.check import FEW_POSITIVES
 from manylabel.data.inspection.report import CheckReport, DuplicateGroup
-from manylabel.errors import ImageError
-from manylabel.images import decode
 from manylabel.page import (
     ACCENT,
     INK,
@@ -49,7 +47,6 @@ _MOST_COPIES = 4
 _MOST_LABELS = 60  # more names are illegible in a figure
 _EXAMPLES = 6
 _MOST_NAMES = 8
-_THUMBNAIL_HEIGHT = 112
 
 
 def check_page(report: CheckReport, dataset: ImageDataset) -> Page:
@@ -89,18 +86,10 @@ class _Album:
 
     def show(self, index: int, *, name: str = "") -> Thumbnail:
         """Return a thumbnail captioned with the name, if given, and the labels."""
-        present = self.dataset.targets.present
-        labels = present.indices[present.indptr[index] : present.indptr[index + 1]]
-        shown = [self.dataset.labels.display(self.dataset.labels[label]) for label in labels[:_MOST_NAMES]]
-        words = ", ".join(shown) + (f" and {len(labels) - len(shown):,} more" if len(labels) > len(shown) else "")
-        caption = f"{name}: {words or 'no label'}" if name else words
-        try:
-            at_least = (_THUMBNAIL_HEIGHT, _THUMBNAIL_HEIGHT)
-            return Thumbnail.of(
-                decode(self.dataset.images[index], at_least=at_least), caption, height=_THUMBNAIL_HEIGHT
-            )
-        except (ImageError, OSError):
-            return Thumbnail(b"", caption)
+        labels = self.dataset.labels_of(index)
+        more = f" and {len(labels) - _MOST_NAMES:,} more" if len(labels) > _MOST_NAMES else ""
+        words = ", ".join(map(self.dataset.labels.display, labels[:_MOST_NAMES])) + more
+        return self.dataset.thumbnail(index, caption=f"{name}: {words or 'no label'}" if name else words)
 
     def examples(self, label: int, *, readable: NDArray[np.bool_]) -> list[Thumbnail]:
         """Return a few images of a label, spread over the dataset."""

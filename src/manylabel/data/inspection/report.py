@@ -6,9 +6,10 @@ Letters in shape comments: N images, L labels.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, triu
@@ -17,6 +18,11 @@ from manylabel.data.loading import most_bad
 from manylabel.types import BadImage
 
 __all__ = ["CheckReport", "DuplicateGroup", "LabelCount", "Leak", "LeakKind", "find_problems", "find_warnings"]
+
+_PLAIN_FIELDS = (
+    *("problems", "warnings", "notes", "num_images", "splits", "unknown_fraction", "labels", "bad", "duplicates"),
+    *("leaks", "unseen", "always_together", "only_with", "variants", "typos", "unlabelled"),
+)
 
 LeakKind = Literal["exact", "near", "name"]
 
@@ -148,25 +154,10 @@ class CheckReport:
         return {
             "name": self.name,
             "is_sound": self.is_sound,
-            "problems": list(self.problems),
-            "warnings": list(self.warnings),
-            "num_images": self.num_images,
             "num_labels": len(self.labels),
-            "splits": dict(self.splits),
-            "unknown_fraction": self.unknown_fraction,
-            "labels": [asdict(label) for label in self.labels],
+            **msgspec.json.decode(msgspec.json.encode({name: getattr(self, name) for name in _PLAIN_FIELDS})),
             "labels_per_image": {"mean": self.mean_labels, "histogram": list(self.labels_per_image)},
             "sizes": _summaries(self.readable_sizes),
-            "bad": [asdict(image) for image in self.bad],
-            "duplicates": [asdict(group) for group in self.duplicates],
-            "leaks": [asdict(leak) for leak in self.leaks],
-            "unseen": {split: list(names) for split, names in self.unseen.items()},
-            "always_together": [list(names) for names in self.always_together],
-            "only_with": [list(pair) for pair in self.only_with],
-            "variants": [list(names) for names in self.variants],
-            "typos": [list(pair) for pair in self.typos],
-            "notes": list(self.notes),
-            "unlabelled": list(self.unlabelled),
             "cooccurrence": self._pairs(_MOST_PAIRS_IN_JSON),
         }
 

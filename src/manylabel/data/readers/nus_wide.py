@@ -8,7 +8,7 @@ Letters in shape comments: N images, L labels.
 
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, get_args
 
 import numpy as np
 import polars as pl
@@ -33,8 +33,19 @@ FOLDERS = (
 BLOCK_BYTES = 1 << 24
 
 
+LabelSet = Literal["81", "925", "1006"]
+SPLIT_LISTS = {"train": "TrainImagelist.txt", "test": "TestImagelist.txt"}
+
+# Lists of images, files of each concept and tables of tags, row by row in step: of all images, or of each split
+WHOLE = [("Imagelist.txt", "Labels_{}.txt", "AllTags1k.txt")]
+HALVES = [
+    ("TrainImagelist.txt", "Labels_{}_Train.txt", "Train_Tags1k.dat"),
+    ("TestImagelist.txt", "Labels_{}_Test.txt", "Test_Tags1k.dat"),
+]
+
+
 class NusWideFiles:
-    """Finds the files of NUS-WIDE by name, in whichever of the usual folders they lie, and reads them.
+    """Files of NUS-WIDE, found by name in any of the usual folders.
 
     Args:
         root: The dataset's folder.
@@ -51,7 +62,7 @@ class NusWideFiles:
         self._files = {file.name.lower(): file for folder in folders for file in folder.iterdir() if file.is_file()}
 
     def has(self, name: str) -> bool:
-        """Tell whether there is a file of this name."""
+        """Return whether there is a file of this name."""
         return name.lower() in self._files
 
     def find(self, name: str) -> Path:
@@ -81,77 +92,50 @@ class NusWideFiles:
         return [tag for tag in self.tags if tag not in set(self.concepts)]
 
     def images(self, name: str) -> pl.Series:
-        """Read a list of images; it has backslashes between folders."""
+        """Read a list of images, whose folders are separated by backslashes."""
         names = pl.Series(self.find(name).read_text(encoding="utf-8-sig").splitlines(), dtype=pl.String)
         names = names.str.strip_chars().str.replace_all("\\", "/", literal=True)
         return names.filter(names != "")
 
     def concept_values(self, pattern: str, *, height: int) -> NDArray[np.int8]:
-        """Read the file of every concept.
+        """Read the file of every concept: 1 (present), 0 (absent) or -1 (anything else), ``[N, 81]``.
 
         Args:
             pattern: The files' name, with ``{}`` for the concept.
-            height: How many images there are.
-
-        Returns:
-            1 (present), 0 (absent) or -1 (something else is written there), ``[N, 81]``.
+            height: Number of images, N.
         """
-        columns = [self._column(self.find(pattern.format(concept)), height) for concept in self.concepts]
+        columns = []
+        for file in (self.find(pattern.format(concept)) for concept in self.concepts):
+            texts = pl.read_csv(file, has_header=False, infer_schema=False).to_series().str.strip_chars()
+            if len(texts) != height:
+                raise DataError(f"{file} has {len(texts)} rows for {height} images; download it again")
+            values = texts.replace_strict({"1": 1, "0": 0}, default=-1, return_dtype=pl.Int8)
+            columns.append(values.alias(file.name))
         return pl.DataFrame(columns).to_numpy().astype(np.int8)
 
-    def _column(self, file: Path, height: int) -> pl.Series:
-        texts = pl.read_csv(file, has_header=False, infer_schema=False).to_series().str.strip_chars()
-        if len(texts) != height:
-            raise DataError(f"{file} has {len(texts)} rows for {height} images; download it again")
-        values = texts.replace_strict({"1": 1, "0": 0}, default=-1, return_dtype=pl.Int8)
-        return values.alias(file.name)
-
-    def tag_places(self, name: str, *, height: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Read a table of 0 and 1, a row for each image and a column for each of the 1,000 tags.
+    def tag_positions(self, name: str, *, height: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Read a table of 0 and 1, a row per image and a column per tag; return row and column of every 1.
 
         Args:
             name: The file's name.
-            height: How many images there are.
-
-        Returns:
-            The row and the column of every 1.
+            height: Number of images.
         """
         file = self.find(name)
-        places, count = [], 0
+        positions, count = [], 0
         with file.open("rb") as stream:
-            # Every value is one digit, so the digits can be counted off without parsing half a gigabyte of text.
+            # Every value is one digit, so digits are counted instead of parsing half a gigabyte of text.
             while block := stream.read(BLOCK_BYTES):
                 characters = np.frombuffer(block, dtype=np.uint8)
                 digits = characters[characters > ord(" ")]
                 if not np.isin(digits, (ord("0"), ord("1"))).all():
                     raise DataError(f"{file} has something else than 0, 1 and spaces; download it again")
-                places.append(np.flatnonzero(digits == ord("1")) + count)
+                positions.append(np.flatnonzero(digits == ord("1")) + count)
                 count += len(digits)
         if count != height * len(self.tags):
             raise DataError(
                 f"{file} has {count} values, not {len(self.tags)} for each of {height} images; download it again"
             )
-        rows, columns = np.divmod(np.concatenate(places), len(self.tags))
-        return rows, columns
-
-
-LabelSet = Literal["81", "925", "1006"]
-SPLIT_LISTS = {"train": "TrainImagelist.txt", "test": "TestImagelist.txt"}
-
-
-class _Part(NamedTuple):
-    """The files, row by row in step, of all images or of a split."""
-
-    images: str
-    concept: str
-    tags: str
-
-
-WHOLE = _Part("Imagelist.txt", "Labels_{}.txt", "AllTags1k.txt")
-HALVES = (
-    _Part("TrainImagelist.txt", "Labels_{}_Train.txt", "Train_Tags1k.dat"),
-    _Part("TestImagelist.txt", "Labels_{}_Test.txt", "Test_Tags1k.dat"),
-)
+        return np.divmod(np.concatenate(positions), len(self.tags))
 
 
 def nus_wide(
@@ -165,23 +149,23 @@ def nus_wide(
 ) -> ImageDataset:
     """Read NUS-WIDE from its official files.
 
-    ``Groundtruth/AllLabels`` is read where it is there, else ``Groundtruth/TrainTestLabels``. A value other than 0 and
-    1, of which the official ``Labels_lake_Train.txt`` has one, makes that label of that image unknown.
+    ``Groundtruth/AllLabels`` is preferred to ``Groundtruth/TrainTestLabels``. A value other than 0 and 1, such as the
+    one in the official ``Labels_lake_Train.txt``, is unknown.
 
     Args:
         path: The folder with ``ImageList``, ``ConceptsList``, ``Groundtruth`` and, for the tags, ``NUS_WID_Tags``.
-        split: ``train`` or ``test``; by default both.
-        labels: ``81`` concepts; the ``925`` tags that are none of these, for training without them; or both, the tags
-            first, as ``1006``. A tag that an image's owner did not give counts as absent.
-        images: The folder that the names in the image lists are relative to; ``Flickr`` in `path` by default.
-        empty: What to do with images that have none of these labels: keep or drop them.
-        downloaded_only: Whether to leave out images that are not on disk; many can no longer be had.
+        split: ``train`` or ``test`` (default: both).
+        labels: ``81`` concepts; the ``925`` tags that are no concept, for training without these; or ``1006``, both,
+            tags first. A tag that an image's owner did not give is absent.
+        images: Base folder of the names in the image lists (default: ``Flickr`` in `path`).
+        empty: Whether to keep or drop images without any of these labels.
+        downloaded_only: Whether to leave out images that are not on disk; many are no longer available.
 
     Returns:
         The images in the order of the image list.
 
     Raises:
-        DataError: A file is missing or does not fit the others; the message says which.
+        DataError: A file is missing or contradicts the others.
 
     Examples:
         >>> nus_wide("src")
@@ -193,8 +177,8 @@ def nus_wide(
             raise ConfigError(f"{option} cannot be {value!r}; {list_choices(str(value), choices)}")
     path = existing(path)
     files = NusWideFiles(path)
-    parts = [WHOLE] if files.has(WHOLE.concept.format(files.concepts[0])) else HALVES
-    names = pl.concat([files.images(part.images) for part in parts])
+    parts = WHOLE if files.has(WHOLE[0][1].format(files.concepts[0])) else HALVES
+    names = pl.concat([files.images(part[0]) for part in parts])
     root = path / "Flickr" if images is None else image_folder(images, beside=path)
     dataset = ImageDataset(
         Files(root, names),
@@ -214,17 +198,17 @@ def nus_wide(
 
 
 def nus_wide_zero_shot_labels(path: str | Path) -> tuple[list[str], list[str]]:
-    """Return the labels of the zero-shot split: those to train on, and those that must be named unseen.
+    """Return the seen and the unseen labels of the zero-shot split.
 
-    Seen are the 1,000 most frequent tags but for those that are also a concept, which leaves 925; unseen are the 81
-    concepts. Train on ``nus_wide(path, split="train", labels="925")``; judge on ``labels="81"`` of ``split="test"``
-    (only unseen labels) and on ``labels="1006"`` (both, together).
+    Seen are the 1,000 most frequent tags except those that are also a concept, which leaves 925; unseen are the 81
+    concepts. Train on ``nus_wide(path, split="train", labels="925")``; evaluate on ``labels="81"`` of ``split="test"``
+    (unseen labels only) and on ``labels="1006"`` (both).
 
     Args:
         path: As for `nus_wide`.
 
     Returns:
-        The seen labels and the unseen ones, each in the order of their file.
+        The seen and the unseen labels, each in the order of their file.
 
     Examples:
         >>> nus_wide_zero_shot_labels("src")
@@ -239,29 +223,20 @@ def _label_names(files: NusWideFiles, labels: LabelSet) -> list[str]:
     return [*(files.seen_tags if labels != "81" else ()), *(files.concepts if labels != "925" else ())]
 
 
-def _read_part(files: NusWideFiles, part: _Part, labels: LabelSet) -> Targets:
-    height = len(files.images(part.images))
-    present, unknown = [], None
+def _read_part(files: NusWideFiles, part: tuple[str, str, str], labels: LabelSet) -> Targets:
+    """Read the labels of all images or of one split; tags come before concepts."""
+    images, concept, tags = part
+    height = len(files.images(images))
+    present, unknown = list[tuple[NDArray[np.int64], ...]](), None
     shape = (height, len(_label_names(files, labels)))
     if labels != "81":
-        present.append(_seen_places(files, part.tags, height))
+        seen = np.isin(files.tags, files.seen_tags)
+        rows, columns = files.tag_positions(tags, height=height)
+        present.append((rows[seen[columns]], (np.cumsum(seen) - 1)[columns[seen[columns]]]))
     if labels != "925":
-        values = files.concept_values(part.concept, height=height)  # [N, 81]
-        start = shape[1] - values.shape[1]  # the concepts come last
-        present.append(_places(values == 1, start))
-        unknown = boolean_matrix(*_places(values == -1, start), shape=shape) if (values == -1).any() else None
-    rows, columns = (np.concatenate(places) for places in zip(*present, strict=True))
+        values = np.zeros(shape, dtype=np.int8)
+        values[:, -len(files.concepts) :] = files.concept_values(concept, height=height)
+        present.append(np.nonzero(values == 1))
+        unknown = boolean_matrix(*np.nonzero(values == -1), shape=shape) if (values == -1).any() else None
+    rows, columns = (np.concatenate(positions) for positions in zip(*present, strict=True))
     return Targets(boolean_matrix(rows, columns, shape=shape), unknown=unknown)
-
-
-def _places(mask: NDArray[np.bool_], start: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    rows, columns = np.nonzero(mask)
-    return rows, columns + start
-
-
-def _seen_places(files: NusWideFiles, name: str, height: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return row and column of every tag that is no concept, the columns numbered among these."""
-    seen = np.isin(files.tags, files.seen_tags)
-    rows, columns = files.tag_places(name, height=height)
-    kept = seen[columns]
-    return rows[kept], (np.cumsum(seen) - 1)[columns[kept]]
