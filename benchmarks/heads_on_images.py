@@ -2,7 +2,7 @@
 
     python benchmarks/heads_on_images.py voc --data voc:VOCdevkit/VOC2012,split=train --seeds 0 1 2
 
-Each cell is one `manylabel train probe` with that head's defaults, in a process of its own; runs that are
+Each cell is one `manylabel train` with that head's defaults, in a process of its own; runs that are
 finished are not run again, one that was killed goes on. Logistic regression works on the average-pooled features, one
 model per label, with the regularisation that is best on the very validation images: that flatters it. Intervals
 are 95 % bootstrap intervals over the held-out images, of the mean of the seeds' mAP. Minutes are wall clock on the
@@ -85,10 +85,10 @@ def train(arguments: argparse.Namespace, head: str, seed: int) -> None:
     out = arguments.runs / arguments.name / f"{head}-{seed}"
     if not (out / "model" / "config.json").is_file():
         extra = ["--val", arguments.val] if arguments.val else []
-        recipe = ["representation_mixup"] if head == "rm" else ["probe", "--head", head]
-        common = ["--data", arguments.data, *extra, "--seed", str(seed), "--out", str(out), "--resume"]
+        recipe = ["--recipe", "representation_mixup"] if head == "rm" else ["--head", head]
+        common = [*extra, "--seed", str(seed), "--out", str(out), "--resume"]
         begun, whole = time.time(), not out.exists()
-        subprocess.run([sys.executable, "-m", "manylabel", "train", *recipe, *common], check=True)
+        subprocess.run([sys.executable, "-m", "manylabel", "train", arguments.data, *recipe, *common], check=True)
         minutes = (time.time() - begun) / 60 if whole else None
         write_text(out / "minutes.json", json.dumps(minutes), overwrite=True)
 

@@ -12,9 +12,9 @@ FOLDER = Path("demo")  # overwritten by each run
 
 COMMANDS = f"""
 predict {FOLDER}/photos
-data scenes {FOLDER}/scenes --n 300 --unknown 0.05 --overwrite
+data scenes --out {FOLDER}/scenes --num-images 300 --unknown 0.05 --overwrite
 data check csv:{FOLDER}/scenes/labels.csv --html {FOLDER}/check.html --overwrite
-train probe --data csv:{FOLDER}/scenes/labels.csv --out {FOLDER}/run --overwrite
+train csv:{FOLDER}/scenes/labels.csv --out {FOLDER}/run --overwrite
 report {FOLDER}/run --out {FOLDER}/report.html --overwrite
 """
 

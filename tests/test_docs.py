@@ -58,8 +58,9 @@ def reader(furnished, tmp_path, monkeypatch):
 def run_manylabel(words, *, stdin=None):
     """Call the command line in this process, which saves the seconds that a new one takes to start."""
     if words[0] == "train":
-        words = [*words, *SHORTER[words[1]].split()]
-        out = words[words.index("--out") + 1] if "--out" in words else f"runs/{words[1]}"
+        recipe = words[words.index("--recipe") + 1] if "--recipe" in words else "probe"
+        words = [*words, *SHORTER[recipe].split()]
+        out = words[words.index("--out") + 1] if "--out" in words else f"runs/{recipe}"
         shutil.rmtree(out, ignore_errors=True)  # the stand-in of a run that this page makes itself
     if words[:2] == ["cache", "remove"] and not words[2].startswith("--"):
         words[2] = next(Path(os.environ["MANYLABEL_CACHE"], "features").glob("?" * 16)).name  # keys differ

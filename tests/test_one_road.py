@@ -82,7 +82,7 @@ def test_scores_and_errors_are_the_same_in_evaluation(folder, tiny_model, expect
 
 
 def by_command(folder, model, out):
-    arguments = ["predict", folder, "--model", model, "--threshold", "0", "--engine", "torch", "--out", out]
+    arguments = ["predict", folder, "--model", model, "--threshold", "0", "--out", out]
     CliRunner().invoke(app, list(map(str, arguments)), catch_exceptions=False)
     rows = [json.loads(line) for line in out.read_text().splitlines()]
     return [(row["image"].rpartition("/")[2], row.get("tags", []), row.get("error")) for row in rows]

@@ -26,7 +26,7 @@ def make_run(folder, *, head="linear", epochs=3, finished=True, data=SPEC, label
     )
     settings = resolve(given, small=True)
     run = RunFolder.open(folder)
-    run.describe(settings, command=f"manylabel train probe --head {head}")
+    run.describe(settings, command=f"manylabel train DATA --head {head}")
     rows = [f"{number},{number},{1 / number},{number / 10},0.001,2.5" for number in range(1, epochs + 1)]
     text = "\n".join(["epoch,step,train_loss,val_mAP,learning_rate,seconds", *rows]) + "\n"
     run.metrics.write_text(text, encoding="utf-8")

@@ -15,10 +15,10 @@ from manylabel.builtin import sample_photos
 COMMANDS = (
     "--version",
     "predict photos --out tags.jsonl",
-    "data scenes scenes --n 40",
+    "data scenes --out scenes --num-images 40",
     "data check csv:scenes/labels.csv",
-    "train probe --data csv:scenes/labels.csv --epochs 1 --views 1 --out run",
-    "evaluate run --data csv:scenes/labels.csv --html judged.html",
+    "train csv:scenes/labels.csv --epochs 1 --views 1 --out run",
+    "evaluate csv:scenes/labels.csv --model run --html evaluation.html",
     "report run --out report.html",
 )
 

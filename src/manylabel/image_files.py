@@ -21,11 +21,13 @@ from urllib.parse import quote, urlsplit, urlunsplit
 from manylabel.errors import ConfigError, DataError, ImageError, list_choices
 from manylabel.images import IMAGE_ENDINGS
 
-__all__ = ["expand", "fetch", "image_names", "is_address", "list_images"]
+__all__ = ["EXPLAINED", "expand", "fetch", "image_names", "is_address", "list_images"]
 
 logger = logging.getLogger(__name__)
 
 SECONDS_TO_FETCH = 30.0
+EXPLAINED = ".explained.png"
+"""Ending of the heat maps of `manylabel explain`, which folders and patterns leave out."""
 MOST_BYTES = 100_000_000  # of a downloaded image
 
 
@@ -149,7 +151,7 @@ def _is_folder(entry: os.DirEntry[str], level: int) -> bool:
 
 
 def _is_image(name: str) -> bool:
-    return os.path.splitext(name)[1].lower() in IMAGE_ENDINGS  # noqa: PTH122 - as above
+    return os.path.splitext(name)[1].lower() in IMAGE_ENDINGS and not name.endswith(EXPLAINED)  # noqa: PTH122 - as above
 
 
 def is_address(path: str) -> bool:

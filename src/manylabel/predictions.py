@@ -176,7 +176,7 @@ class TagChoice:
             none = "the model has no tuned thresholds"
             if model.single_label:
                 raise ConfigError(f"{none}, as it gives the most confident label of each image; omit the threshold")
-            raise ConfigError(f"{none}; find them with: manylabel tune MODEL --data SPEC")
+            raise ConfigError(f"{none}; find them with: manylabel tune DATA --model MODEL")
         return 0.5 if model.thresholds is None else model.thresholds
 
     def pick(self, scores: NDArray[np.float32], model: InferenceSpec | Predictions) -> list[tuple[Tag, ...]]:

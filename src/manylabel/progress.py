@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,9 +11,10 @@ from types import TracebackType
 from typing import Self
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-__all__ = ["ProgressBar", "duration", "progress_bar"]
+__all__ = ["ProgressBar", "duration", "progress_bar", "working"]
 
 SECONDS_BETWEEN_LINES = 10  # in a log
 
@@ -37,6 +39,8 @@ class ProgressBar:
         self._bar: Progress | None = None
         self._start = self._told = time.monotonic()
         self._first: int | None = None
+        self._latest: tuple[int, int | None, str] = (0, None, "")
+        self._ended = threading.Event()
 
     def update(self, done: int, total: int | None, note: str = "", *, doing: str | None = None) -> None:
         """Update the progress.
@@ -48,8 +52,10 @@ class ProgressBar:
             doing: New description of the work (default: unchanged).
         """
         self.doing = doing or self.doing
+        self._latest = done, total, note
+        self._first = done if self._first is None else self._first
         if not self.is_drawn:
-            self._line(done, total, note)
+            self._line()
             return
         if self._bar is None:
             columns = (
@@ -76,22 +82,30 @@ class ProgressBar:
             self._bar = None
 
     def __enter__(self) -> Self:
+        if not self.is_drawn:
+            threading.Thread(target=self._repeat, daemon=True).start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._ended.set()
         self.stop()
 
-    def _line(self, done: int, total: int | None, note: str) -> None:
-        now = time.monotonic()
-        self._first = done if self._first is None else self._first
+    def _repeat(self) -> None:
+        """Print a line even while a single step takes long."""
+        while not self._ended.wait(1):
+            self._line()
+
+    def _line(self) -> None:
+        now, (done, total, note) = time.monotonic(), self._latest
         if now < self._told + SECONDS_BETWEEN_LINES:
             return
         self._told = now
-        speed = (done - self._first) / (now - self._start)
+        speed = (done - (self._first or 0)) / (now - self._start)
         left = f"about {duration((total - done) / speed)} left" if total and speed > 0 else ""
-        count = f"{self.doing}: {done:,}" + ("" if total is None else f"/{total:,}")
+        reached = f"{done:,}" + ("" if total is None else f"/{total:,}")
+        count = f"{self.doing}: {duration(now - self._start) if self._first is None else reached}"
         self.console.print("  ".join(filter(None, [count, note, left])), markup=False, highlight=False, soft_wrap=True)
 
 
@@ -108,6 +122,21 @@ def progress_bar(doing: str) -> Iterator[Callable[[int, int], None]]:
     """
     with ProgressBar(doing) as bar:
         yield bar.update
+
+
+@contextmanager
+def working(doing: str) -> Iterator[None]:
+    """Show that work of unknown length is in progress: a spinner on a terminal, otherwise a line every ten seconds.
+
+    Args:
+        doing: Description of the work, such as "exporting the model".
+
+    Examples:
+        >>> with working("exporting the model"):
+        ...     pass
+    """
+    with ProgressBar(doing) as bar, bar.console.status(escape(f"{doing} ...")):
+        yield
 
 
 def duration(seconds: float) -> str:

@@ -34,15 +34,19 @@ def folder(tmp_path_factory):
     return folder
 
 
+def models(*paths):
+    return [word for path in paths for word in ("--model", path)]
+
+
 def run(*arguments):
     return CliRunner().invoke(app, list(map(str, arguments)), env={"COLUMNS": "160"}, catch_exceptions=False)
 
 
 @pytest.mark.slow
 def test_a_model_is_evaluated_and_its_scores_give_the_same_again(folder, tmp_path):
-    outputs = {kind: tmp_path / f"out.{kind}" for kind in ("json", "html", "csv")}
+    outputs = {kind: tmp_path / f"out.{kind}" for kind in ("html", "csv")}
     result = run(
-        *("evaluate", folder / "tagger", "--data", SPEC, "--draws", "30", "--json", outputs["json"]),
+        *("evaluate", SPEC, "--model", folder / "tagger", "--draws", "30"),
         *("--html", outputs["html"], "--scores", outputs["csv"]),
     )
     assert result.exit_code == 0
@@ -50,8 +54,10 @@ def test_a_model_is_evaluated_and_its_scores_give_the_same_again(folder, tmp_pat
     assert "Worst labels by average precision: " in result.output
     assert all(f"Wrote {path}" in result.output for path in outputs.values())
     assert "<title>Evaluation of tagger</title>" in outputs["html"].read_text(encoding="utf-8")
-    from_model = json.loads(outputs["json"].read_text(encoding="utf-8"))
-    again = json.loads(run("evaluate", outputs["csv"], "--data", SPEC, "--draws", "30", "--json", "-").stdout)
+    from_model, again = (
+        json.loads(run("evaluate", SPEC, "--model", model, "--draws", "30", "--json").stdout)
+        for model in (folder / "tagger", outputs["csv"])
+    )
     assert again["metrics"] == from_model["metrics"]
     assert again["model"] == "out.csv"
 
@@ -59,7 +65,8 @@ def test_a_model_is_evaluated_and_its_scores_give_the_same_again(folder, tmp_pat
 def test_two_files_of_scores_are_compared(folder, tmp_path):
     page = tmp_path / "page.html"
     result = run(
-        *("compare", folder / "weak.npz", folder / "strong.npz", "--data", SPEC, "--draws", "50", "--html", page),
+        *("compare", SPEC, "--model", folder / "weak.npz", "--model", folder / "strong.npz"),
+        *("--draws", "50", "--html", page),
     )
     assert result.exit_code == 0
     first = next(line for line in result.output.splitlines() if line.startswith("mAP "))
@@ -70,31 +77,36 @@ def test_two_files_of_scores_are_compared(folder, tmp_path):
 
 
 def test_a_model_is_compared_with_a_file(folder):
-    result = run("compare", folder / "tagger", folder / "strong.npz", "--data", SPEC, "--draws", "0", "--json", "-")
+    result = run("compare", SPEC, *models(folder / "tagger", folder / "strong.npz"), "--draws", "0", "--json")
     assert json.loads(result.stdout)["first"] == "tagger"
+
+
+def test_compare_needs_two_models(folder):
+    with pytest.raises(ConfigError, match="compare needs two models, got 1; pass --model A --model B"):
+        run("compare", SPEC, "--model", folder / "strong.npz")
 
 
 def test_models_of_the_same_name_are_told_apart_by_their_folders(folder, tmp_path):
     other = tmp_path / "strong.npz"
     other.write_bytes((folder / "strong.npz").read_bytes())
-    result = run("compare", folder / "strong.npz", other, "--data", SPEC, "--draws", "0", "--json", "-")
+    result = run("compare", SPEC, *models(folder / "strong.npz", other), "--draws", "0", "--json")
     assert json.loads(result.stdout)["second"] == str(other)
 
 
 def test_nothing_is_overwritten_unless_asked(folder, tmp_path):
-    output = tmp_path / "out.json"
+    output = tmp_path / "out.html"
     output.write_text("mine", encoding="utf-8")
-    command = ["evaluate", folder / "weak.npz", "--data", SPEC, "--draws", "0", "--json", output]
+    command = ["evaluate", SPEC, "--model", folder / "weak.npz", "--draws", "0", "--html", output]
     with pytest.raises(OutputExistsError):
         run(*command)
     assert output.read_text(encoding="utf-8") == "mine"
     assert run(*command, "--overwrite").exit_code == 0
-    assert "metrics" in json.loads(output.read_text(encoding="utf-8"))
+    assert "<title>Evaluation of weak.npz</title>" in output.read_text(encoding="utf-8")
 
 
 def test_scores_of_other_images_are_one_sentence(folder):
     with pytest.raises(DataError, match="no scores for 28 of the 40 images of scenes"):
-        run("evaluate", folder / "weak.npz", "--data", "scenes:40")
+        run("evaluate", "scenes:40", "--model", folder / "weak.npz")
 
 
 def test_help_does_not_wait_for_torch():
@@ -111,18 +123,18 @@ def test_an_exported_file_is_evaluated_without_its_model(colour_file, tmp_path):
         Image.new("RGB", (8, 8), colour).save(tmp_path / f"{colour}.png")
     (tmp_path / "labels.csv").write_text("image,labels\nred.png,red\nblue.png,blue\n")
     data = f"csv:{tmp_path / 'labels.csv'},images={tmp_path}"
-    result = run("evaluate", colour_file, "--data", data, "--json", "-", "--draws", "0")
+    result = run("evaluate", data, "--model", colour_file, "--json", "--draws", "0")
     assert json.loads(result.stdout)["metrics"]["mAP"]["value"] == 1
 
 
 def test_metrics_are_printed_on_request(folder):
-    plain = run("evaluate", folder / "strong.npz", "--data", SPEC, "--draws", 0).stdout
+    plain = run("evaluate", SPEC, "--model", folder / "strong.npz", "--draws", 0).stdout
     assert "Hamming loss" not in plain
     assert "one-error" in plain
-    everything = run("evaluate", folder / "strong.npz", "--data", SPEC, "--draws", 0, "--metrics", "all").stdout
+    everything = run("evaluate", SPEC, "--model", folder / "strong.npz", "--draws", 0, "--metrics", "all").stdout
     assert "Hamming loss" in everything
-    few = run("evaluate", folder / "strong.npz", "--data", SPEC, "--draws", 0, "--metrics", "coverage, OF1").stdout
+    few = run("evaluate", SPEC, "--model", folder / "strong.npz", "--draws", 0, "--metrics", "coverage, OF1").stdout
     assert "coverage" in few
     assert "one-error" not in few
     with pytest.raises(ConfigError, match="no metric 'hamming'; did you mean 'hamming_loss'"):
-        run("evaluate", folder / "strong.npz", "--data", SPEC, "--metrics", "hamming")
+        run("evaluate", SPEC, "--model", folder / "strong.npz", "--metrics", "hamming")

@@ -1,4 +1,5 @@
 import re
+import shutil
 
 import pytest
 from PIL import Image
@@ -8,6 +9,7 @@ from manylabel.backbone import Backbone
 from manylabel.cli.main import app
 from manylabel.errors import ConfigError, OutputExistsError
 from manylabel.explain import METHODS
+from manylabel.image_files import list_images
 from tiny_runs import make_model
 
 
@@ -64,15 +66,27 @@ def test_models_of_the_same_name_are_all_shown(folder, tmp_path):
     ] * 2
 
 
-def test_the_file_goes_to_the_current_folder_never_among_the_images(folder, tmp_path, monkeypatch):
-    before = sorted(folder.iterdir())
+def test_heat_maps_go_to_the_current_folder_and_are_no_images_of_it(folder, tmp_path, monkeypatch):
+    for name in ("a.jpg", "b.jpg"):
+        shutil.copy(folder / "photo.jpg", tmp_path / name)
     monkeypatch.chdir(tmp_path)
-    run(folder / "photo.jpg", "--model", folder / "second")
-    assert (tmp_path / "photo.explained.png").is_file()
-    monkeypatch.chdir(folder)
-    with pytest.raises(ConfigError, match="among the images of the current folder; pass --out FILE"):
-        run("photo.jpg", "--model", folder / "second")
-    assert sorted(folder.iterdir()) == before
+    for _ in range(2):  # the second time, the heat maps of the first are in the folder
+        result = run(".", "--model", folder / "second", "--label", "cat", "--overwrite")
+        assert result.stdout.count("Wrote") == 2
+    assert sorted(path.name for path in tmp_path.glob("*.png")) == ["a.explained.png", "b.explained.png"]
+    assert list(list_images(["."])) == ["./a.jpg", "./b.jpg"]
+    assert sorted(list_images(["*.*"])) == ["a.jpg", "b.jpg"]
+
+
+def test_several_images_go_to_a_folder(folder, tmp_path):
+    shutil.copy(folder / "photo.jpg", tmp_path / "other.jpg")
+    images = (folder / "photo.jpg", tmp_path / "other.jpg")
+    run(*images, "--model", folder / "second", "--label", "cat", "--out", tmp_path / "maps")
+    assert sorted(path.name for path in (tmp_path / "maps").iterdir()) == ["other.explained.png", "photo.explained.png"]
+    with pytest.raises(ConfigError, match=r"--out must be a folder for 2 images, got maps\.png"):
+        run(*images, "--out", "maps.png")
+    with pytest.raises(ConfigError, match="several images have the same name"):
+        run(folder / "photo.jpg", f"{folder}/../{folder.name}/photo.jpg")
 
 
 def test_blocks_that_are_no_numbers_are_refused(folder, tmp_path):

@@ -30,11 +30,11 @@ def make():
 def test_a_model_is_exported_and_made_smaller(tmp_path):
     model = make()
     folder, out = model.save(tmp_path / "model"), tmp_path / "model.onnx"
-    result = run(folder, "--out", out, "--data", "scenes:30", "--int8", "--calibration-images", "8", "--fixed-size")
+    result = run("scenes:30", "--model", folder, "--out", out, "--int8", "--fixed-size")
     assert result.exit_code == 0
     assert "Largest difference from the model's scores: " in result.output
     assert "times smaller" in result.output
-    assert "Flipped tags on 22 other images: " in result.output
+    assert "Flipped tags on 15 other images: " in result.output
     assert "mAP on them: " in result.output
     assert Predictor.load(tmp_path / "model.int8.onnx").labels == model.labels
 
@@ -90,16 +90,17 @@ def test_what_cannot_be_compared_is_told(tmp_path, quantised, table, reason):
     (tmp_path / "labels.csv").write_text(f"image,labels\n{rows}")
     data = f"files:{photos}" if table is None else f"csv:{tmp_path / 'labels.csv'},images={photos}"
     model, out = make().save(tmp_path / "model"), tmp_path / "model.onnx"
-    result = run(model, "--out", out, "--data", data, "--int8", "--fixed-size")
+    result = run(data, "--model", model, "--out", out, "--int8", "--fixed-size")
     assert result.output.endswith(f"mAP was not compared: {reason}\n")
 
 
-def test_mAP_is_compared_on_images_behind_those_for_calibration(tmp_path, quantised):  # noqa: N802
+def test_mAP_is_compared_on_images_behind_those_for_calibration(tmp_path, quantised, monkeypatch):  # noqa: N802
     photos, label = write_photos(tmp_path / "photos", bad=(0, 2)), scenes(1).labels[0]
     (tmp_path / "labels.csv").write_text("image,labels\n" + "".join(f"{index}.png,{label}\n" for index in range(8)))
     data = f"csv:{tmp_path / 'labels.csv'},images={photos}"
-    arguments = ("--int8", "--calibration-images", "3", "--fixed-size")
-    result = run(make().save(tmp_path / "model"), "--out", tmp_path / "model.onnx", "--data", data, *arguments)
+    monkeypatch.setattr("manylabel.cli.export.CALIBRATION_IMAGES", 3)
+    arguments = ("--out", tmp_path / "model.onnx", "--int8", "--fixed-size")
+    result = run(data, "--model", make().save(tmp_path / "model"), *arguments)
     assert quantised == [3]  # 1, 3 and 4
     assert "Flipped tags on 3 other images: 0 of " in result.output
     assert "mAP on them: " in result.output
@@ -108,16 +109,21 @@ def test_mAP_is_compared_on_images_behind_those_for_calibration(tmp_path, quanti
 
 def test_int8_that_flips_many_tags_is_not_recommended(tmp_path, quantised, monkeypatch):
     monkeypatch.setattr("manylabel.inference.quantisation.flipped_tags", lambda *_: (6, 100))
-    arguments = ("--data", "scenes:6", "--int8", "--fixed-size")
-    result = run(make().save(tmp_path / "model"), "--out", tmp_path / "model.onnx", *arguments)
+    arguments = ("--out", tmp_path / "model.onnx", "--int8", "--fixed-size")
+    result = run("scenes:6", "--model", make().save(tmp_path / "model"), *arguments)
     assert "6 of 100 (6.0 %)" in result.output
     assert result.output.endswith("int8 is not recommended for this model: it changes more than 5 % of the tags\n")
 
 
-def test_whole_numbers_want_images(tmp_path):
-    for arguments in (["--int8"], ["--int8", "--data", "scenes:3", "--to", "torch-export"]):
-        with pytest.raises(ConfigError, match="int8 needs --to onnx and --data"):
-            run(tmp_path, *arguments)
+def test_int8_needs_onnx_and_images(tmp_path):
+    for arguments in (["--int8"], ["scenes:3", "--int8", "--out", "model.pt2"]):
+        with pytest.raises(ConfigError, match=r"--int8 needs an \.onnx file and a dataset"):
+            run(*arguments, "--model", tmp_path)
+
+
+def test_the_ending_chooses_the_format(tmp_path):
+    with pytest.raises(ConfigError, match=r"--out must end in .onnx or .pt2 \(torch.export\), got model.pt"):
+        run("--model", tmp_path, "--out", "model.pt")
 
 
 def test_images_that_are_cut_short_are_left_out(tmp_path, exported, monkeypatch):
@@ -134,7 +140,7 @@ def test_images_that_are_cut_short_are_left_out(tmp_path, exported, monkeypatch)
     for name, content in (("a.png", whole[: len(whole) // 2]), ("b.png", whole)):
         (photos / name).write_bytes(content)
     out = tmp_path / "model.onnx"
-    result = run(make().save(tmp_path / "model"), "--out", out, "--data", f"files:{photos}", "--fixed-size")
+    result = run(f"files:{photos}", "--model", make().save(tmp_path / "model"), "--out", out, "--fixed-size")
     assert result.exit_code == 0
     assert seen == [photos / "b.png"]
 
@@ -144,5 +150,5 @@ def test_what_is_there_is_refused_before_the_export_begins(tmp_path, monkeypatch
     (tmp_path / there).write_text("mine")
     monkeypatch.setattr("manylabel.inference.export.export_onnx", lambda *_, **__: pytest.fail("the export began"))
     with pytest.raises(OutputExistsError, match=there):
-        run(make().save(tmp_path / "model"), "--out", tmp_path / "model.onnx", "--data", "scenes:3", "--int8")
+        run("scenes:3", "--model", make().save(tmp_path / "model"), "--out", tmp_path / "model.onnx", "--int8")
     assert (tmp_path / there).read_text() == "mine"

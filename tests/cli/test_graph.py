@@ -39,7 +39,7 @@ def test_prints_both_partitions():
 
 @pytest.mark.slow
 def test_json_holds_the_graph_and_the_subsets():
-    result = run("scenes:600", "--kind", "co", "--json", "-")
+    result = run("scenes:600", "--partition", "co", "--json")
     values = json.loads(result.stdout)
     (partition,) = values["partitions"]
     subsets = [set(subset) for subset in partition["subsets"]]
@@ -50,7 +50,7 @@ def test_json_holds_the_graph_and_the_subsets():
 
 @pytest.mark.parametrize(("kind", "sizes"), [("random", [8, 8, 8]), ("dis", None)])
 def test_the_kind_and_the_number_of_subsets_are_ones_own(kind, sizes):
-    (partition,) = json.loads(run("scenes:200", "--kind", kind, "--k", 3, "--json", "-").stdout)["partitions"]
+    (partition,) = json.loads(run("scenes:200", "--partition", kind, "--k", 3, "--json").stdout)["partitions"]
     assert partition["kind"] == kind
     assert sizes in (None, partition["sizes"])
     assert len(partition["subsets"]) == 3
@@ -58,13 +58,12 @@ def test_the_kind_and_the_number_of_subsets_are_ones_own(kind, sizes):
 
 @pytest.mark.slow
 def test_writes_files_and_overwrites_only_when_asked(tmp_path):
-    files = ("--kind", "co", "--png", tmp_path / "graph.png", "--json", tmp_path / "graph.json")
+    files = ("--partition", "co", "--out", tmp_path / "graph.png")
     result = run("scenes:100", *files)
     assert result.exit_code == 0, result.output
     assert "graph.png" in result.stdout
     with Image.open(tmp_path / "graph.png") as image:
         assert image.format == "PNG"
-    assert json.loads((tmp_path / "graph.json").read_text())["name"] == "scenes"
     assert "exists already" in str(run("scenes:100", *files).exception)
     assert run("scenes:100", *files, "--overwrite").exit_code == 0
 

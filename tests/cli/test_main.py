@@ -5,8 +5,13 @@ import subprocess
 import sys
 
 import pytest
+from typer.main import get_command
+from typer.testing import CliRunner
 
 import manylabel
+from manylabel.cli.main import app
+from manylabel.cli.train import RunOptions
+from manylabel.settings import RECIPE_SETTINGS, settings_fields
 
 
 def run(*arguments, **settings):
@@ -27,11 +32,46 @@ def test_commands_are_listed_in_the_order_of_their_use():
     assert listed[: len(order)] == order
 
 
+def leaves(command, path=""):
+    """Yield the path and the options of every command."""
+    for name, each in getattr(command, "commands", {}).items():
+        yield from leaves(each, f"{path} {name}".strip())
+    if not hasattr(command, "commands"):
+        yield path, [param for param in command.params if param.param_type_name == "option"]
+
+
+def test_the_same_option_takes_the_same_kind_of_value_everywhere():
+    kinds = {}
+    for path, options in leaves(get_command(app)):
+        for option in options:
+            assert option.is_flag or option.metavar, f"{path} {option.name}"
+            if option.name != "out":  # a file or a folder
+                kinds.setdefault(option.name, set()).add("flag" if option.is_flag else option.metavar)
+    assert {name: kind for name, kind in kinds.items() if len(kind) > 1} == {}
+
+
+def test_there_are_at_most_two_hundred_options():
+    settings = {
+        field.name for kind in RECIPE_SETTINGS.values() for field in settings_fields(kind).values() if field.is_flag
+    }
+    others = sum(len(options) for _, options in leaves(get_command(app)))
+    assert len(settings | set(settings_fields(RunOptions))) + others <= 200
+
+
+@pytest.mark.parametrize("command", [path for path, _ in leaves(get_command(app)) if path != "train"])
+def test_help_shows_every_option_in_one_screen(command):
+    result = CliRunner().invoke(app, [*command.split(), "--help"], env={"COLUMNS": "80"})
+    assert len(result.stdout.splitlines()) <= 50
+    assert result.stdout.startswith(f"Usage: manylabel {command} ") or "Usage: root" in result.stdout
+    for wrong in ("<bool>", "<str>", "None", "(none)"):
+        assert wrong not in result.stdout
+
+
 def test_version():
     assert run("--version").stdout.strip() == f"manylabel {manylabel.__version__}"
 
 
-@pytest.mark.parametrize("kind", ["heads", "backbones", "recipes", "formats"])
+@pytest.mark.parametrize("kind", ["models", "heads", "backbones", "recipes", "formats"])
 @pytest.mark.slow
 def test_list_answers_for_every_kind(kind):
     result = run("list", kind)

@@ -91,6 +91,15 @@ def test_copies_and_sidecars_are_made(model, photos, tmp_path):
     assert "3 existing sidecar files left unchanged" in run(photos, "--model", model, "--sidecar", "txt").stderr
 
 
+def test_images_are_drawn_with_their_tags(model, photos, tmp_path):
+    result = run(photos, "--model", model, "--draw", tmp_path / "drawn")
+    assert result.exit_code == 0, result.output
+    drawings = sorted((tmp_path / "drawn").iterdir())
+    assert [path.name for path in drawings] == ["a.jpg", "b.jpg", "c.jpg"]
+    with Image.open(drawings[0]) as drawing:
+        assert drawing.height > 10  # the tags are below the image
+
+
 def test_a_folder_that_cannot_be_written_to_does_not_end_the_run(model, photos, tmp_path):
     (photos / "a.txt").mkdir()
     (tmp_path / "sorted").mkdir()

@@ -41,7 +41,7 @@ def test_ls_prints_json_for_programs(root):
 
 def test_show_prints_epochs_and_settings(root):
     text = run("show", root / "a")
-    assert "manylabel train probe --head linear" in text
+    assert "manylabel train DATA --head linear" in text
     assert "train_loss" in text
     assert any(line.split() == ["backbone", "resnet10t"] for line in text.splitlines())
     assert json.loads(run("show", root / "a", "--json"))["epochs"][1]["val_mAP"] == 0.2

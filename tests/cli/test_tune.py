@@ -23,7 +23,7 @@ def make(labels=LABELS, **settings):
 
 @pytest.fixture
 def folder(tmp_path):
-    return make().save(tmp_path / "model")
+    return make().save(tmp_path / "tagger")
 
 
 def run(*arguments):
@@ -37,13 +37,13 @@ def config(folder):
 @pytest.mark.slow
 def test_a_tuned_copy_keeps_all_but_thresholds_and_calibration(folder, tmp_path):
     (folder / "README.md").write_text("my model")
-    result = run(folder, "--data", SPEC, "--out", tmp_path / "tuned", "--html", tmp_path / "page.html", "--folds", "2")
+    result = run(SPEC, "--model", folder, "--out", tmp_path / "tuned", "--html", tmp_path / "page.html", "--folds", "2")
     assert result.exit_code == 0
     assert "40 images, 2-fold cross-validation; thresholds for f1" in result.output
     assert "calibration error" in result.output
     assert "fewer than 10 images" in result.output
     assert (tmp_path / "tuned" / "README.md").read_text() == "my model"
-    assert "Tuning of model" in (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "Tuning of tagger" in (tmp_path / "page.html").read_text(encoding="utf-8")
     assert config(folder)["thresholds"] is None
     tuned = config(tmp_path / "tuned")
     changed = {"thresholds", "calibration"}
@@ -62,9 +62,9 @@ def test_a_tuned_copy_keeps_all_but_thresholds_and_calibration(folder, tmp_path)
 
 @pytest.mark.slow
 def test_the_model_itself_is_changed_unless_it_is_a_trial(folder):
-    run(folder, "--data", SPEC, "--dry-run", "--folds", "2")
+    run(SPEC, "--model", folder, "--dry-run", "--folds", "2")
     assert config(folder)["thresholds"] is None
-    run(folder, "--data", SPEC, "--calibrate", "none", "--thresholds", "recall=0.9", "--folds", "2")
+    run(SPEC, "--model", folder, "--calibrate", "none", "--objective", "recall=0.9", "--folds", "2")
     assert len(config(folder)["thresholds"]) == len(LABELS)
     assert config(folder)["calibration"] is None
 
@@ -74,7 +74,7 @@ def test_a_copy_leaves_what_else_is_in_its_folder(folder, tmp_path):
     runs = tmp_path / "runs"
     other = make().save(runs / "first" / "model")
     (runs / "notes.txt").write_text("do not delete")
-    run(folder, "--data", SPEC, "--out", runs, "--overwrite", "--folds", "2")
+    run(SPEC, "--model", folder, "--out", runs, "--overwrite", "--folds", "2")
     assert (runs / "notes.txt").read_text() == "do not delete"
     assert Classifier.load(other).thresholds is None
     assert Classifier.load(runs).thresholds is not None
@@ -83,7 +83,7 @@ def test_a_copy_leaves_what_else_is_in_its_folder(folder, tmp_path):
 @pytest.mark.slow
 def test_a_copy_may_lie_inside_the_model(folder):
     for _ in range(2):
-        run(folder, "--data", SPEC, "--out", folder / "tuned", "--overwrite", "--folds", "2")
+        run(SPEC, "--model", folder, "--out", folder / "tuned", "--overwrite", "--folds", "2")
     assert {path.name for path in (folder / "tuned").iterdir()} == {"config.json", "labels.json", "model.safetensors"}
     assert config(folder)["thresholds"] is None
 
@@ -92,7 +92,7 @@ def test_a_single_label_model_is_calibrated_as_its_softmax_is_and_gets_no_thresh
     model = make(single_label=True)  # the data do not say so
     model.thresholds = (0.5,) * len(model.labels)
     folder = model.save(tmp_path / "model")
-    result = run(folder, "--data", SPEC, "--folds", "2")
+    result = run(SPEC, "--model", folder, "--folds", "2")
     assert "2-fold cross-validation; calibration only" in result.output
     assert "no thresholds to tune" in result.output
     assert "Changed calibration in" in result.output
@@ -104,7 +104,7 @@ def test_a_single_label_model_is_calibrated_as_its_softmax_is_and_gets_no_thresh
 @pytest.mark.slow
 def test_labels_in_another_order_are_put_into_the_models(tmp_path):
     model = make(labels=LABELS.names[::-1])
-    run(model.save(tmp_path / "model"), "--data", SPEC, "--calibrate", "none", "--folds", "2")
+    run(SPEC, "--model", model.save(tmp_path / "model"), "--calibrate", "none", "--folds", "2")
     scored = score(model, scenes(40).select_labels(model.labels.names))
     expected = tuning.tune(scored, method="none", num_folds=2).thresholds
     assert len(set(expected)) > 1
@@ -116,11 +116,11 @@ def test_labels_that_do_not_fit_are_told_before_images_are_scored(tmp_path, monk
     few, many = LABELS.names[:3], [*LABELS, "unheard-of"]
     for name, labels in (("few", few), ("many", many)):
         with pytest.raises(ConfigError, match=r"exactly the labels of the model.*add labels=FILE to the spec"):
-            run(make(labels=labels).save(tmp_path / name), "--data", SPEC)
+            run(SPEC, "--model", make(labels=labels).save(tmp_path / name))
 
 
 def test_the_package_itself_is_never_changed():
     with pytest.raises(ConfigError, match="part of the package"):
-        run("builtin:coco80", "--data", SPEC)
+        run(SPEC, "--model", "builtin:coco80")
     with pytest.raises(ConfigError, match="a changed copy of the hub model"):
-        run("someone/street-tagger", "--data", SPEC)
+        run(SPEC, "--model", "someone/street-tagger")

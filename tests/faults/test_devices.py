@@ -24,9 +24,9 @@ def test_a_missing_gpu_is_one_sentence(command, data, tmp_path, tiny_model):
     model = str(tiny_model)
     arguments = {
         "predict": [str(tmp_path / "a.png"), "--model", model],
-        "evaluate": [model, "--data", data],
-        "compare": [model, model, "--data", data],
-        "tune": [model, "--data", data, "--dry-run"],
+        "evaluate": [data, "--model", model],
+        "compare": [data, "--model", model, "--model", model],
+        "tune": [data, "--model", model, "--dry-run"],
         "report": [str(tmp_path), "--out", str(tmp_path / "report.html")],
         "serve": ["--model", model],
     }[command]

@@ -266,11 +266,11 @@ COMMANDS = {
     "predict": ["IMAGE", "--model", "MODEL"],
     "explain": ["IMAGE", "--model", "MODEL"],
     "serve": ["--model", "MODEL"],
-    "export": ["MODEL", "--to", "onnx", "--out", "OUT"],
-    "vocabulary": ["MODEL", "list"],
-    "evaluate": ["MODEL", "--data", "DATA"],
-    "compare": ["MODEL", "MODEL", "--data", "DATA"],
-    "tune": ["MODEL", "--data", "DATA"],
+    "export": ["--model", "MODEL", "--out", "OUT"],
+    "vocabulary": ["list", "--model", "MODEL"],
+    "evaluate": ["DATA", "--model", "MODEL"],
+    "compare": ["DATA", "--model", "MODEL", "--model", "MODEL"],
+    "tune": ["DATA", "--model", "MODEL"],
 }
 
 

@@ -121,8 +121,6 @@ COMMAND = [
     "-m",
     "manylabel",
     "train",
-    "probe",
-    "--data",
     "scenes:60,size=64",
     "--backbone",
     "resnet10t",

@@ -43,7 +43,7 @@ def test_the_numbers_are_those_of_an_evaluation(folders):
 def test_a_run_with_unseen_labels_is_evaluated_by_the_seen_ones(tmp_path):
     settings = ZeroShot(data="scenes:30", unseen="random:5", out=tmp_path / "run")
     run = RunFolder.open(settings.out)
-    run.describe(settings, command="manylabel train zero_shot --unseen random:5")
+    run.describe(settings, command="manylabel train --recipe zero_shot --unseen random:5")
     labels = load("scenes:30").labels
     seen = [name for name in labels if name not in choose_unseen(settings.unseen, labels)]
     run.save(make_model("linear", labels=seen))
@@ -124,7 +124,7 @@ def test_a_report_of_one_run_shows_its_images_and_settings(folders):
     assert "<td>backbone</td><td>resnet10t</td>" in html
     assert "<td>loss</td><td>asymmetric</td>" in html  # the settings say auto
     assert "Co-occurrence of labels" in html
-    assert "manylabel train probe --head linear" in html
+    assert "manylabel train DATA --head linear" in html
 
 
 def test_a_run_that_cannot_be_evaluated_still_shows_its_curves(tmp_path, folders):

@@ -15,7 +15,7 @@ def test_a_run_tells_what_its_folder_holds(tmp_path):
     assert (run.mean_average_precision, run.seconds) == (0.4, 10.0)
     assert run.settings["backbone"] == "resnet10t"
     assert "torch" in run.environment["packages"]
-    assert run.command == "manylabel train probe --head linear"
+    assert run.command == "manylabel train DATA --head linear"
 
 
 def test_a_run_opens_the_images_it_held_out(tmp_path):

@@ -58,8 +58,11 @@ def test_the_usual_short_names_work(short, name, tmp_path):
 
 def test_switches_need_no_value():
     switches = ["augment", "resume"]
-    assert read_flags(["--no-augment", "--resume"], switches=switches) == {"augment": False, "resume": True}
-    assert read_flags(["--augment", "0", "--resume=1"], switches=switches) == {"augment": "0", "resume": "1"}
+    assert read_flags(["--no-augment", "--resume"], switches=switches) == ([], {"augment": False, "resume": True})
+    assert read_flags(["--resume", "a.csv", "--augment=0"], switches=switches) == (
+        ["a.csv"],
+        {"augment": "0", "resume": True},
+    )
 
 
 def test_a_preset_that_is_not_there_is_told():
@@ -103,11 +106,6 @@ def test_values_that_do_not_fit_are_told(flags, message):
 
 
 def test_flags_are_read_in_every_form():
-    assert read_flags(["--head.num-groups", "20", "--loss.clip=0.1", "--fast", "--x", "-1"]) == {
-        "head.num_groups": "20",
-        "loss.clip": "0.1",
-        "fast": "",
-        "x": "-1",
-    }
-    with pytest.raises(ConfigError, match="unexpected argument 'linear'"):
-        read_flags(["linear"])
+    inputs, flags = read_flags(["a.csv", "--head.num-groups", "20", "--loss.clip=0.1", "--fast", "--x", "-1", "b.csv"])
+    assert inputs == ["a.csv", "b.csv"]
+    assert flags == {"head.num_groups": "20", "loss.clip": "0.1", "fast": "", "x": "-1"}

@@ -146,7 +146,7 @@ def test_a_field_knows_its_place():
     assert [name for name, each in fields.items() if not each.is_flag] == ["pair"]
     assert [fields[name].metavar for name in ("count", "rate", "kind", "out", "data")] == [
         "INTEGER",
-        "NUMBER",
+        "FLOAT",
         "fast|slow",
         "PATH",
         "TEXT",

@@ -235,7 +235,7 @@ class Classifier(nn.Module):
             why = "it was trained without text queries" if head is None else "its text encoder is not recorded"
             raise ConfigError(
                 f"this model ({type(self.head).__name__}) knows only the {len(self.labels)} labels it was trained on: "
-                f"{why}; for any label, use the recipe zero_shot (manylabel train zero_shot --data ...)"
+                f"{why}; for any label, use the recipe zero_shot (manylabel train DATA --recipe zero_shot)"
             )
         wanted = self.labels.resolve(labels)
         vectors = self.text.vectors(wanted, known=self.labels, vectors=known, encoder=encoder)

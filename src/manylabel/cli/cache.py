@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import time
 from dataclasses import asdict
@@ -12,30 +11,30 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
+from manylabel.cli.options import AsJson, make_table, print_json
 from manylabel.errors import ConfigError
 from manylabel.storage import cache_folder
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # keeps --help fast: it imports torch
+    from rich.table import Table
+
     from manylabel.features import StoreInfo
 
 __all__ = ["app"]
 
-app = typer.Typer(help="List and remove cached features of frozen backbones.", no_args_is_help=True)
+app = typer.Typer(help="List and remove cached features and exported models.", no_args_is_help=True)
 
 
 @app.command("list")
-def list_(
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-) -> None:
-    """List cached features, most recently used first."""
-    from manylabel.features import default_root, list_stores, remove_leftovers  # here: `--help` must not wait for torch
+def list_(as_json: AsJson = False) -> None:
+    """List cached features and exported models, most recently used first."""
+    from manylabel.features import default_root, list_stores, remove_leftovers
 
     remove_leftovers()
     stores = list_stores()
     if as_json:
-        typer.echo(json.dumps([{"key": store.key, **asdict(store)} for store in stores], indent=2, default=str))
+        print_json([{"key": store.key, **asdict(store)} for store in stores])
         return
     if stores:
         Console().print(_to_table(stores))
@@ -49,7 +48,7 @@ def list_(
 
 @app.command("remove")
 def remove(
-    key: Annotated[str, typer.Argument(help="Key of a feature set, or its first digits.")] = "",
+    key: Annotated[str, typer.Argument(metavar="KEY", help="Key of a feature set, or its first digits.")] = "",
     everything: Annotated[bool, typer.Option("--all", help="Remove all features and exported models.")] = False,
     older_than: Annotated[
         float | None, typer.Option(help="Remove entries unused for this many days.", metavar="DAYS")
@@ -82,11 +81,7 @@ def _exports() -> list[Path]:
 
 
 def _to_table(stores: list[StoreInfo]) -> Table:
-    table = Table(box=None, header_style="bold")
-    for column in ("key", "dataset", "backbone", "features", "view"):
-        table.add_column(column, no_wrap=column in ("key", "features"))
-    for column in ("images", "MB", "used"):
-        table.add_column(column, justify="right", no_wrap=True)
+    table = make_table("key", "dataset", "backbone", "features", "view", right=("images", "MB", "used"))
     for store in stores:
         spec = store.spec
         features = ", ".join("x".join(map(str, shape)) for shape in spec.shapes)

@@ -1,40 +1,52 @@
-"""`manylabel data`: check a dataset before training on it, and draw a demo dataset."""
+"""`manylabel data` and `manylabel graph`: check, split and draw datasets, and the co-occurrence of their labels."""
 
-import json
+from __future__ import annotations
+
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
-from manylabel.progress import progress_bar
-from manylabel.storage import refuse_existing, write_text
+from manylabel.cli.options import (
+    AsJson,
+    Data,
+    Html,
+    Overwrite,
+    Seed,
+    Workers,
+    load_data,
+    make_table,
+    new_files,
+    print_json,
+    report_files,
+)
+from manylabel.progress import progress_bar, working
 
-if TYPE_CHECKING:  # reports need torch, for which --help must not wait
+if TYPE_CHECKING:  # keeps --help fast: these import torch
+    from rich.table import Table
+
     from manylabel.data import CheckReport
     from manylabel.data.inspection.report import LabelCount
+    from manylabel.labelgraph import LabelGraph, Partition, PartitionKind
 
-__all__ = ["app"]
+__all__ = ["app", "graph"]
 
 app = typer.Typer(help="Check a dataset, or draw a demo dataset.", no_args_is_help=True)
 
 _MOST_ROWS = 40
+_MOST_LABELS = 60
 
 
 @app.command()
 def check(
-    spec: Annotated[str, typer.Argument(help="Dataset, such as voc:VOCdevkit/VOC2012,split=train.")],
-    as_json: Annotated[
-        str | None, typer.Option("--json", metavar="FILE", help="JSON file of all findings; - prints it.")
-    ] = None,
-    html: Annotated[str | None, typer.Option("--html", metavar="FILE", help="HTML report with example images.")] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")] = False,
-    workers: Annotated[
-        int | None, typer.Option(min=0, help="Number of decoding processes; 0 for none (default: one per core).")
-    ] = None,
+    data: Data,
+    html: Html = None,
+    workers: Workers = None,
+    overwrite: Overwrite = False,
+    as_json: AsJson = False,
 ) -> None:
     """Check a dataset before training on it.
 
@@ -43,52 +55,87 @@ def check(
 
     The exit code is 1 if a problem would break training, else 0.
     """
-    files = [path for path in (as_json, html) if path is not None and path != "-"]
-    for path in files:
-        refuse_existing(path, overwrite=overwrite)  # before the work, not after it
-    from manylabel import data
+    files = new_files(html, overwrite=overwrite)
+    from manylabel.data import check as check_dataset
 
-    dataset = data.load(spec)
+    dataset = load_data(data)
     with progress_bar("reading images") as progress:
-        report = data.check(dataset, num_workers=workers, progress=progress)
+        report = check_dataset(dataset, num_workers=workers, progress=progress)
     if html is not None:
         from manylabel.data.inspection.page import check_page  # needs matplotlib
 
-        check_page(report, dataset).write(html, overwrite=overwrite)
-    if as_json is not None:
-        _write_json(report, as_json, overwrite=overwrite)
-    if as_json != "-":
+        with working(f"writing {html}"):
+            check_page(report, dataset).write(html, overwrite=overwrite)
+    if as_json:
+        print_json(report.to_dict())
+    else:
         _show(report)
-        typer.echo("".join(f"Wrote {path}\n" for path in files), nl=False)
+        report_files(files)
     raise typer.Exit(0 if report.is_sound else 1)
 
 
 @app.command()
 def scenes(
-    folder: Annotated[Path, typer.Argument(help="Output folder for the images and labels.csv.")],
-    n: Annotated[int, typer.Option("--n", help="Number of images.")] = 200,
-    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
-    size: Annotated[int, typer.Option(help="Width and height in pixels.")] = 256,
-    unknown: Annotated[float, typer.Option(help="Fraction of labels to leave unknown (blank).")] = 0.0,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")] = False,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the images and labels.csv.")],
+    num_images: Annotated[int, typer.Option(metavar="INTEGER", min=1, help="Number of images.")] = 200,
+    unknown: Annotated[
+        float, typer.Option(metavar="FLOAT", min=0, max=1, help="Fraction of labels to leave unknown (blank).")
+    ] = 0.0,
+    seed: Seed = 0,
+    overwrite: Overwrite = False,
 ) -> None:
     """Draw demo images of several objects each, with a table of their labels."""
-    from manylabel.data import write_scenes  # here, because `--help` must not wait for it
+    from manylabel.data import write_scenes
 
-    table = write_scenes(folder, n, seed=seed, size=size, unknown=unknown, overwrite=overwrite)
-    typer.echo(f"Wrote {n} images to {table.parent / 'images'} and their labels to {table}.")
+    table = write_scenes(out, num_images, seed=seed, unknown=unknown, overwrite=overwrite)
+    typer.echo(f"Wrote {num_images} images to {table.parent / 'images'} and their labels to {table}.")
     typer.echo(f"Check them with: manylabel data check csv:{table}")
 
 
-def _write_json(report: "CheckReport", path: str, *, overwrite: bool) -> None:
-    text = json.dumps(report.to_dict(), indent=2)
-    if path == "-":
-        typer.echo(text)
+def graph(
+    data: Data,
+    partition: Annotated[
+        Literal["both", "co", "dis", "random"],
+        typer.Option(
+            metavar="both|co|dis|random",
+            help="Subsets of co-occurring labels (co), dissimilar ones (dis), both partitions, or random.",
+        ),
+    ] = "both",
+    k: Annotated[int, typer.Option("--k", metavar="INTEGER", min=1, help="Number of subsets per partition.")] = 5,
+    tau: Annotated[
+        float,
+        typer.Option(
+            metavar="FLOAT",
+            help="Temperature of the co-occurrence rates (tau in CPSD); larger values favour rare pairs.",
+        ),
+    ] = 2.0,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a PNG drawing of the graph.")] = None,
+    overwrite: Overwrite = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show which labels co-occur, and partition the labels by co-occurrence.
+
+    Reads the labels only, no images.
+    """
+    files = new_files(out, overwrite=overwrite)
+    from manylabel.labelgraph import LabelGraph, draw_graph, partition_labels
+    from manylabel.page import write_drawing
+
+    dataset = load_data(data)
+    with working("partitioning labels"):
+        label_graph = LabelGraph.from_targets(dataset.targets, dataset.labels, tau=tau)
+        kinds: tuple[PartitionKind, ...] = ("co", "dis") if partition == "both" else (partition,)
+        partitions = [partition_labels(label_graph, k, kind=kind) for kind in kinds]
+        if out is not None:
+            write_drawing(draw_graph(label_graph, partitions), out, overwrite=overwrite)
+    if as_json:
+        print_json({"name": dataset.name, **label_graph.to_dict(), "partitions": [one.to_dict() for one in partitions]})
     else:
-        write_text(path, text, overwrite=overwrite)
+        _show_graph(dataset.name, len(dataset), label_graph, partitions)
+        report_files(files)
 
 
-def _show(report: "CheckReport") -> None:
+def _show(report: CheckReport) -> None:
     """Print the key figures, the table of labels, and problems and warnings."""
     console = Console(highlight=False)
     console.print(f"[bold]{escape(report.name)}[/]")
@@ -103,7 +150,7 @@ def _show(report: "CheckReport") -> None:
     console.print(f"[{'bold red' if report.problems else 'yellow' if report.warnings else 'green'}]{report.verdict}[/]")
 
 
-def _key_figures(report: "CheckReport") -> Iterator[str]:
+def _key_figures(report: CheckReport) -> Iterator[str]:
     splits = ", ".join(f"{name} {size:,}" for name, size in report.splits.items())
     yield f"{report.num_images:,} images" + (f" ({splits})" if splits else "")
     most = max(len(report.labels_per_image) - 1, 0)
@@ -118,12 +165,9 @@ def _key_figures(report: "CheckReport") -> Iterator[str]:
     yield f"{exact:,} groups of exact duplicates, {len(report.duplicates) - exact:,} of near duplicates"
 
 
-def _label_table(report: "CheckReport") -> Table:
+def _label_table(report: CheckReport) -> Table:
     """Return the labels with their counts, the most frequent first; of many, the most and least frequent."""
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column("label")
-    for column in ("present", "absent", "unknown", "of all"):
-        table.add_column(column, justify="right")
+    table = make_table("label", right=("present", "absent", "unknown", "of all"))
     table.add_column("")
     ranked = sorted(report.labels, key=lambda label: -label.positives)
     half = _MOST_ROWS // 2
@@ -137,7 +181,41 @@ def _label_table(report: "CheckReport") -> Table:
     return table
 
 
-def _row(label: "LabelCount", num_images: int, *, most: int) -> tuple[str, ...]:
+def _row(label: LabelCount, num_images: int, *, most: int) -> tuple[str, ...]:
     counts = (f"{count:,}" for count in (label.positives, label.negatives, label.unknown))
     bar = "\u2588" * round(20 * label.positives / max(most, 1))
     return escape(label.display_name), *counts, f"{label.positives / max(num_images, 1):.1%}", f"[blue]{bar}[/]"
+
+
+def _show_graph(name: str, num_images: int, label_graph: LabelGraph, partitions: list[Partition]) -> None:
+    """Print the key figures, and a table for each partition."""
+    from manylabel.page import plural
+
+    console = Console(highlight=False)
+    console.print(f"[bold]{escape(name)}[/]")
+    console.print(f"  {plural(num_images, 'image')}, {plural(len(label_graph.labels), 'label')}", markup=False)
+    console.print(f"  {plural(label_graph.pairs.nnz // 2, 'pair')} of co-occurring labels", markup=False)
+    empty = int((label_graph.counts == 0).sum())
+    if empty:
+        console.print(f"  {plural(empty, 'label')} without images", markup=False)
+    for partition in partitions:
+        console.print()
+        console.print(_subset_table(partition, label_graph))
+        console.print(f"Stability over seeds: {partition.stability:.2f} (1: identical for every seed)", markup=False)
+        if partition.singletons:
+            alone = ", ".join(map(label_graph.labels.display, partition.singletons))
+            console.print(f"Alone in their subset: {alone}", markup=False)
+
+
+def _subset_table(partition: Partition, label_graph: LabelGraph) -> Table:
+    """Return a table with a row per subset, most frequent labels first."""
+    titles = {"co": "Co-occurring labels", "dis": "Dissimilar labels", "random": "Random labels"}
+    title = titles[partition.kind]
+    table = make_table(right=("subset", "labels"), title=title, title_justify="left", title_style="bold")
+    table.add_column("most frequent first")
+    for number, positions in enumerate(partition.positions(label_graph.labels), 1):
+        frequent = sorted(positions.tolist(), key=lambda position: -label_graph.counts[position])
+        names = [label_graph.labels.display(label_graph.labels[position]) for position in frequent[:_MOST_LABELS]]
+        more = f" and {len(frequent) - _MOST_LABELS:,} more" if len(frequent) > _MOST_LABELS else ""
+        table.add_row(str(number), f"{len(frequent):,}", escape(", ".join(names) + more))
+    return table

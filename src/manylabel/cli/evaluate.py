@@ -1,189 +1,245 @@
-"""`manylabel evaluate` and `manylabel compare`: metrics of a model, and paired tests of two."""
+"""`manylabel evaluate`, `compare` and `tune`: metrics of models, paired tests, thresholds and calibration."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Sequence
-from functools import partial
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from msgspec.structs import replace as replace_fields
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
-from manylabel.cli.model_names import model_name, model_names
-from manylabel.progress import progress_bar
-from manylabel.storage import refuse_existing, write_text
+from manylabel.cli.options import (
+    AsJson,
+    BatchSize,
+    Data,
+    Device,
+    Draws,
+    Html,
+    Model,
+    ModelCopy,
+    Overwrite,
+    Workers,
+    load_data,
+    make_table,
+    model_names,
+    new_files,
+    open_model,
+    print_json,
+    refuse_shared,
+    report_files,
+)
+from manylabel.errors import ConfigError
+from manylabel.progress import progress_bar, working
 
 if TYPE_CHECKING:  # keeps --help fast: these import torch
+    from manylabel.classifier import SavedModel
     from manylabel.data import ImageDataset
     from manylabel.evaluation import Comparison, Evaluation, ScoredImages
+    from manylabel.tuning import Tuning
+    from manylabel.types import LabelSpace
 
-__all__ = ["BatchSize", "Data", "Device", "Draws", "Overwrite", "Seed", "Workers", "compare", "evaluate"]
+__all__ = ["compare", "evaluate", "tune"]
 
 _MOST_LABELS = 10
 
-Data = Annotated[str, typer.Option("--data", metavar="SPEC", help="Dataset, such as voc:VOCdevkit/VOC2012,split=val.")]
-Json = Annotated[str | None, typer.Option("--json", metavar="FILE", help="Write the results as JSON; - prints them.")]
-Html = Annotated[str | None, typer.Option("--html", metavar="FILE", help="Write an HTML report.")]
-Metrics = Annotated[
+ScoredModel = Annotated[
     str,
-    typer.Option(metavar="NAMES", help="Comma-separated metrics, or all (default: the usual dozen)."),
+    typer.Option(
+        "--model",
+        metavar="MODEL",
+        help="Model or run folder, .onnx file, hub name, builtin:NAME, or scores (.csv, .npz, .parquet).",
+    ),
 ]
-Draws = Annotated[int, typer.Option(min=0, help="Bootstrap samples; 0 computes no intervals.")]
-Seed = Annotated[int, typer.Option(help="Random seed.")]
-BatchSize = Annotated[int, typer.Option(min=1, help="Images per batch.")]
-Workers = Annotated[
-    int | None,
-    typer.Option(min=0, help="Image-decoding processes (default: half the cores, all with a GPU, at most 8)."),
+Metrics = Annotated[
+    str, typer.Option("--metrics", metavar="NAMES", help="Comma-separated metrics, or all (default: the usual dozen).")
 ]
-Device = Annotated[str | None, typer.Option(help="Torch device, such as cuda (default: cpu).")]
 CommonLabels = Annotated[
     bool, typer.Option("--common-labels", help="Evaluate only the labels that model and dataset have in common.")
 ]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")]
 
 
 def evaluate(
-    model: Annotated[
-        str,
-        typer.Argument(
-            help="Model or run folder, .onnx file, hub name, builtin:NAME, or scores (.csv, .npz, .parquet)."
-        ),
-    ],
     data: Data,
-    as_json: Json = None,
+    model: ScoredModel,
     html: Html = None,
     scores: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Write the scores (.csv, .npz, .parquet), to compare later.")
+        Path | None, typer.Option(metavar="FILE", help="Write the scores (.csv, .npz, .parquet), to compare later.")
     ] = None,
     metrics: Metrics = "",
     draws: Draws = 1000,
-    seed: Seed = 0,
+    common_labels: CommonLabels = False,
     batch_size: BatchSize = 32,
     workers: Workers = None,
     device: Device = None,
-    common_labels: CommonLabels = False,
     overwrite: Overwrite = False,
+    as_json: AsJson = False,
 ) -> None:
     """Evaluate a model: metrics with confidence intervals, overall and per label.
 
     Scores of other programs work, too: a table with the columns image, label and score, or with one column per label.
     """
-    files = _refuse_existing([as_json, html, scores], overwrite=overwrite)
+    files = new_files(html, scores, overwrite=overwrite)
     from manylabel import evaluation
-    from manylabel.data import load
 
-    dataset = load(data)
-    with progress_bar("scoring images") as progress:
-        scoring = _Scoring(dataset, batch_size, workers, device, common_labels, progress)
-        scored = scoring.run(model, name=model_name(model))
-    result = evaluation.evaluate(scored, metrics=_split(metrics), draws=draws, seed=seed)
-    if scores is not None:
-        evaluation.save_scores(scored, scores, overwrite=overwrite)
-    if html is not None:
-        evaluation.evaluation_page(result, dataset).write(html, overwrite=overwrite)
-    if as_json is not None:
-        _write_json(result.to_dict(), as_json, overwrite=overwrite)
-    if as_json != "-":
+    dataset, (scored,) = _score(
+        data, [model], batch_size=batch_size, workers=workers, device=device, common_labels=common_labels
+    )
+    with working("computing metrics"):
+        result = evaluation.evaluate(scored, metrics=_split(metrics), draws=draws)
+        if scores is not None:
+            evaluation.save_scores(scored, scores, overwrite=overwrite)
+        if html is not None:
+            evaluation.evaluation_page(result, dataset).write(html, overwrite=overwrite)
+    if as_json:
+        print_json(result.to_dict())
+    else:
         _show_evaluation(result)
-        typer.echo("".join(f"Wrote {path}\n" for path in files), nl=False)
+        report_files(files)
 
 
 def compare(
-    first: Annotated[
-        str,
-        typer.Argument(
-            help="Model or run folder, .onnx file, hub name, builtin:NAME, or scores (.csv, .npz, .parquet)."
+    data: Data,
+    model: Annotated[
+        list[str],
+        typer.Option(
+            metavar="MODEL", help="Model, or file of scores (.csv, .npz, .parquet); give two, the baseline first."
         ),
     ],
-    second: Annotated[str, typer.Argument(help="Model or scores to compare with the first.")],
-    data: Data,
-    as_json: Json = None,
     html: Html = None,
     metrics: Metrics = "",
     draws: Draws = 1000,
-    seed: Seed = 0,
+    common_labels: CommonLabels = False,
     batch_size: BatchSize = 32,
     workers: Workers = None,
     device: Device = None,
-    common_labels: CommonLabels = False,
     overwrite: Overwrite = False,
+    as_json: AsJson = False,
 ) -> None:
     """Compare two models: is the second one better, and on which labels?
 
     The paired bootstrap detects much smaller differences than two separate confidence intervals.
     """
-    files = _refuse_existing([as_json, html], overwrite=overwrite)
+    if len(model) != 2:
+        raise ConfigError(f"compare needs two models, got {len(model)}; pass --model A --model B")
+    files = new_files(html, overwrite=overwrite)
     from manylabel import evaluation
-    from manylabel.data import load
 
-    dataset = load(data)
-    with progress_bar("scoring images") as progress:
-        scoring = _Scoring(dataset, batch_size, workers, device, common_labels, progress)
-        names = model_names([first, second])
-        models = [scoring.run(source, name=name) for source, name in zip((first, second), names, strict=True)]
-    result = evaluation.compare(*models, metrics=_split(metrics), draws=draws, seed=seed)
-    if html is not None:
-        evaluation.comparison_page(result, dataset).write(html, overwrite=overwrite)
-    if as_json is not None:
-        _write_json(result.to_dict(), as_json, overwrite=overwrite)
-    if as_json != "-":
+    dataset, scored = _score(
+        data, model, batch_size=batch_size, workers=workers, device=device, common_labels=common_labels
+    )
+    with working("comparing"):
+        result = evaluation.compare(*scored, metrics=_split(metrics), draws=draws)
+        if html is not None:
+            evaluation.comparison_page(result, dataset).write(html, overwrite=overwrite)
+    if as_json:
+        print_json(result.to_dict())
+    else:
         _show_comparison(result)
-        typer.echo("".join(f"Wrote {path}\n" for path in files), nl=False)
+        report_files(files)
 
 
-class _Scoring(NamedTuple):
-    """Scores of models and files on one dataset."""
+def tune(
+    data: Data,
+    model: Model,
+    objective: Annotated[
+        str,
+        typer.Option(
+            metavar="f1|precision=P|recall=R", help="Threshold objective: best F1, or a minimum precision or recall."
+        ),
+    ] = "f1",
+    calibrate: Annotated[
+        Literal["platt", "temperature", "none"],
+        typer.Option(metavar="platt|temperature|none", help="Calibration method."),
+    ] = "platt",
+    folds: Annotated[int, typer.Option(metavar="INTEGER", min=2, help="Number of cross-validation folds.")] = 5,
+    out: ModelCopy = None,
+    html: Html = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the metrics before and after, and change nothing.")
+    ] = False,
+    workers: Workers = None,
+    device: Device = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Tune a threshold per label and calibrate scores, on data the model was not trained on.
 
-    dataset: ImageDataset
-    batch_size: int
-    workers: int | None
-    device: str | None
-    common_labels: bool
-    progress: Callable[[int, int], None]
+    The reported metrics are cross-validated. Single-label models, which predict the most confident label, are only
+    calibrated.
+    """
+    if out is None and not dry_run:
+        refuse_shared(model)
+    new_files(out, html, overwrite=overwrite)
+    from manylabel import evaluation, tuning
+    from manylabel.builtin import find_model
+    from manylabel.classifier import change_config, read_model
+    from manylabel.predictions import Uncalibrated
 
-    def run(self, source: str, *, name: str) -> ScoredImages:
-        """Read scores from a file, or compute them with a model."""
-        from manylabel import evaluation
+    aim, folder = tuning.Objective.parse(objective), find_model(model)
+    saved = read_model(folder)
+    dataset = _with_labels(load_data(data), saved.labels, data)
+    (name,) = model_names([model])
+    with progress_bar("scoring images") as progress:
+        engine = Uncalibrated(open_model(folder, device=device, num_images=len(dataset)))
+        scored = evaluation.score(engine, dataset, name=name, num_workers=workers, progress=progress)
+    with working("tuning thresholds"):
+        result = tuning.tune(scored, method=calibrate, objective=aim, current=saved.config.calibration, num_folds=folds)
+    _show_tuning(result)
+    changes = {"thresholds": result.thresholds, "calibration": result.calibration}
+    if html is not None:
+        tuning.tuning_page(result, model=name, dataset=dataset.name).write(html, overwrite=overwrite)
+        report_files([html])
+    if dry_run:
+        typer.echo("Nothing changed (--dry-run).")
+    elif out is None:
+        change_config(folder, changes)
+        what = "calibration" if result.thresholds is None else "thresholds and calibration"
+        typer.echo(f"Changed {what} in {folder / 'config.json'}")
+    else:
+        _write_copy(saved, folder, out, changes, overwrite=overwrite)
+        report_files([out])
 
+
+def _score(
+    data: str,
+    sources: Sequence[str],
+    *,
+    batch_size: int,
+    workers: int | None,
+    device: str | None,
+    common_labels: bool,
+) -> tuple[ImageDataset, list[ScoredImages]]:
+    """Load a dataset; compute its scores by each model, or read them from a file of scores."""
+    from manylabel import evaluation
+
+    dataset, scored = load_data(data), []
+    for source, name in zip(sources, model_names(sources), strict=True):
         if Path(source).suffix.lower() in evaluation.SCORE_ENDINGS:
-            return evaluation.read_scores(source, self.dataset, name=name, common_labels=self.common_labels)
-        from manylabel.inference import open_engine
-
-        return evaluation.score(
-            open_engine(source, device=self.device, num_images=len(self.dataset), notify=partial(typer.echo, err=True)),
-            self.dataset,
-            name=name,
-            batch_size=self.batch_size,
-            num_workers=self.workers,
-            common_labels=self.common_labels,
-            progress=self.progress,
-        )
-
-
-def _refuse_existing(paths: Sequence[str | None], *, overwrite: bool) -> list[str]:
-    """Return the files to write; refuse existing ones before any work is done."""
-    files = [path for path in paths if path is not None and path != "-"]
-    for path in files:
-        refuse_existing(path, overwrite=overwrite)
-    return files
+            scored.append(evaluation.read_scores(source, dataset, name=name, common_labels=common_labels))
+            continue
+        with progress_bar(f"scoring images with {name}") as progress:
+            scored.append(
+                evaluation.score(
+                    open_model(source, device=device, num_images=len(dataset)),
+                    dataset,
+                    name=name,
+                    batch_size=batch_size,
+                    num_workers=workers,
+                    common_labels=common_labels,
+                    progress=progress,
+                )
+            )
+    return dataset, scored
 
 
 def _split(metrics: str) -> Sequence[str]:
     from manylabel.evaluation import DEFAULT_METRICS
 
     return [name.strip() for name in metrics.split(",")] if metrics else DEFAULT_METRICS
-
-
-def _write_json(values: dict[str, Any], path: str, *, overwrite: bool) -> None:
-    text = json.dumps(values, indent=2)
-    if path == "-":
-        typer.echo(text)
-    else:
-        write_text(path, text, overwrite=overwrite)
 
 
 def _show_evaluation(result: Evaluation) -> None:
@@ -194,7 +250,7 @@ def _show_evaluation(result: Evaluation) -> None:
     console = Console(highlight=False)
     images = f"{plural(result.num_images, 'image')} of {result.dataset}, {plural(len(result.labels), 'label')}"
     console.print(f"[bold]{escape(result.model)}[/]  {escape(images)}")
-    table = _table("metric", "value", "95 % interval", "better")
+    table = make_table("metric", right=("value", "95 % interval", "better"))
     for name, value in result.metrics.items():
         metric = METRICS[name]
         better = "higher" if metric.higher_is_better else "lower"
@@ -219,7 +275,8 @@ def _show_comparison(result: Comparison) -> None:
 
     console = Console(highlight=False)
     console.print(f"{plural(result.num_images, 'image')} of {result.dataset}", markup=False)
-    table = _table("metric", result.first, result.second, "change", "95 % interval", "p", "verdict")
+    columns = (result.first, result.second, "change", "95 % interval", "p", "verdict")
+    table = make_table("metric", right=columns)
     for name, change in result.metrics.items():
         metric = METRICS[name]
         table.add_row(
@@ -251,9 +308,48 @@ def _show_comparison(result: Comparison) -> None:
         console.print(note, markup=False)
 
 
-def _table(*columns: str) -> Table:
-    """Return an empty table, all columns but the first right-aligned."""
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for position, column in enumerate(columns):
-        table.add_column(escape(column), justify="right" if position else "left")
-    return table
+def _with_labels(dataset: ImageDataset, labels: LabelSpace, spec: str) -> ImageDataset:
+    """Return the dataset with its labels in the model's order; refuse a dataset with other labels."""
+    if set(dataset.labels) != set(labels):
+        odd = sorted(set(dataset.labels) ^ set(labels))
+        raise ConfigError(
+            f"{spec} must have exactly the labels of the model; it has {len(dataset.labels)}, the model "
+            f"{len(labels)}, and they differ in {', '.join(odd[:5])}; for a table or Open Images, list the "
+            "model's labels in a file, one per line, and add labels=FILE to the spec"
+        )
+    return dataset if dataset.labels.names == labels.names else dataset.select_labels(labels.names)
+
+
+def _write_copy(saved: SavedModel, folder: Path, out: Path, changes: Mapping[str, Any], *, overwrite: bool) -> None:
+    """Write the tuned model and copy the other files of its folder, such as a README."""
+    from manylabel.classifier import write_model
+
+    write_model(replace(saved, config=replace_fields(saved.config, **changes)), out, overwrite=overwrite)
+    for file in folder.iterdir():
+        if file.is_file() and not (out / file.name).exists():
+            shutil.copyfile(file, out / file.name)
+
+
+def _show_tuning(result: Tuning) -> None:
+    """Print the metrics before and after, and the labels that gained or lost most."""
+    from manylabel.tuning import METRIC_TITLES
+
+    console = Console(highlight=False)
+    console.print(f"{result.num_images:,} images, {result.num_folds}-fold cross-validation; {result.aim}")
+    table = make_table("metric", right=("before", "after"))
+    for name, title in METRIC_TITLES.items():
+        values = (performance.metrics[name] for performance in (result.before, result.after))
+        table.add_row(title, *(f"{value:.4f}" if name == "log_loss" else f"{100 * value:.1f}" for value in values))
+    console.print(table)
+    points = {
+        label.name: (round(100 * label.f1_before), round(100 * label.f1_after))
+        for label in result.labels
+        if label.f1_before is not None and label.f1_after is not None
+    }
+    changed = sorted(points, key=lambda name: points[name][0] - points[name][1])
+    for title, names in (("gained", changed), ("lost", changed[::-1])):
+        shown = [name for name in names if (points[name][1] - points[name][0]) * (1 if title == "gained" else -1) > 0]
+        words = [f"{name} {points[name][0]} to {points[name][1]}" for name in shown[:_MOST_LABELS]]
+        console.print(f"F1 {title} most: {', '.join(words) or 'none'}", markup=False, soft_wrap=True)
+    for note in result.notes:
+        console.print(note, markup=False, soft_wrap=True)

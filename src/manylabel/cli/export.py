@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from manylabel.builtin import DEFAULT_MODEL
+from manylabel.cli.options import Model, Overwrite, load_data, new_files
 from manylabel.errors import ConfigError
-from manylabel.storage import refuse_existing
+from manylabel.progress import working
 
 if TYPE_CHECKING:  # keeps --help fast: these import torch
     from manylabel.data import ImageDataset
@@ -18,51 +20,53 @@ if TYPE_CHECKING:  # keeps --help fast: these import torch
 __all__ = ["export"]
 
 CHECKED_IMAGES = 16
+CALIBRATION_IMAGES = 200
 MOST_COMPARED = 1000  # images to compare int8 on
 
 
 def export(
-    model: Annotated[str, typer.Argument(help="Model or run folder, hub name or builtin:NAME.")],
-    to: Annotated[Literal["onnx", "torch-export"], typer.Option("--to", help="Format to write.")] = "onnx",
-    out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="File to write (default: model.onnx or model.pt2).")
-    ] = None,
     data: Annotated[
-        str | None, typer.Option(metavar="SPEC", help="Dataset to verify the file on and to calibrate int8 with.")
+        str | None,
+        typer.Argument(
+            metavar="DATA", help="Dataset to verify the file on and to calibrate --int8 with (default: sample photos)."
+        ),
     ] = None,
+    model: Model = DEFAULT_MODEL,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="File to write: .onnx, or .pt2 for torch.export.")] = Path(
+        "model.onnx"
+    ),
+    int8: Annotated[bool, typer.Option("--int8", help="Also write an 8-bit quantised file (needs DATA).")] = False,
     fixed_size: Annotated[bool, typer.Option("--fixed-size", help="Accept images of one size only.")] = False,
-    int8: Annotated[bool, typer.Option("--int8", help="Also write an 8-bit quantised file (needs --data).")] = False,
-    calibration_images: Annotated[int, typer.Option(min=1, help="Images to calibrate int8 with.")] = 200,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")] = False,
+    overwrite: Overwrite = False,
 ) -> None:
     """Export a model as ONNX or torch.export: uint8 images in, calibrated scores out.
 
     The exported file is compared with the model on real images and only written if they agree.
     """
-    if int8 and (data is None or to != "onnx"):
-        raise ConfigError("int8 needs --to onnx and --data SPEC with representative images")
-    path = out or Path("model.onnx" if to == "onnx" else "model.pt2")
-    for file in (path, _int8_path(path)) if int8 else (path,):
-        refuse_existing(file, overwrite=overwrite)
+    if out.suffix not in (".onnx", ".pt2"):
+        raise ConfigError(f"--out must end in .onnx or .pt2 (torch.export), got {out}")
+    if int8 and (data is None or out.suffix != ".onnx"):
+        raise ConfigError("--int8 needs an .onnx file and a dataset: manylabel export DATA --model MODEL --int8")
+    new_files(out, _int8_path(out) if int8 else None, overwrite=overwrite)
     from manylabel.classifier import Classifier
-    from manylabel.data import load
     from manylabel.inference.export import export_onnx, export_torch
 
-    dataset = None if data is None else load(data)
+    dataset = None if data is None else load_data(data)
     checked = None if dataset is None else [dataset.images[index] for index in _readable(dataset, CHECKED_IMAGES)]
-    write = export_onnx if to == "onnx" else export_torch
-    classifier = Classifier.from_pretrained(model)
-    result = write(classifier, path, images=checked, any_size=not fixed_size, overwrite=overwrite)
+    write = export_onnx if out.suffix == ".onnx" else export_torch
+    with working("exporting the model"):
+        classifier = Classifier.from_pretrained(model)
+        result = write(classifier, out, images=checked, any_size=not fixed_size, overwrite=overwrite)
     sizes = "images of any size" if result.any_size else "images of one size"
-    typer.echo(f"Wrote {path}: {result.num_bytes / 1e6:.1f} MB, any number of {sizes}")
+    typer.echo(f"Wrote {out}: {result.num_bytes / 1e6:.1f} MB, any number of {sizes}")
     typer.echo(f"Largest difference from the model's scores: {result.difference:.1e}")
     if result.note:
         typer.echo(result.note)
     if int8 and dataset is not None:
-        _quantise(path, dataset, calibration_images, overwrite=overwrite)
+        _quantise(out, dataset, overwrite=overwrite)
 
 
-def _quantise(path: Path, dataset: ImageDataset, count: int, *, overwrite: bool) -> None:
+def _quantise(path: Path, dataset: ImageDataset, *, overwrite: bool) -> None:
     """Write the int8 file and print its cost on images not used for calibration."""
     import numpy as np
 
@@ -71,9 +75,10 @@ def _quantise(path: Path, dataset: ImageDataset, count: int, *, overwrite: bool)
     from manylabel.inference.quantisation import MOST_FLIPPED, flipped_tags, quantise
 
     spec, small = OnnxEngine(path).spec, _int8_path(path)
-    used = _readable(dataset, min(count, max(1, len(dataset) // 2)))
-    images = np.stack([prepare(dataset.images[index], spec.input_spec) for index in used])
-    result = quantise(path, small, images, overwrite=overwrite)
+    used = _readable(dataset, min(CALIBRATION_IMAGES, max(1, len(dataset) // 2)))
+    with working("quantising the model"):
+        images = np.stack([prepare(dataset.images[index], spec.input_spec) for index in used])
+        result = quantise(path, small, images, overwrite=overwrite)
     typer.echo(f"Wrote {small}: {result.num_bytes / 1e6:.1f} MB, {result.size_ratio:.1f} times smaller")
     if result.weights_only:
         typer.echo("Only its weights are 8-bit integers: with 8-bit activations, too many tags would flip")
@@ -82,7 +87,8 @@ def _quantise(path: Path, dataset: ImageDataset, count: int, *, overwrite: bool)
     if not len(rest):
         typer.echo("int8 was not compared: all images were used for calibration")
         return
-    before, after = (_predict(file, rest) for file in (path, small))
+    with working("comparing both files"):
+        before, after = (_predict(file, rest) for file in (path, small))
     flipped, num_tags = flipped_tags(before, after)
     fraction = flipped / max(1, num_tags)
     typer.echo(f"Flipped tags on {len(rest):,} other images: {flipped:,} of {num_tags:,} ({100 * fraction:.1f} %)")
@@ -149,5 +155,5 @@ def _readable(dataset: ImageDataset, count: int) -> list[int]:
         if len(found) == count:
             break
     if not found:
-        raise ConfigError(f"{dataset.name} has no readable image; run: manylabel data check SPEC")
+        raise ConfigError(f"{dataset.name} has no readable image; run: manylabel data check DATA")
     return found

@@ -2,76 +2,77 @@
 
 import logging
 import sys
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.logging import RichHandler
-from typer.core import TyperGroup
 
 from manylabel import __version__
-from manylabel.cli import (
-    cache,
-    cost,
-    data,
-    evaluate,
-    explain,
-    export,
-    graph,
-    listing,
-    predict,
-    report,
-    runs,
-    serve,
-    train,
-    tune,
-    vocabulary,
-)
+from manylabel.cli.cache import app as cache
+from manylabel.cli.data import app as data
+from manylabel.cli.data import graph
+from manylabel.cli.evaluate import compare, evaluate, tune
+from manylabel.cli.explain import explain
+from manylabel.cli.export import export
+from manylabel.cli.help import Command, Group
+from manylabel.cli.models import cost, show_names, vocabulary
+from manylabel.cli.predict import predict
+from manylabel.cli.runs import app as runs
+from manylabel.cli.runs import report
+from manylabel.cli.serve import serve
+from manylabel.cli.train import OWN_PARSER, train
 from manylabel.errors import ManyLabelError
 
 __all__ = ["app", "main"]
 
-_BY_USE = (
-    *("data", "train", "evaluate", "tune", "predict", "explain", "serve", "export", "compare", "report", "runs"),
-    *("cache", "vocabulary", "graph", "cost", "list"),
-)
+COMMANDS: dict[str, Callable[..., None] | typer.Typer] = {
+    "data": data,
+    "train": train,
+    "evaluate": evaluate,
+    "tune": tune,
+    "predict": predict,
+    "explain": explain,
+    "serve": serve,
+    "export": export,
+    "compare": compare,
+    "report": report,
+    "runs": runs,
+    "cache": cache,
+    "vocabulary": vocabulary,
+    "graph": graph,
+    "cost": cost,
+    "list": show_names,
+}
+"""Commands in order of typical use."""
 
 
-class _Commands(TyperGroup):
-    """Subcommands in order of typical use."""
+class _Commands(Group):
+    """All commands; typer would list groups last."""
 
     def list_commands(self, ctx: object) -> list[str]:  # noqa: ARG002 (typer's)
-        return sorted(self.commands, key=_BY_USE.index)
+        return list(COMMANDS)
 
 
 app = typer.Typer(
     cls=_Commands,
     name="manylabel",
     help="Multi-label image classification: train, evaluate, explain and serve models.",
-    epilog="Start with: manylabel data check SPEC, where SPEC is a dataset such as csv:labels.csv,images=photos/ or "
-    "voc:VOCdevkit/VOC2012; 'manylabel list formats' lists all formats.",
+    epilog="First steps:  manylabel predict holiday/       tag photos\n"
+    "              manylabel data check labels.csv  check a dataset, then train",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for name, group in (("data", data), ("train", train), ("runs", runs), ("cache", cache)):
-    app.add_typer(group.app, name=name)
-for name, command in (
-    ("evaluate", evaluate.evaluate),
-    ("tune", tune.tune),
-    ("predict", predict.predict),
-    ("explain", explain.explain),
-    ("serve", serve.serve),
-    ("export", export.export),
-    ("compare", evaluate.compare),
-    ("report", report.report),
-    ("vocabulary", vocabulary.vocabulary),
-    ("graph", graph.graph),
-    ("cost", cost.cost),
-    ("list", listing.show),
-):
-    app.command(name)(command)
+for name, command in COMMANDS.items():
+    if isinstance(command, typer.Typer):
+        app.add_typer(command, name=name, cls=Group)
+    else:
+        app.command(name, context_settings=OWN_PARSER if name == "train" else None)(command)
+for group in (app, *(command for command in COMMANDS.values() if isinstance(command, typer.Typer))):
+    for registered in group.registered_commands:
+        registered.cls = Command
 
 
 def _print_version(asked: bool) -> None:

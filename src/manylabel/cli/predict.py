@@ -2,78 +2,99 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 import time
-from collections.abc import Container, Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+from rich.console import Console
+from rich.markup import escape
 
-from manylabel.cli.tag_results import TagResults
-from manylabel.errors import ConfigError, ManyLabelError
+from manylabel.builtin import DEFAULT_MODEL
+from manylabel.cli.options import (
+    AnyModel,
+    BatchSize,
+    Device,
+    Images,
+    Overwrite,
+    Workers,
+    new_files,
+    read_labels,
+    stderr_console,
+)
+from manylabel.errors import ConfigError, DiskFullError, ManyLabelError, StorageError
 from manylabel.progress import ProgressBar
-from manylabel.storage import refuse_existing
+
+if TYPE_CHECKING:  # keeps --help fast
+    from manylabel.predictions import ImagePrediction, TagChoice
+    from manylabel.tag_files import TagWriter
+
+    Step = Callable[[ImagePrediction], object]
 
 __all__ = ["predict"]
 
+_MOST_NAMED = 20
+_BAR = 24
+
 
 def predict(
-    paths: Annotated[
-        list[str],
-        typer.Argument(help="Images, folders (recursive) or glob patterns; - reads a list from stdin."),
-    ],
-    model: Annotated[
-        str, typer.Option(help="Model or run folder, .onnx file, hub name or builtin:NAME.")
-    ] = "builtin:coco80",
+    images: Images,
+    model: AnyModel = DEFAULT_MODEL,
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the tags to a .jsonl or .csv file or a .parquet folder.")
     ] = None,
     top: Annotated[
-        int | None, typer.Option(min=1, help="Number of tags per image (default: all above the threshold).")
+        int | None,
+        typer.Option(metavar="INTEGER", min=1, help="Number of tags per image (default: all above the threshold)."),
     ] = None,
     threshold: Annotated[
         str | None,
         typer.Option(
-            metavar="T|tuned", help="Score threshold (default: tuned thresholds if the model has them, else 0.5)."
+            metavar="FLOAT|tuned", help="Score threshold (default: tuned thresholds if the model has them, else 0.5)."
         ),
+    ] = None,
+    labels: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LABELS", help="Other labels, such as cat,dog, or a file with one per line (zero-shot models only)."
+        ),
+    ] = None,
+    sidecar: Annotated[
+        Literal["txt", "xmp"] | None,
+        typer.Option(metavar="txt|xmp", help="Write the tags of each image to a file next to it."),
     ] = None,
     copy_to: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Copy each image into one folder per tag.")
     ] = None,
-    sidecar: Annotated[
-        Literal["txt", "xmp"] | None, typer.Option(help="Write the tags of each image to a file next to it.")
-    ] = None,
-    labels: Annotated[
-        str | None,
-        typer.Option(help="Other labels, such as cat,dog, or a file with one per line (zero-shot models only)."),
+    draw: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write each image with its tags drawn below it.")
     ] = None,
     allow_urls: Annotated[bool, typer.Option("--allow-urls", help="Download images given as http(s) URLs.")] = False,
     resume: Annotated[
         bool, typer.Option("--resume", help="Resume an interrupted run: skip images already in FILE.")
     ] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")] = False,
-    batch_size: Annotated[int, typer.Option(min=1, help="Images per batch.")] = 32,
-    workers: Annotated[
-        int | None,
-        typer.Option(min=0, help="Image-decoding processes (default: half the cores, all with a GPU, at most 8)."),
-    ] = None,
-    device: Annotated[str | None, typer.Option(help="Torch device, such as cuda (default: cpu).")] = None,
-    engine: Annotated[Literal["auto", "onnx", "torch"], typer.Option(help="Inference engine.")] = "auto",
+    overwrite: Overwrite = False,
+    batch_size: BatchSize = 32,
+    workers: Workers = None,
+    device: Device = None,
     executor: Annotated[
-        Literal["local", "ray"], typer.Option(help="Run on this machine, or on a Ray cluster.")
+        Literal["local", "ray"], typer.Option(metavar="local|ray", help="Run on this machine, or on a Ray cluster.")
     ] = "local",
     ray_address: Annotated[
-        str | None, typer.Option(help="Address of a Ray cluster, such as auto (default: start one on this machine).")
+        str | None,
+        typer.Option(
+            metavar="ADDRESS", help="Address of a Ray cluster, such as auto (default: start one on this machine)."
+        ),
     ] = None,
     replicas: Annotated[
-        int | None,
-        typer.Option(min=1, help="Model replicas on Ray (default: one per CPU or GPU)."),
+        int | None, typer.Option(metavar="INTEGER", min=1, help="Model replicas on Ray (default: one per CPU or GPU).")
     ] = None,
 ) -> None:
     """Predict the tags of images.
@@ -85,55 +106,27 @@ def predict(
         raise ConfigError("--resume needs the file to continue; set it with --out")
     if executor != "ray" and (ray_address is not None or replicas is not None):
         raise ConfigError("--ray-address and --replicas need --executor ray")
-    if out is not None:
-        refuse_existing(out, overwrite=resume or overwrite)
+    new_files(out, overwrite=resume or overwrite)
     from manylabel.image_files import list_images
-    from manylabel.inference import Predictor
     from manylabel.inference.engine import FEW_IMAGES
     from manylabel.predictions import TagChoice
-    from manylabel.system import default_workers
+    from manylabel.tag_files import open_output
 
     choice = TagChoice(top, _read_threshold(threshold))
-    names = list_images(paths, listed=sys.stdin, allow_urls=allow_urls)
-    ahead = 1 if "-" in paths else FEW_IMAGES  # a piped list must be answered before its end
+    names = list_images(images, listed=sys.stdin, allow_urls=allow_urls)
+    ahead = 1 if "-" in images else FEW_IMAGES  # a piped list must be answered before its end
     first = list(islice(names, ahead))  # an empty folder is an error before anything is written
-    num_images = len(first) if len(first) < ahead else None
     new = _NewImages(chain(first, names))
-    asked = _read_labels(labels)
+    settings = _Settings(model, choice, None if labels is None else read_labels(labels), device, batch_size)
     if executor == "ray":
-        from manylabel.inference import tag_with_ray
-
-        batches = tag_with_ray(
-            new,
-            model=model,
-            choice=choice,
-            engine=engine,
-            labels=asked,
-            device=device,
-            batch_size=batch_size,
-            replicas=replicas,
-            address=ray_address,
-        )
+        batches = settings.tag_on_ray(new, replicas=replicas, address=ray_address)
     else:
-        predictor = Predictor.load(
-            model,
-            engine=engine,
-            labels=asked,
-            device=device,
-            num_images=num_images,
-            notify=partial(typer.echo, err=True),
-        )
-        choice.limits(predictor.spec)
-        num_workers = default_workers(on_gpu=device not in (None, "cpu")) if workers is None else workers
-        scored = predictor.stream(new, batch_size=batch_size, num_workers=num_workers)
-        batches = (batch.tagged(choice) for batch in scored)
+        batches = settings.tag(new, workers=workers, num_images=len(first) if len(first) < ahead else None)
     writer = None
     if out is not None:  # after loading the model, whose errors must leave no file behind
-        from manylabel.tag_files import open_output
-
         writer, new.done = open_output(out, resume=resume, overwrite=overwrite)
-    results = TagResults(out, writer, copy_to, sidecar, overwrite)
-    total = _Total(paths, new.done)
+    results = _Results(out, writer, _steps(copy_to, sidecar, draw, overwrite=overwrite))
+    total = _Total(images, new.done)
     with results, ProgressBar("tagging images") as bar:
         start = time.monotonic()
         for batch in batches:
@@ -141,6 +134,53 @@ def predict(
             speed = results.count / max(time.monotonic() - start, 1e-9)
             bar.update(results.count, total.number, f"{speed:.1f} images/s")
     results.report(skipped=new.num_skipped)
+
+
+@dataclass(frozen=True)
+class _Settings:
+    """Settings of the prediction, wherever it runs."""
+
+    model: str
+    choice: TagChoice
+    labels: list[str] | None
+    device: str | None
+    batch_size: int
+
+    def tag(
+        self, images: Iterable[str], *, workers: int | None, num_images: int | None
+    ) -> Iterator[Sequence[ImagePrediction]]:
+        """Load the model at once, and tag batches on this machine when asked for."""
+        from manylabel.inference import Predictor
+        from manylabel.system import default_workers
+
+        predictor = Predictor.load(
+            self.model,
+            labels=self.labels,
+            device=self.device,
+            num_images=num_images,
+            notify=partial(typer.echo, err=True),
+        )
+        self.choice.limits(predictor.spec)
+        num_workers = default_workers(on_gpu=self.device not in (None, "cpu")) if workers is None else workers
+        scored = predictor.stream(images, batch_size=self.batch_size, num_workers=num_workers)
+        return (batch.tagged(self.choice) for batch in scored)
+
+    def tag_on_ray(
+        self, images: Iterable[str], *, replicas: int | None, address: str | None
+    ) -> Iterator[Sequence[ImagePrediction]]:
+        """Tag batches on a Ray cluster."""
+        from manylabel.inference import tag_with_ray
+
+        return tag_with_ray(
+            images,
+            model=self.model,
+            choice=self.choice,
+            labels=self.labels,
+            device=self.device,
+            batch_size=self.batch_size,
+            replicas=replicas,
+            address=address,
+        )
 
 
 class _NewImages:
@@ -188,11 +228,101 @@ def _read_threshold(text: str | None) -> float | Literal["tuned"] | None:
         raise ConfigError(f"threshold must be a number in 0..1 or 'tuned', got {text!r}") from None
 
 
-def _read_labels(given: str | None) -> list[str] | None:
-    """Return the labels in a comma-separated list or a file."""
-    if given is None:
-        return None
-    from manylabel.data.readers.layout import read_label_list
+def _steps(
+    copy_to: Path | None, sidecar: Literal["txt", "xmp"] | None, draw: Path | None, *, overwrite: bool
+) -> dict[str, Step]:
+    """Return what to do with each image, by verb."""
+    from manylabel.inference.sidecars import copy_by_tag, write_sidecar
+    from manylabel.predictions import write_drawings
 
-    is_file = os.path.isfile(given)  # noqa: PTH113 - Path.is_file fails for a long list
-    return read_label_list(given if is_file else given.split(","))
+    steps: dict[str, Step] = {}
+    if copy_to is not None:
+        steps["copy"] = lambda image: copy_by_tag(image, copy_to)
+    if sidecar is not None:
+        steps["write the sidecar of"] = lambda image: write_sidecar(image, sidecar, overwrite=overwrite)
+    if draw is not None:
+        steps["draw"] = lambda image: write_drawings([image], draw)
+    return steps
+
+
+@dataclass
+class _Results:
+    """Destination of predictions, batch by batch.
+
+    Args:
+        out: Output file, for messages.
+        writer: Writer of that file.
+        steps: What to do with each image, by verb; a step returns False if it left an existing file unchanged.
+    """
+
+    out: Path | None
+    writer: TagWriter | None
+    steps: Mapping[str, Step]
+    count: int = 0
+    unchanged: int = 0
+    bad: int = 0
+    failures: list[str] = field(default_factory=list)
+
+    def __enter__(self) -> None:
+        self.console = Console(highlight=False, soft_wrap=True)
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self.writer is not None:
+            with suppress(StorageError) if kind else nullcontext():  # the first error, such as a full disk, matters
+                self.writer.close()
+
+    def take(self, images: Sequence[ImagePrediction]) -> None:
+        """Output the tags of a batch."""
+        for image in images:
+            failures = [f"cannot read {image.name!r}: {image.error}"] if image.error else self._save(image)
+            if failures:
+                self.bad += 1
+                self.failures += ["; ".join(failures)][: _MOST_NAMED - len(self.failures)]
+            elif self.writer is None and not self.steps:
+                self._show(image)
+        if self.writer is not None:
+            self.writer.write(images)  # last: --resume skips images in the file
+        self.count += len(images)
+
+    def _save(self, image: ImagePrediction) -> list[str]:
+        """Take all steps with an image; return the errors."""
+        failures = []
+        for what, step in self.steps.items():
+            try:
+                self.unchanged += step(image) is False
+            except OSError as error:
+                if isinstance(error, DiskFullError):
+                    raise  # all further writes would fail, too
+                failures.append(f"cannot {what} {image.name!r}: {error}")
+        return failures
+
+    def _show(self, image: ImagePrediction) -> None:
+        """Print the tags: bars on a terminal, else one line."""
+        if not self.console.is_terminal:
+            typer.echo(f"{image.name}\t" + ", ".join(f"{label} {score:.2f}" for label, score in image.tags))
+            return
+        self.console.print(f"[bold]{escape(image.name)}[/]")
+        width = max((len(tag.label) for tag in image.tags), default=0)
+        for label, score in image.tags:
+            filled = round(score * _BAR)
+            bar = f"[cyan]{'━' * filled}[/][dim]{'━' * (_BAR - filled)}[/]"
+            self.console.print(f"  {escape(label):{width}}  {bar} {100 * score:3.0f} %")
+        if not image.tags:
+            self.console.print("  [dim]no score reaches its threshold; --top 3 shows the most confident labels[/]")
+
+    def report(self, *, skipped: int) -> None:
+        """Print a summary and the images that failed; exit with code 1 if all did."""
+        errors = stderr_console()
+        if self.out is not None or self.bad:
+            where = "" if self.out is None else f" to {self.out}"
+            failed = f", {self.bad:,} failed" if self.bad else ""
+            rest = f", {skipped:,} skipped (already done)" if skipped else ""
+            errors.print(f"{self.count:,} images{where}{failed}{rest}", markup=False)
+        if self.unchanged:
+            errors.print(f"{self.unchanged:,} existing sidecar files left unchanged; replace them with --overwrite")
+        for failure in self.failures:
+            errors.print(failure, style="yellow", markup=False)
+        if self.bad > len(self.failures):
+            errors.print(f"and {self.bad - len(self.failures):,} more failed", style="yellow")
+        if self.bad and self.bad == self.count:
+            raise typer.Exit(1)

@@ -6,8 +6,10 @@ import ipaddress
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
+from manylabel.builtin import DEFAULT_MODEL
+from manylabel.cli.options import AnyModel, Device, stderr_console
+from manylabel.progress import working
 from manylabel.system import available_cores, require
 
 __all__ = ["serve"]
@@ -16,16 +18,15 @@ _MOST_WORKERS = 8
 
 
 def serve(
-    model: Annotated[
-        str, typer.Option(help="Model or run folder, .onnx file, hub name or builtin:NAME.")
-    ] = "builtin:coco80",
+    model: AnyModel = DEFAULT_MODEL,
     host: Annotated[
-        str, typer.Option(help="Address to listen on; the default accepts local connections only.")
+        str, typer.Option(metavar="ADDRESS", help="Address to listen on; the default accepts local connections only.")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = 8000,
+    port: Annotated[int, typer.Option(metavar="INTEGER", min=1, max=65535, help="Port to listen on.")] = 8000,
     api_key: Annotated[
         str | None,
         typer.Option(
+            metavar="KEY",
             envvar="MANYLABEL_API_KEY",
             help="API key that clients must send. Prefer MANYLABEL_API_KEY: arguments are visible in the process list.",
         ),
@@ -40,12 +41,14 @@ def serve(
         list[str] | None,
         typer.Option(metavar="URL", help="Origin of other web pages that may call the API (CORS); repeat for more."),
     ] = None,
-    max_megabytes: Annotated[float, typer.Option(min=0.001, help="Maximum megabytes of a request.")] = 20,
+    max_megabytes: Annotated[
+        float, typer.Option(metavar="FLOAT", min=0.001, help="Maximum megabytes of a request.")
+    ] = 20,
     max_megapixels: Annotated[
-        float, typer.Option(min=0.001, help="Maximum megapixels of a request, all images together.")
+        float, typer.Option(metavar="FLOAT", min=0.001, help="Maximum megapixels of a request, all images together.")
     ] = 100,
-    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds before a request times out.")] = 30,
-    device: Annotated[str | None, typer.Option(help="Torch device, such as cuda (default: cpu).")] = None,
+    timeout: Annotated[float, typer.Option(metavar="FLOAT", min=0.1, help="Seconds before a request times out.")] = 30,
+    device: Device = None,
 ) -> None:
     """Serve a model over HTTP: an API and a demo page.
 
@@ -67,8 +70,8 @@ def serve(
         allow_hosts=(host.lower(), *map(str.lower, allow_host or ())),
         allow_origins=tuple(allow_origin or ()),
     )
-    console = Console(stderr=True, highlight=False, soft_wrap=True)
-    with console.status("Loading the model ..."):
+    console = stderr_console()
+    with working("loading the model"):
         threads = max(1, cores // workers) if is_cpu else None
         served = ServedModel.open(model, device=device, num_threads=threads, notify=console.print)
     if not _is_loopback(host) and api_key is None:

@@ -317,7 +317,7 @@ def score(
             progress(done, len(dataset))
     readable = np.setdiff1d(np.arange(done), [image.index for image in bad])
     if not len(readable):
-        raise DataError(f"{dataset.name} has no image that can be read; run: manylabel data check SPEC")
+        raise DataError(f"{dataset.name} has no image that can be read; run: manylabel data check DATA")
     limits = None if spec.single_label else spec.thresholds
     return ScoredImages.from_dataset(
         dataset,

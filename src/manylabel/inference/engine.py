@@ -53,7 +53,7 @@ class OnnxEngine:
     def __init__(self, path: str | Path, *, num_threads: int | None = None) -> None:
         self.path = Path(path)
         if not self.path.is_file():
-            raise ModelFormatError(f"there is no file {path}; write it with: manylabel export MODEL --to onnx")
+            raise ModelFormatError(f"there is no file {path}; write it with: manylabel export --model MODEL")
         try:
             self.session = open_session(path, num_threads=num_threads)
         except ImportError:

@@ -1,6 +1,6 @@
 """Fine-tuning: train backbone and head on augmented images, the backbone at a lower learning rate.
 
-    manylabel train finetune --preset ml_decoder --data coco:coco --backbone tresnet_m.miil_in21k --out runs/finetune
+    manylabel train coco:coco --recipe finetune --preset ml_decoder --backbone tresnet_m.miil_in21k --out runs/finetune
 
 Presets are the settings of the papers and the authors' code. Deviation: momentum does not cycle with the learning rate.
 HSQ and Query2Label do not specify the warmup; it is that of ML-Decoder's code.

@@ -127,7 +127,7 @@ def _some_images(model: Classifier, sets: TrainAndVal) -> Tensor:
     found = next(iter(ImageLoader(few, transform=eval_transform(model.input_spec), on_bad="skip")), None)
     if found is None:
         raise DataError(
-            f"none of the first {len(few)} images of {few.name} can be read; run: manylabel data check SPEC"
+            f"none of the first {len(few)} images of {few.name} can be read; run: manylabel data check DATA"
         )
     return found.images
 

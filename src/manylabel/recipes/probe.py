@@ -1,6 +1,6 @@
 """Probe: train a head on cached features of a frozen backbone.
 
-    manylabel train probe --data voc:VOCdevkit/VOC2012 --out runs/probe
+    manylabel train voc:VOCdevkit/VOC2012 --out runs/probe
 
 With ``--head linear`` it is a linear probe; any head works.
 """

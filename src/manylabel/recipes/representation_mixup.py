@@ -1,6 +1,6 @@
 """Representation mixup (RM): a linear head on mixed early and final features of a frozen backbone.
 
-    manylabel train representation_mixup --data voc:VOCdevkit/VOC2012 --out runs/mixup
+    manylabel train voc:VOCdevkit/VOC2012 --recipe representation_mixup --out runs/mixup
 
 Eom et al., "Layover Intermediate Layer for Multi-Label Classification in Efficient Transfer Learning". As in
 the paper: SGD with momentum 0.9, soft margin loss, one-cycle schedule with peak 0.1, 30 epochs, early features from the

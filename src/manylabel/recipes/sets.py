@@ -75,7 +75,7 @@ def _held_out(data: ImageDataset, val_fraction: float) -> tuple[ImageDataset, Im
     if len(named) > 1 and len(data.splits_like("train")) != 1:
         logger.warning(
             "%s has the splits %s, and the training split is ambiguous, so validation images are held out of all "
-            "of them; set the training split with split=NAME in --data, the validation set with --val",
+            "of them; set the training split with split=NAME in DATA, the validation set with --val",
             data.name,
             ", ".join(named),
         )

@@ -1,6 +1,6 @@
 """Zero-shot: train with labels as text queries, to predict labels unseen in training.
 
-    manylabel train zero_shot --data voc:VOCdevkit/VOC2012 --unseen random:5 --out runs/zero_shot
+    manylabel train voc:VOCdevkit/VOC2012 --recipe zero_shot --unseen random:5 --out runs/zero_shot
 
 Ridnik et al., "ML-Decoder", WACV 2023, Section 2.3.3: text queries, shared output weights, query augmentation.
 Deviations: features of a frozen backbone instead of fine-tuning, all-MiniLM-L6-v2 instead of word vectors, centred text

@@ -140,7 +140,7 @@ class Run:
             raise DataError(
                 f"{settings.data} has other images than {self.name} saw ({seen['train']} for training and "
                 f"{seen['val']} for validation, now {now['train']} and {now['val']}), so its validation set is "
-                f"unknown; evaluate it on other images: manylabel evaluate {self.model} --data SPEC"
+                f"unknown; evaluate it on other images: manylabel evaluate DATA --model {self.model}"
             )
         return seen_sets(settings, sets) if isinstance(settings, ZeroShot) else sets
 

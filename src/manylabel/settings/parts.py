@@ -22,16 +22,16 @@ class DataSettings:
 
     GROUP: ClassVar[str] = "Data and output"
 
-    data: Annotated[str, info("Training set, such as voc:VOCdevkit/VOC2012 or csv:labels.csv.")]
+    data: Annotated[str, info("Training set, such as labels.csv or voc:VOCdevkit/VOC2012.")]
     out: Annotated[Path, info("Run folder: settings, metrics, checkpoints and the model.", may_change=True)] = Path(
         "run"
     )
     val: Annotated[
-        str | None, info("Validation set (default: the validation split of --data, or a held-out fraction).")
+        str | None, info("Validation set (default: the validation split of DATA, or a held-out fraction).")
     ] = None
     val_fraction: Annotated[
         Annotated[float, Meta(gt=0, lt=1)],
-        info("Fraction held out for validation if --data has no such split; independent of --seed."),
+        info("Fraction held out for validation if DATA has no such split; independent of --seed."),
     ] = 0.2
     limit: Annotated[Count | None, info("Maximum number of images per split, for quick tests.")] = None
 

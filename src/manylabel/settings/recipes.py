@@ -65,7 +65,7 @@ class Finetune(RecipeSettings):
     learning_rate: Annotated[Positive, info("Peak learning rate of the head.")] = 5e-4
     backbone_scale: Annotated[Positive, info("Learning rate of the backbone relative to the head.")] = 0.1
     start_from: Annotated[
-        str | None, info("Trained model to start from, such as RUN/model; sets backbone, head and image size.")
+        str | None, info("Trained model to start from, such as a run folder; sets backbone, head and image size.")
     ] = None
     start_fraction: Annotated[
         Fraction,

@@ -7,7 +7,7 @@ Settings are frozen dataclasses whose fields carry limits and help text:
 import dataclasses
 import re
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import MISSING
 from functools import cache
 from inspect import get_annotations
@@ -99,7 +99,7 @@ class Field:
     @property
     def metavar(self) -> str:
         """Placeholder for the value in the help."""
-        words = {inspect.IntType: "INTEGER", inspect.FloatType: "NUMBER", inspect.CustomType: "PATH"}
+        words = {inspect.IntType: "INTEGER", inspect.FloatType: "FLOAT", inspect.CustomType: "PATH"}
         return "|".join(self.choices) or words.get(type(_kinds(self.type)[0]), "TEXT")
 
     def read(self, value: object) -> object:
@@ -237,41 +237,39 @@ def read_settings(
     return build(kind, values)
 
 
-def read_flags(arguments: Sequence[str], *, switches: Sequence[str] = ()) -> dict[str, object]:
-    """Parse flags into names and texts; unknown names are left to `build`.
+def read_flags(arguments: Sequence[str], *, switches: Collection[str] = ()) -> tuple[list[str], dict[str, object]]:
+    """Parse arguments into inputs and flags; unknown names are left to `build`.
 
     Args:
-        arguments: Command line arguments, such as ``["--head.num-groups", "20"]``.
-        switches: Names of boolean settings, which need no value.
+        arguments: Command line arguments, such as ``["labels.csv", "--head.num-groups", "20"]``.
+        switches: Names of boolean settings, which take a value only as ``--name=VALUE``.
 
     Returns:
-        Texts by name, without dashes; empty for a flag without a value.
-
-    Raises:
-        ConfigError: An argument is not a flag.
+        Arguments that are no flags, and texts by name, without dashes; empty for a flag without a value.
 
     Examples:
-        >>> read_flags(["--head.stages", "[1, -1]", "--loss.clip=0", "--epoch", "3"])
-        {'head.stages': '[1, -1]', 'loss.clip': '0', 'epoch': '3'}
-        >>> read_flags(["--no-augment", "--resume"], switches=["augment", "resume"])
-        {'augment': False, 'resume': True}
+        >>> read_flags(["labels.csv", "--head.stages", "[1, -1]", "--loss.clip=0"])
+        (['labels.csv'], {'head.stages': '[1, -1]', 'loss.clip': '0'})
+        >>> read_flags(["--no-augment", "--resume", "labels.csv"], switches=["augment", "resume"])
+        (['labels.csv'], {'augment': False, 'resume': True})
     """
+    inputs: list[str] = []
     found: dict[str, object] = {}
     remaining = list(arguments)
     while remaining:
         flag = remaining.pop(0)
         if not flag.startswith("--"):
-            raise ConfigError(f"unexpected argument {flag!r}; settings are flags, such as --epochs 10")
+            inputs.append(flag)
+            continue
         name, equals, text = flag.removeprefix("--").partition("=")
         name = name.replace("-", "_")
-        switch = name.removeprefix("no_")
-        if not equals and name not in switches and switch in switches:
-            found[switch] = False
-        elif not equals and remaining and not remaining[0].startswith("--"):
-            found[name] = remaining.pop(0)
+        if equals:
+            found[name] = text
+        elif name in switches or name.removeprefix("no_") in switches:
+            found[name.removeprefix("no_")] = name in switches
         else:
-            found[name] = True if name in switches and not equals else text
-    return found
+            found[name] = remaining.pop(0) if remaining and not remaining[0].startswith("--") else ""
+    return inputs, found
 
 
 def to_dict(settings: object) -> dict[str, object]:

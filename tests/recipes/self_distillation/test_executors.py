@@ -234,7 +234,8 @@ def environment(tmp_path):
 @pytest.mark.parametrize("executor", ["processes", "ray"])
 def test_the_command_line_trains_the_same_teachers_elsewhere(executor, brief, whole, environment, tmp_path):
     flags = {**brief, "executor": executor, "processes": 2, "baseline": True, "out": tmp_path / "run"}
-    command = [sys.executable, "-W", "error::UserWarning", "-m", "manylabel", "train", "self_distillation"]
+    command = [sys.executable, "-W", "error::UserWarning", "-m", "manylabel", "train", flags.pop("data")]
+    command += ["--recipe", "self_distillation"]
     for name, value in flags.items():
         flag = name.replace("_", "-")
         command += [f"--{'' if value else 'no-'}{flag}"] if isinstance(value, bool) else [f"--{flag}", str(value)]

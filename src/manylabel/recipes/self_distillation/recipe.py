@@ -1,6 +1,6 @@
 """Self-distillation: teachers on subsets of the labels, trained in parallel, and a student that distils them.
 
-    manylabel train self_distillation --data voc:VOCdevkit/VOC2012 --out runs/distilled
+    manylabel train voc:VOCdevkit/VOC2012 --recipe self_distillation --out runs/distilled
 
 Xu et al., *Boosting Multi-Label Image Classification with Complementary Parallel Self-Distillation*, 2022 (PSD): CPSD
 (``partition: both``), CGPD (co), DGPD (dis), a random partition, and plain self-distillation (whole). As in the

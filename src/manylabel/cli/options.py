@@ -1,0 +1,170 @@
+"""Options and outputs common to several commands: one name, meaning and default everywhere."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from manylabel.builtin import BUILTIN, local_model
+from manylabel.errors import ConfigError
+from manylabel.progress import working
+from manylabel.storage import refuse_existing
+
+if TYPE_CHECKING:  # keeps --help fast: these import torch
+    from manylabel.data import ImageDataset
+    from manylabel.predictions import Engine
+
+__all__ = [
+    "AnyModel",
+    "AsJson",
+    "BatchSize",
+    "Data",
+    "Device",
+    "Draws",
+    "Html",
+    "Images",
+    "Model",
+    "ModelCopy",
+    "Overwrite",
+    "Seed",
+    "Workers",
+    "load_data",
+    "make_table",
+    "model_names",
+    "new_files",
+    "open_model",
+    "print_json",
+    "read_labels",
+    "refuse_shared",
+    "report_files",
+    "stderr_console",
+]
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+BatchSize = Annotated[int, typer.Option(metavar="INTEGER", min=1, help="Images per batch.")]
+Data = Annotated[
+    str,
+    typer.Argument(metavar="DATA", help="Dataset: a table, a folder, or FORMAT:PATH; see 'manylabel list formats'."),
+]
+Device = Annotated[str | None, typer.Option(metavar="DEVICE", help="Torch device, such as cuda (default: cpu).")]
+Draws = Annotated[
+    int, typer.Option(metavar="INTEGER", min=0, help="Bootstrap samples; 0 computes no confidence intervals.")
+]
+Html = Annotated[Path | None, typer.Option(metavar="FILE", help="Write an HTML report.")]
+Images = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="IMAGES...", help="Images, folders (recursive) or glob patterns; - reads a list from stdin."
+    ),
+]
+Model = Annotated[str, typer.Option(metavar="MODEL", help="Model or run folder, hub name or builtin:NAME.")]
+AnyModel = Annotated[
+    str, typer.Option(metavar="MODEL", help="Model or run folder, hub name, builtin:NAME or exported .onnx file.")
+]
+ModelCopy = Annotated[
+    Path | None, typer.Option(metavar="DIR", help="Write a changed copy (default: change the model in place).")
+]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")]
+Seed = Annotated[int, typer.Option(metavar="INTEGER", help="Random seed.")]
+Workers = Annotated[
+    int | None,
+    typer.Option(metavar="INTEGER", min=0, help="Image-decoding processes (default: depends on the number of cores)."),
+]
+
+
+def new_files(*paths: Path | None, overwrite: bool) -> list[Path]:
+    """Return the files to write; refuse existing ones before any work is done."""
+    files = [path for path in paths if path is not None]
+    for path in files:
+        refuse_existing(path, overwrite=overwrite)
+    return files
+
+
+def report_files(files: Sequence[Path]) -> None:
+    """Print the names of the files written."""
+    for path in files:
+        typer.echo(f"Wrote {path}")
+
+
+def print_json(values: object) -> None:
+    """Print values as JSON."""
+    typer.echo(json.dumps(values, indent=2, ensure_ascii=False, default=str))
+
+
+def make_table(*left: str, right: Sequence[str] = (), **settings: Any) -> Table:  # noqa: ANN401 (rich's own settings)
+    """Return an empty table with columns aligned to the left, then to the right."""
+    table = Table(box=None, header_style="bold", pad_edge=False, **settings)
+    for name in left:
+        table.add_column(escape(name), overflow="fold")
+    for name in right:
+        table.add_column(escape(name), justify="right", no_wrap=True)
+    return table
+
+
+def stderr_console() -> Console:
+    """Return a console for messages, which must not mix with results on standard output."""
+    return Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def open_model(model: str | Path, *, device: str | None, num_images: int) -> Engine:
+    """Open a model for scoring images; status messages go to standard error."""
+    from manylabel.inference import open_engine
+
+    notify: Callable[[str], None] = partial(typer.echo, err=True)
+    return open_engine(model, device=device, num_images=num_images, notify=notify)
+
+
+def load_data(data: str) -> ImageDataset:
+    """Load a dataset; large ones take a while."""
+    from manylabel.data import load
+
+    with working(f"reading {data}"):
+        return load(data)
+
+
+def model_names(sources: Sequence[str]) -> list[str]:
+    """Return a name per model: the last part of its path, or the whole path if that is ambiguous.
+
+    Examples:
+        >>> model_names(["runs/first", "runs/second/model", "builtin:coco80"])
+        ['first', 'second', 'builtin:coco80']
+        >>> model_names(["a/first", "b/first"])
+        ['a/first', 'b/first']
+    """
+    paths = [Path(source) for source in sources]
+    names = [(path.parent.name if path.name == "model" else path.name) or path.name for path in paths]
+    return [name if name and names.count(name) == 1 else source for name, source in zip(names, sources, strict=True)]
+
+
+def refuse_shared(model: str) -> None:
+    """Refuse to change a built-in model or one from the hub cache.
+
+    Raises:
+        ConfigError: The model is shared; the message explains how to write a copy.
+
+    Examples:
+        >>> refuse_shared("builtin:coco80")
+        Traceback (most recent call last):
+        manylabel.errors.ConfigError: builtin:coco80 is part of the package; write a changed copy with --out DIR
+    """
+    if model.startswith(BUILTIN):
+        raise ConfigError(f"{model} is part of the package; write a changed copy with --out DIR")
+    if local_model(model) is None:
+        raise ConfigError(f"{model} is not a local folder; write a changed copy of the hub model with --out DIR")
+
+
+def read_labels(text: str) -> list[str]:
+    """Return the labels in a comma-separated list, or in a file with one per line."""
+    from manylabel.data.readers.layout import read_label_list
+
+    is_file = os.path.isfile(text)  # noqa: PTH113 - Path.is_file fails for a long list
+    return read_label_list(text if is_file else text.split(","))
