@@ -10,19 +10,8 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from manylabel.cli.options import (
-    AsJson,
-    Data,
-    Html,
-    Overwrite,
-    Seed,
-    Workers,
-    load_data,
-    make_table,
-    new_files,
-    print_json,
-    report_files,
-)
+from manylabel.cli import options
+from manylabel.cli.options import load_data, make_table, new_files, print_json, report_files
 from manylabel.progress import progress_bar, working
 
 if TYPE_CHECKING:  # keeps --help fast: these import torch
@@ -42,11 +31,11 @@ _MOST_LABELS = 60
 
 @app.command()
 def check(
-    data: Data,
-    html: Html = None,
-    workers: Workers = None,
-    overwrite: Overwrite = False,
-    as_json: AsJson = False,
+    data: options.Data,
+    html: options.Html = None,
+    workers: options.Workers = None,
+    overwrite: options.Overwrite = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Check a dataset before training on it.
 
@@ -81,8 +70,8 @@ def scenes(
     unknown: Annotated[
         float, typer.Option(metavar="FLOAT", min=0, max=1, help="Fraction of labels to leave unknown (blank).")
     ] = 0.0,
-    seed: Seed = 0,
-    overwrite: Overwrite = False,
+    seed: options.Seed = 0,
+    overwrite: options.Overwrite = False,
 ) -> None:
     """Draw demo images of several objects each, with a table of their labels."""
     from manylabel.data import write_scenes
@@ -93,7 +82,7 @@ def scenes(
 
 
 def graph(
-    data: Data,
+    data: options.Data,
     partition: Annotated[
         Literal["both", "co", "dis", "random"],
         typer.Option(
@@ -110,8 +99,8 @@ def graph(
         ),
     ] = 2.0,
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a PNG drawing of the graph.")] = None,
-    overwrite: Overwrite = False,
-    as_json: AsJson = False,
+    overwrite: options.Overwrite = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Show which labels co-occur, and partition the labels by co-occurrence.
 

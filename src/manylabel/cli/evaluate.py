@@ -13,17 +13,8 @@ from msgspec.structs import replace as replace_fields
 from rich.console import Console
 from rich.markup import escape
 
+from manylabel.cli import options
 from manylabel.cli.options import (
-    AsJson,
-    BatchSize,
-    Data,
-    Device,
-    Draws,
-    Html,
-    Model,
-    ModelCopy,
-    Overwrite,
-    Workers,
     load_data,
     make_table,
     model_names,
@@ -64,20 +55,20 @@ CommonLabels = Annotated[
 
 
 def evaluate(
-    data: Data,
+    data: options.Data,
     model: ScoredModel,
-    html: Html = None,
+    html: options.Html = None,
     scores: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the scores (.csv, .npz, .parquet), to compare later.")
     ] = None,
     metrics: Metrics = "",
-    draws: Draws = 1000,
+    draws: options.Draws = 1000,
     common_labels: CommonLabels = False,
-    batch_size: BatchSize = 32,
-    workers: Workers = None,
-    device: Device = None,
-    overwrite: Overwrite = False,
-    as_json: AsJson = False,
+    batch_size: options.BatchSize = 32,
+    workers: options.Workers = None,
+    device: options.Device = None,
+    overwrite: options.Overwrite = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Evaluate a model: metrics with confidence intervals, overall and per label.
 
@@ -103,22 +94,22 @@ def evaluate(
 
 
 def compare(
-    data: Data,
+    data: options.Data,
     model: Annotated[
         list[str],
         typer.Option(
             metavar="MODEL", help="Model, or file of scores (.csv, .npz, .parquet); give two, the baseline first."
         ),
     ],
-    html: Html = None,
+    html: options.Html = None,
     metrics: Metrics = "",
-    draws: Draws = 1000,
+    draws: options.Draws = 1000,
     common_labels: CommonLabels = False,
-    batch_size: BatchSize = 32,
-    workers: Workers = None,
-    device: Device = None,
-    overwrite: Overwrite = False,
-    as_json: AsJson = False,
+    batch_size: options.BatchSize = 32,
+    workers: options.Workers = None,
+    device: options.Device = None,
+    overwrite: options.Overwrite = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Compare two models: is the second one better, and on which labels?
 
@@ -144,8 +135,8 @@ def compare(
 
 
 def tune(
-    data: Data,
-    model: Model,
+    data: options.Data,
+    model: options.Model,
     objective: Annotated[
         str,
         typer.Option(
@@ -157,14 +148,14 @@ def tune(
         typer.Option(metavar="platt|temperature|none", help="Calibration method."),
     ] = "platt",
     folds: Annotated[int, typer.Option(metavar="INTEGER", min=2, help="Number of cross-validation folds.")] = 5,
-    out: ModelCopy = None,
-    html: Html = None,
+    out: options.ModelCopy = None,
+    html: options.Html = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the metrics before and after, and change nothing.")
     ] = False,
-    workers: Workers = None,
-    device: Device = None,
-    overwrite: Overwrite = False,
+    workers: options.Workers = None,
+    device: options.Device = None,
+    overwrite: options.Overwrite = False,
 ) -> None:
     """Tune a threshold per label and calibrate scores, on data the model was not trained on.
 

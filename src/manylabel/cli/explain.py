@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from manylabel.builtin import DEFAULT_MODEL
-from manylabel.cli.options import Images, Overwrite, model_names, new_files
+from manylabel.cli import options
+from manylabel.cli.options import model_names, new_files
 from manylabel.errors import ConfigError
 from manylabel.image_files import EXPLAINED, list_images
 from manylabel.progress import progress_bar
@@ -22,7 +23,7 @@ __all__ = ["explain"]
 
 
 def explain(
-    images: Images,
+    images: options.Images,
     model: Annotated[
         list[str],
         typer.Option(metavar="MODEL", help="Model or run folder, hub name or builtin:NAME; repeat to compare."),
@@ -49,7 +50,7 @@ def explain(
             metavar="PATH", help="PNG file, or folder for several images (default: IMAGE.explained.png, here)."
         ),
     ] = None,
-    overwrite: Overwrite = False,
+    overwrite: options.Overwrite = False,
 ) -> None:
     """Draw heat maps of the evidence for labels in images.
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from manylabel.builtin import DEFAULT_MODEL
-from manylabel.cli.options import Model, Overwrite, load_data, new_files
+from manylabel.cli import options
+from manylabel.cli.options import load_data, new_files
 from manylabel.errors import ConfigError
 from manylabel.progress import working
 
@@ -31,13 +32,13 @@ def export(
             metavar="DATA", help="Dataset to verify the file on and to calibrate --int8 with (default: sample photos)."
         ),
     ] = None,
-    model: Model = DEFAULT_MODEL,
+    model: options.Model = DEFAULT_MODEL,
     out: Annotated[Path, typer.Option(metavar="FILE", help="File to write: .onnx, or .pt2 for torch.export.")] = Path(
         "model.onnx"
     ),
     int8: Annotated[bool, typer.Option("--int8", help="Also write an 8-bit quantised file (needs DATA).")] = False,
     fixed_size: Annotated[bool, typer.Option("--fixed-size", help="Accept images of one size only.")] = False,
-    overwrite: Overwrite = False,
+    overwrite: options.Overwrite = False,
 ) -> None:
     """Export a model as ONNX or torch.export: uint8 images in, calibrated scores out.
 

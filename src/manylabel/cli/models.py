@@ -11,17 +11,8 @@ from rich.console import Console
 from rich.markup import escape
 
 from manylabel.builtin import builtin_models, find_model, local_model
-from manylabel.cli.options import (
-    AsJson,
-    Device,
-    Model,
-    ModelCopy,
-    Overwrite,
-    make_table,
-    print_json,
-    read_labels,
-    refuse_shared,
-)
+from manylabel.cli import options
+from manylabel.cli.options import make_table, print_json, read_labels, refuse_shared
 from manylabel.errors import ConfigError, LabelError, list_choices
 from manylabel.progress import working
 from manylabel.settings import RECIPE_SETTINGS
@@ -41,7 +32,7 @@ def show_names(
     pattern: Annotated[
         str, typer.Argument(metavar="PATTERN", help="Text that names must contain (default: any).")
     ] = "",
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """List built-in models, backbones, heads, recipes or data formats."""
     rows = [(name, about) for name, about in _entries(kind) if pattern.lower() in name.lower()]
@@ -86,7 +77,7 @@ def _summary(thing: object) -> str:
     return (thing.__doc__ or "").strip().partition("\n")[0]
 
 
-def cost(model: Model, device: Device = None, as_json: AsJson = False) -> None:
+def cost(model: options.Model, device: options.Device = None, as_json: options.AsJson = False) -> None:
     """Count the MACs and parameters of a model, and measure its latency and memory in torch."""
     import torch  # keeps `--help` fast
 
@@ -130,7 +121,7 @@ def cost(model: Model, device: Device = None, as_json: AsJson = False) -> None:
 
 
 @vocabulary.command("list")
-def list_labels(model: Model, as_json: AsJson = False) -> None:
+def list_labels(model: options.Model, as_json: options.AsJson = False) -> None:
     """List the labels of a model."""
     from manylabel.classifier import Classifier
 
@@ -152,14 +143,18 @@ def list_labels(model: Model, as_json: AsJson = False) -> None:
 
 
 @vocabulary.command()
-def add(labels: NewLabels, model: Model, out: ModelCopy = None, overwrite: Overwrite = False) -> None:
+def add(
+    labels: NewLabels, model: options.Model, out: options.ModelCopy = None, overwrite: options.Overwrite = False
+) -> None:
     """Add labels to a zero-shot model."""
     names = [name for text in labels for name in read_labels(text)]
     _change(model, lambda before: list(dict.fromkeys([*before, *names])), out, overwrite=overwrite)
 
 
 @vocabulary.command()
-def remove(labels: NewLabels, model: Model, out: ModelCopy = None, overwrite: Overwrite = False) -> None:
+def remove(
+    labels: NewLabels, model: options.Model, out: options.ModelCopy = None, overwrite: options.Overwrite = False
+) -> None:
     """Remove labels from a zero-shot model."""
     names = [name for text in labels for name in read_labels(text)]
     _change(model, lambda before: _without(before, names), out, overwrite=overwrite)

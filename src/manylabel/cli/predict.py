@@ -18,17 +18,8 @@ from rich.console import Console
 from rich.markup import escape
 
 from manylabel.builtin import DEFAULT_MODEL
-from manylabel.cli.options import (
-    AnyModel,
-    BatchSize,
-    Device,
-    Images,
-    Overwrite,
-    Workers,
-    new_files,
-    read_labels,
-    stderr_console,
-)
+from manylabel.cli import options
+from manylabel.cli.options import new_files, read_labels, stderr_console
 from manylabel.errors import ConfigError, DiskFullError, ManyLabelError, StorageError
 from manylabel.progress import ProgressBar
 
@@ -45,8 +36,8 @@ _BAR = 24
 
 
 def predict(
-    images: Images,
-    model: AnyModel = DEFAULT_MODEL,
+    images: options.Images,
+    model: options.AnyModel = DEFAULT_MODEL,
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the tags to a .jsonl or .csv file or a .parquet folder.")
     ] = None,
@@ -80,10 +71,10 @@ def predict(
     resume: Annotated[
         bool, typer.Option("--resume", help="Resume an interrupted run: skip images already in FILE.")
     ] = False,
-    overwrite: Overwrite = False,
-    batch_size: BatchSize = 32,
-    workers: Workers = None,
-    device: Device = None,
+    overwrite: options.Overwrite = False,
+    batch_size: options.BatchSize = 32,
+    workers: options.Workers = None,
+    device: options.Device = None,
     executor: Annotated[
         Literal["local", "ray"], typer.Option(metavar="local|ray", help="Run on this machine, or on a Ray cluster.")
     ] = "local",

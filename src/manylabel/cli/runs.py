@@ -10,18 +10,8 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from manylabel.cli.options import (
-    AsJson,
-    BatchSize,
-    Device,
-    Draws,
-    Overwrite,
-    Workers,
-    make_table,
-    new_files,
-    print_json,
-    report_files,
-)
+from manylabel.cli import options
+from manylabel.cli.options import make_table, new_files, print_json, report_files
 from manylabel.errors import ConfigError, ManyLabelError
 from manylabel.progress import duration, progress_bar, working
 
@@ -38,7 +28,7 @@ Runs = Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders 
 @app.command("list")
 def list_runs(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder to search recursively.")] = Path("runs"),
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """List the runs in a folder, newest first."""
     from manylabel.runs import find_runs  # keeps `--help` fast
@@ -58,7 +48,9 @@ def list_runs(
 
 
 @app.command("show")
-def show(folder: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")], as_json: AsJson = False) -> None:
+def show(
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")], as_json: options.AsJson = False
+) -> None:
     """Show a run: its command, epochs and settings."""
     from manylabel.runs import Run
 
@@ -85,7 +77,7 @@ def show(folder: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.
 
 
 @app.command("diff")
-def diff(folders: Runs, as_json: AsJson = False) -> None:
+def diff(folders: Runs, as_json: options.AsJson = False) -> None:
     """Show the settings in which runs differ, and their mAP; 'manylabel report' compares their models."""
     from manylabel.runs import Run, differences
 
@@ -107,12 +99,12 @@ def diff(folders: Runs, as_json: AsJson = False) -> None:
 def report(
     folders: Runs,
     out: Annotated[Path, typer.Option(metavar="FILE", help="HTML file to write.")] = Path("report.html"),
-    draws: Draws = 1000,
-    batch_size: BatchSize = 32,
-    workers: Workers = None,
-    device: Device = None,
+    draws: options.Draws = 1000,
+    batch_size: options.BatchSize = 32,
+    workers: options.Workers = None,
+    device: options.Device = None,
     heat_maps: Annotated[bool, typer.Option(help="Show heat maps of the worst and best images.")] = True,
-    overwrite: Overwrite = False,
+    overwrite: options.Overwrite = False,
 ) -> None:
     """Write a self-contained HTML report about finished runs.
 

@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from manylabel.builtin import DEFAULT_MODEL
-from manylabel.cli.options import AnyModel, Device, stderr_console
+from manylabel.cli import options
+from manylabel.cli.options import stderr_console
 from manylabel.progress import working
 from manylabel.system import available_cores, require
 
@@ -18,7 +19,7 @@ _MOST_WORKERS = 8
 
 
 def serve(
-    model: AnyModel = DEFAULT_MODEL,
+    model: options.AnyModel = DEFAULT_MODEL,
     host: Annotated[
         str, typer.Option(metavar="ADDRESS", help="Address to listen on; the default accepts local connections only.")
     ] = "127.0.0.1",
@@ -48,7 +49,7 @@ def serve(
         float, typer.Option(metavar="FLOAT", min=0.001, help="Maximum megapixels of a request, all images together.")
     ] = 100,
     timeout: Annotated[float, typer.Option(metavar="FLOAT", min=0.1, help="Seconds before a request times out.")] = 30,
-    device: Device = None,
+    device: options.Device = None,
 ) -> None:
     """Serve a model over HTTP: an API and a demo page.
 
