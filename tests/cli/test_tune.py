@@ -39,7 +39,7 @@ def test_a_tuned_copy_keeps_all_but_thresholds_and_calibration(folder, tmp_path)
     (folder / "README.md").write_text("my model")
     result = run(SPEC, "--model", folder, "--out", tmp_path / "tuned", "--html", tmp_path / "page.html", "--folds", "2")
     assert result.exit_code == 0
-    assert "40 images, 2-fold cross-validation; thresholds for f1" in result.output
+    assert "40 images, 2-fold cross-validation; thresholds for F1" in result.output
     assert "calibration error" in result.output
     assert "fewer than 10 images" in result.output
     assert (tmp_path / "tuned" / "README.md").read_text() == "my model"

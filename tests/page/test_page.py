@@ -199,3 +199,10 @@ def test_drawing_is_what_imports_matplotlib():
     code = "import sys, manylabel.page, manylabel.metrics; sys.exit(bool({'matplotlib', 'scipy'} & set(sys.modules)))"
     source = str(Path(manylabel.__file__).parents[1])
     assert subprocess.run([sys.executable, "-c", code], check=False, env={"PYTHONPATH": source}).returncode == 0
+
+
+def test_a_long_table_is_shown_in_full_and_can_be_folded_away():
+    short, long = (Table(["row"], [[row] for row in range(count)]).html() for count in (100, 101))
+    assert short.startswith('<div class="frame"')
+    assert long.startswith("<details open><summary>101 rows</summary>")
+    assert "max-height" not in Page("a").html()

@@ -128,6 +128,10 @@ def _notes(evaluation: Evaluation) -> Iterator[Part]:
 
 def _metrics(evaluation: Evaluation) -> Iterator[Part]:
     yield page.Heading("Metrics")
+    values, suffixes = evaluation.metrics, [""]
+    if all(f"{name}@3" in values for name in _DECISIONS):
+        suffixes.append("@3")
+    tabled = {f"{name}{suffix}" for name in _DECISIONS for suffix in suffixes}
     rows: list[list[Cell]] = [
         [
             METRICS[name].title,
@@ -136,24 +140,19 @@ def _metrics(evaluation: Evaluation) -> Iterator[Part]:
             "higher" if METRICS[name].higher_is_better else "lower",
             METRICS[name].meaning,
         ]
-        for name, value in evaluation.metrics.items()
-        if name.removesuffix("@3") not in _DECISIONS
+        for name, value in values.items()
+        if name not in tabled
     ]
     yield Table(["metric", "value", "95 % interval", "better", "meaning"], rows)
-    rule, words = (
-        ("top 1", "the highest score")
-        if evaluation.single_label
-        else ("thresholds", "the labels that reach their threshold")
-    )
+    rules = {"": "top 1" if evaluation.single_label else "thresholds", "@3": "top 3"}
     decisions: list[list[Cell]] = [
-        [what, *(_MAP.with_interval(evaluation.metrics.get(f"{name}{suffix}")) for name in _DECISIONS)]
-        for what, suffix in ((rule, ""), ("top 3", "@3"))
+        [rules[suffix], *(_MAP.with_interval(values.get(f"{name}{suffix}")) for name in _DECISIONS)]
+        for suffix in suffixes
+        if f"OF1{suffix}" in values
     ]
-    caption = (
-        "Precision (P), recall (R) and F1 in per cent with 95 % intervals: mean over labels (C) and overall (O), for "
-        f"{words} and for the three highest scores of each image."
-    )
-    yield Table(["predicted by", *_DECISIONS], decisions, caption=caption)
+    caption = "Precision (P), recall (R) and F1 in per cent with 95 % intervals: mean over labels (C) and overall (O)."
+    if decisions:
+        yield Table(["predicted by", *_DECISIONS], decisions, caption=caption)
 
 
 def _labels(evaluation: Evaluation) -> Iterator[Part]:
@@ -171,7 +170,7 @@ def _labels(evaluation: Evaluation) -> Iterator[Part]:
     rows = [_row(label) for label in ranked[:_MOST_ROWS]]
     if evaluation.has_thresholds:
         columns.append("threshold")
-        rows = [[*row, round(label.threshold, 3)] for row, label in zip(rows, ranked, strict=False)]
+        rows = [[*row, Fraction(label.threshold)] for row, label in zip(rows, ranked, strict=False)]
     yield Table(columns, rows, caption=caption)
 
 
@@ -410,7 +409,7 @@ def _comparison_labels(comparison: Comparison) -> Iterator[Part]:
             f"{by_chance:,} would appear significant even without any change (no correction for multiple testing)."
         )
     if comparison.labels:
-        yield draw_changes(comparison.labels)
+        yield page.Columns(draw_changes(comparison.labels))
     if comparison.without_positives:
         yield Note(f"Labels without images are excluded: {some(comparison.without_positives)}.", kind="warning")
     ranked = sorted(comparison.labels, key=lambda label: -label.difference.value)

@@ -23,6 +23,7 @@ __all__ = ["draw_calibration", "draw_changes", "draw_curves", "draw_groups", "dr
 _VERMILION = "#d55e00"
 _GREEN = "#009e73"
 _MOST_LABELS = 40  # more rows are unreadable
+_FEW_LABELS = 12  # fit into one figure
 _MOST_CURVES = 100
 
 Row = TypeVar("Row")
@@ -34,26 +35,28 @@ def draw_labels(labels: Sequence[LabelResult]) -> Figure:
     drawing, axes = new_figure(width=5.2, height=0.8 + 0.235 * len(shown))
     values = [label.average_precision or Estimate(0) for label in shown]
     _rows(axes, [label.display_name for label in shown], values, [ACCENT] * len(shown))
-    axes.set(xlim=(0, 102), xlabel="average precision in per cent (95 % interval)")
+    axes.set(xlim=(0, 102), xlabel="average precision (%) with 95 % interval")
     return Figure(drawing, f"Average precision of each label.{remark}")
 
 
-def draw_changes(labels: Sequence[LabelChange]) -> Figure:
+def draw_changes(labels: Sequence[LabelChange]) -> list[Figure]:
     """Plot the change in each label's average precision with its interval; for many labels, the largest only."""
-    ranked = sorted(labels, key=lambda label: -label.difference.value)
-    shown, remark = _both_ends(ranked)
+    shown, remark = _both_ends(sorted(labels, key=lambda label: -label.difference.value))
+    half = len(shown) if len(shown) <= _FEW_LABELS else -(-len(shown) // 2)
+    bounds = [100 * (bound or 0) for label in shown for bound in label.difference]
     colours = {"better": _GREEN, "worse": _VERMILION, "unclear": INK}
-    drawing, axes = new_figure(width=9.6, height=0.8 + 0.235 * len(shown))
-    _rows(
-        axes,
-        [label.display_name for label in shown],
-        [label.difference for label in shown],
-        [colours[label.verdict] for label in shown],
-    )
-    axes.axvline(0, color=INK, linewidth=0.8)
-    axes.set_xlabel("change in average precision, percentage points (95 % interval)")
-    caption = f"Filled: significantly better (green) or worse (orange). Hollow: the interval includes 0.{remark}"
-    return Figure(drawing, caption)
+    figures: list[Figure] = []
+    for part in (shown[:half], shown[half:]):
+        if part:
+            drawing, axes = new_figure(width=5.2, height=0.8 + 0.235 * half)
+            differences = [label.difference for label in part]
+            _rows(axes, [label.display_name for label in part], differences, [colours[each.verdict] for each in part])
+            axes.axvline(0, color=INK, linewidth=0.8)
+            axes.set(xlim=(min(bounds) - 2, max(bounds) + 2), ylim=(len(part) - half - 0.7, len(part) - 0.3))
+            axes.set_xlabel("change in AP (percentage points) with 95 % interval")
+            caption = "Largest gains first." if not figures else "The other labels."
+            figures.append(Figure(drawing, f"{caption} Hollow: the interval includes 0.{remark}"))
+    return figures
 
 
 def draw_groups(groups: Sequence[Group], caption: str) -> Figure:
@@ -61,7 +64,7 @@ def draw_groups(groups: Sequence[Group], caption: str) -> Figure:
     drawing, axes = new_figure(width=5.0, height=0.9 + 0.32 * len(groups))
     names = [f"{group.name} ({group.count:,})" for group in groups]
     _rows(axes, names, [group.metrics["recall"] for group in groups], [ACCENT] * len(groups))
-    axes.set(xlim=(0, 102), xlabel="recall in per cent (95 % interval)")
+    axes.set(xlim=(0, 102), xlabel="recall (%) with 95 % interval")
     return Figure(drawing, caption)
 
 
@@ -71,10 +74,12 @@ def draw_curves(labels: Sequence[LabelResult]) -> Figure:
     drawing, axes = new_figure(width=5.0, height=3.6)
     for label in rated[:: max(1, len(rated) // _MOST_CURVES)]:
         axes.plot(*_points(label), color=INK, alpha=0.16, linewidth=0.8)
-    marked = {0: (_GREEN, "-"), len(rated) // 2: (ACCENT, "--"), len(rated) - 1: (_VERMILION, "-.")}
-    for position, (colour, stroke) in marked.items():
-        axes.plot(*_points(rated[position]), color=colour, linestyle=stroke, label=rated[position].display_name)
-    axes.set(xlim=(0, 102), ylim=(0, 102), xlabel="recall in per cent", ylabel="precision in per cent")
+    marked = {0: ("best", _GREEN, "-"), len(rated) // 2: ("median", ACCENT, "--")}
+    marked |= {len(rated) - 1: ("worst", _VERMILION, "-.")}
+    for position, (what, colour, stroke) in marked.items():
+        name = f"{what}: {_short(rated[position].display_name)}"
+        axes.plot(*_points(rated[position]), color=colour, linestyle=stroke, label=name)
+    axes.set(xlim=(0, 102), ylim=(0, 102), xlabel="recall (%)", ylabel="precision (%)")
     axes.legend(frameon=False, fontsize=8.5, loc="best", labelcolor="linecolor")
     return Figure(drawing, "Precision-recall curve of each label; best, median and worst highlighted.")
 
@@ -88,7 +93,7 @@ def draw_calibration(curves: Mapping[str, Sequence[CalibrationBin]]) -> Figure:
         scores, fractions = ([100 * getattr(entry, what) for entry in bins] for what in ("score", "fraction"))
         axes.plot(scores, fractions, stroke, color=colour, linewidth=1, label=name)
         axes.scatter(scores, fractions, s=[12 + 20 * math.log10(entry.count) for entry in bins], color=colour, zorder=3)
-    axes.set(xlim=(-3, 103), ylim=(-3, 103), xlabel="score in per cent", ylabel="present in per cent")
+    axes.set(xlim=(-3, 103), ylim=(-3, 103), xlabel="score (%)", ylabel="label present (%)")
     if len(curves) > 1:
         axes.legend(frameon=False, loc="upper left")
     caption = "Reliability diagram: on the dotted line, scores are calibrated; below it, they are overconfident."
@@ -109,6 +114,10 @@ def _both_ends(ranked: Sequence[Row]) -> tuple[list[Row], str]:
     return [*ranked[:half], *ranked[-half:]], f" Shown: the first {half} and the last {half} of {len(ranked):,}."
 
 
+def _short(name: str) -> str:
+    return name if len(name) <= 28 else f"{name[:27]}…"
+
+
 def _rows(axes: Axes, names: Sequence[str], values: Sequence[Estimate], colours: Sequence[str]) -> None:
     """Plot one row per value: a dot and its interval; hollow in the text colour."""
     heights = np.arange(len(values))[::-1]
@@ -117,7 +126,7 @@ def _rows(axes: Axes, names: Sequence[str], values: Sequence[Estimate], colours:
             axes.plot([100 * value.low, 100 * value.high], [height, height], color=colour, alpha=0.55, linewidth=2)
         face = "none" if colour == INK else colour
         axes.plot(100 * value.value, height, "o", markersize=5, color=colour, markerfacecolor=face)
-    axes.set_yticks(heights, [name if len(name) <= 28 else f"{name[:27]}…" for name in names])
+    axes.set_yticks(heights, [_short(name) for name in names])
     axes.set_ylim(-0.7, len(values) - 0.3)
     axes.grid(visible=True, axis="x")
     axes.grid(visible=False, axis="y")

@@ -37,7 +37,7 @@ __all__ = [
     "some",
 ]
 
-_LONG = 100  # rows of a table that scrolls inside of a page instead of standing there in full
+_LONG = 100  # rows of a table that can be folded away
 
 # The browser itself refuses whatever is not in the file, so a page that opens also opens without a network.
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
@@ -337,13 +337,14 @@ class Table:
         """Return the table as HTML."""
         heads = "".join(map(_head, self.columns, zip(*self.rows, strict=True) if self.rows else self.columns))
         body = "\n".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in self.rows)
-        caption = f"<caption>{escape(self.caption)}</caption>" if self.caption else ""
-        # The frame scrolls sideways on a phone, a long table's also down; tabindex lets the keyboard scroll it too.
-        kind = "frame long" if len(self.rows) > _LONG else "frame"
-        return (
-            f'<div class="{kind}" tabindex="0"><table>{caption}<thead><tr>{heads}</tr></thead>\n'
+        caption = f"<caption><span>{escape(self.caption)}</span></caption>" if self.caption else ""
+        # The frame scrolls sideways on a phone; tabindex lets the keyboard scroll it, too.
+        frame = (
+            f'<div class="frame" tabindex="0"><table>{caption}<thead><tr>{heads}</tr></thead>\n'
             f"<tbody>{body}</tbody></table></div>"
         )
+        is_long = len(self.rows) > _LONG
+        return f"<details open><summary>{len(self.rows):,} rows</summary>{frame}</details>" if is_long else frame
 
 
 def _head(name: str, cells: Sequence[Cell]) -> str:

@@ -267,7 +267,7 @@ def _facts_table(runs: Sequence[EvaluatedRun]) -> Table:
         "MACs per image": [f"{each.cost.macs / 1e9:.3f} G" for each in runs],
         "started": [f"{each.run.started:%Y-%m-%d %H:%M} UTC" for each in runs],
     }
-    return Table(["", *(each.run.name for each in runs)], [[name, *cells] for name, cells in facts.items()])
+    return Table(["property", *(each.run.name for each in runs)], [[name, *cells] for name, cells in facts.items()])
 
 
 def _epochs(run: Run) -> str:
@@ -364,7 +364,7 @@ def draw_curves(runs: Sequence[Run]) -> list[Figure]:
     loss_axes.set(xlabel="epoch", ylabel="loss", yscale="log" if _spans_tenfold(trained) else "linear")
     if loss_axes.get_yscale() == "log":
         loss_axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")  # pages have no TeX
-    precision_axes.set(xlabel="epoch", ylabel="validation mAP in per cent")
+    precision_axes.set(xlabel="epoch", ylabel="validation mAP (%)")
     for axes in (loss_axes, precision_axes):
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         if len(trained) > 1:

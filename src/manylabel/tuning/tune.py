@@ -94,7 +94,7 @@ class Tuning:
     @property
     def aim(self) -> str:
         """Description of what was tuned."""
-        return "calibration only" if self.objective is None else f"thresholds for {self.objective}"
+        return "calibration only" if self.objective is None else f"thresholds for {self.objective}".replace("f1", "F1")
 
 
 class _Fit(NamedTuple):
@@ -316,6 +316,9 @@ def _label_table(tuning: Tuning) -> page.Table:
         for label in tuning.labels
     ]
     if tuning.thresholds is not None:
-        columns += ["threshold", "note"]
-        rows = [[*row, label.threshold, label.note] for row, label in zip(rows, tuning.labels, strict=True)]
+        columns.append("threshold")
+        rows = [[*row, Fraction(value)] for row, value in zip(rows, tuning.thresholds, strict=True)]
+    if any(label.note for label in tuning.labels):
+        columns.append("note")
+        rows = [[*row, label.note] for row, label in zip(rows, tuning.labels, strict=True)]
     return page.Table(columns, rows)

@@ -275,7 +275,11 @@ def draw_histogram(values: ArrayLike, *, what: str, caption: str) -> Figure:
     values = np.asarray(values, dtype=np.float64)
     drawing, axes = new_figure(width=3.7, height=2.4)
     low, high = np.quantile(values, [0.005, 0.995])
-    axes.hist(values.clip(low, high), bins=40 if high > low else 1, color=ACCENT)
+    if high > low:
+        axes.hist(values.clip(low, high), bins=40, color=ACCENT)
+    else:
+        axes.bar([f"{low:g}"], [len(values)], width=0.2, color=ACCENT)
+        axes.set_xlim(-1, 1)
     axes.set(xlabel=what, ylabel="images")
     axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
     return Figure(drawing, caption)
