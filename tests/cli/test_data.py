@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from manylabel.cli.main import app
-from manylabel.data import write_scenes
+from manylabel.data import load, write_scenes
 
 
 @pytest.fixture(scope="module")
@@ -125,3 +125,35 @@ def test_scenes_are_written_and_the_command_says_where(tmp_path):
     assert "labels.csv" in result.output
     table = pl.read_csv(tmp_path / "demo" / "labels.csv")
     assert [(tmp_path / "demo" / name).exists() for name in table["image"]] == [True, True]
+
+
+@pytest.fixture
+def messy(tmp_path):
+    """A table with two spellings of a label, and an image that cannot be read."""
+    write_scenes(tmp_path / "drawn", 10, size=48)
+    names = sorted(path.relative_to(tmp_path).as_posix() for path in (tmp_path / "drawn").rglob("*.jpg"))
+    (tmp_path / "bad.jpg").write_text("no image")
+    rows = [f"{name},{'cat' if index % 2 else 'dog'}" for index, name in enumerate(names)]
+    (tmp_path / "tags.csv").write_text("\n".join(["image,tags", *rows, f"{names[0]},Cat", "bad.jpg,cat"]) + "\n")
+    return tmp_path / "tags.csv"
+
+
+def test_split_writes_a_table_that_is_read_as_two_sets(messy, tmp_path):
+    out = tmp_path / "elsewhere" / "split.csv"
+    command = ["data", "split", str(messy), "--val-fraction", "0.3", "--out", str(out)]
+    result = CliRunner().invoke(app, command, catch_exceptions=False)
+    assert f"Wrote {out}: 8 train, 3 val" in result.stdout
+    dataset = load(out)
+    assert {name: len(members) for name, members in dataset.splits.items()} == {"train": 8, "val": 3}
+    assert all(dataset.images[index].is_file() for index in range(11))
+    assert "exists already" in str(CliRunner().invoke(app, command).exception)
+
+
+def test_fix_writes_a_clean_table_and_lists_the_changes(messy, tmp_path):
+    out = tmp_path / "clean.csv"
+    result = CliRunner().invoke(app, ["data", "fix", str(messy), "--unreadable", "--out", str(out)])
+    assert result.exit_code == 0, result.exception
+    assert "renamed 'Cat' (1 image) to 'cat'" in result.stdout
+    assert "dropped 'bad.jpg'" in result.stdout
+    assert f"Wrote {out}" in result.stdout
+    assert load(out).labels.names == ("cat", "dog")

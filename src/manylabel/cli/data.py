@@ -15,7 +15,7 @@ from manylabel.cli.options import load_data, make_table, new_files, print_json, 
 from manylabel.progress import progress_bar, working
 
 if TYPE_CHECKING:  # keeps --help fast: these import torch
-    from rich.table import Table
+    import rich.table
 
     from manylabel.data import CheckReport
     from manylabel.data.inspection.report import LabelCount
@@ -23,7 +23,9 @@ if TYPE_CHECKING:  # keeps --help fast: these import torch
 
 __all__ = ["app", "graph"]
 
-app = typer.Typer(help="Check a dataset, or draw a demo dataset.", no_args_is_help=True)
+app = typer.Typer(help="Check, split or fix a dataset, or draw a demo dataset.", no_args_is_help=True)
+
+Table = Annotated[Path, typer.Option(metavar="FILE", help="Table to write: .csv, .parquet or .jsonl.")]
 
 _MOST_ROWS = 40
 _MOST_LABELS = 60
@@ -61,6 +63,50 @@ def check(
         _show(report)
         report_files(files)
     raise typer.Exit(0 if report.is_sound else 1)
+
+
+@app.command()
+def split(
+    data: options.Data,
+    out: Table,
+    val_fraction: Annotated[
+        float, typer.Option(metavar="FLOAT", help="Fraction of images held out for validation.")
+    ] = 0.2,
+    seed: options.Seed = 0,
+    overwrite: options.Overwrite = False,
+) -> None:
+    """Split a dataset into training and validation set, stratified over the labels.
+
+    Writes a table with the column split; training and evaluation read it.
+    """
+    new_files(out, overwrite=overwrite)
+    from manylabel.data import hold_out, write_table
+
+    dataset = load_data(data)
+    with working("splitting"):
+        divided = hold_out(dataset, val_fraction=val_fraction, seed=seed)
+        write_table(divided, out, overwrite=overwrite)
+    sizes = ", ".join(f"{len(members):,} {name}" for name, members in divided.splits.items())
+    typer.echo(f"Wrote {out}: {sizes}")
+    typer.echo(f"Train with: manylabel train {out} --out runs/first")
+
+
+@app.command()
+def fix(
+    data: options.Data,
+    out: Table,
+    typos: Annotated[bool, typer.Option("--typos", help="Rename probable typos; 'data check' lists them.")] = False,
+    unreadable: Annotated[bool, typer.Option("--unreadable", help="Drop unreadable images.")] = False,
+    overwrite: options.Overwrite = False,
+) -> None:
+    """Write a cleaned table of a dataset: one spelling per label, one row per image."""
+    from manylabel.data import fix as fix_dataset
+
+    with working(f"reading {data}"):
+        changes = fix_dataset(data, out, typos=typos, unreadable=unreadable, overwrite=overwrite)
+    for change in changes:
+        typer.echo(change)
+    report_files([out])
 
 
 @app.command()
@@ -154,7 +200,7 @@ def _key_figures(report: CheckReport) -> Iterator[str]:
     yield f"{exact:,} groups of exact duplicates, {len(report.duplicates) - exact:,} of near duplicates"
 
 
-def _label_table(report: CheckReport) -> Table:
+def _label_table(report: CheckReport) -> rich.table.Table:
     """Return the labels with their counts, the most frequent first; of many, the most and least frequent."""
     table = make_table("label", right=("present", "absent", "unknown", "of all"))
     table.add_column("")
@@ -196,7 +242,7 @@ def _show_graph(name: str, num_images: int, label_graph: LabelGraph, partitions:
             console.print(f"Alone in their subset: {alone}", markup=False)
 
 
-def _subset_table(partition: Partition, label_graph: LabelGraph) -> Table:
+def _subset_table(partition: Partition, label_graph: LabelGraph) -> rich.table.Table:
     """Return a table with a row per subset, most frequent labels first."""
     titles = {"co": "Co-occurring labels", "dis": "Dissimilar labels", "random": "Random labels"}
     title = titles[partition.kind]

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from manylabel.data.dataset import ImageDataset
-    from manylabel.data.inspection import CheckReport, check, fix
+    from manylabel.data.inspection import CheckReport, check, fix, write_table
     from manylabel.data.loading import DecodedImages, ImageLoader, collate
     from manylabel.data.readers.coco import coco
     from manylabel.data.readers.folder import files, folder
@@ -62,6 +62,7 @@ __all__ = [
     "train_transform",
     "voc",
     "write_scenes",
+    "write_table",
     "xmp",
     "yolo",
 ]
@@ -69,7 +70,7 @@ __all__ = [
 # Imported on first use: a model needs only the transforms, not every reader and its dependencies.
 _HOMES = {
     "data.dataset": "ImageDataset",
-    "data.inspection": "CheckReport check fix",
+    "data.inspection": "CheckReport check fix write_table",
     "data.loading": "DecodedImages ImageLoader collate",
     "data.readers.coco": "coco",
     "data.readers.folder": "files folder",

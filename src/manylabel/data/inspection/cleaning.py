@@ -59,8 +59,7 @@ def fix(
         ['image,tags', 'a.jpg,cat|dog']
     """
     out = Path(out)
-    if out.suffix.lower() not in ENDINGS:
-        raise ConfigError(f"the cleaned table must end in {', '.join(ENDINGS)}, got {out.name!r}")
+    _check_ending(out)
     source = Path(spec_path(data) if isinstance(data, str) else data if isinstance(data, Path) else "")
     if out.exists() and source.exists() and out.samefile(source):
         raise ConfigError(f"{out} is the input; write the cleaned table to another file")
@@ -79,12 +78,28 @@ def fix(
         bad = inspect_images(cleaned.images).bad
         changes += [f"dropped {image.name!r}: {image.reason}" for image in bad]
         cleaned = cleaned.subset(~np.isin(np.arange(len(cleaned)), [image.index for image in bad]))
-    _write(cleaned, out, overwrite=overwrite)
+    write_table(cleaned, out, overwrite=overwrite)
     return (*changes, *dataset.notes)
 
 
-def _write(dataset: ImageDataset, out: Path, *, overwrite: bool) -> None:
-    """Write a table of tags or, where tags could not be read back or some are unknown, of one column per label."""
+def write_table(dataset: ImageDataset, out: str | Path, *, overwrite: bool = False) -> Path:
+    """Write a table of tags or, where tags could not be read back or some are unknown, of one column per label.
+
+    Args:
+        dataset: The dataset; its images must be files, and its splits become the column ``split``.
+        out: The table to write: ``.csv``, ``.parquet`` or ``.jsonl``; image paths in it are relative to its folder.
+        overwrite: Whether to replace an existing file.
+
+    Returns:
+        The path of the table.
+
+    Raises:
+        ConfigError: `out` has another ending.
+        OutputExistsError: `out` exists.
+        DataError: The images are not files.
+    """
+    out = Path(out)
+    _check_ending(out)
     columns = {"image": pl.Series(list(_paths(dataset, out.absolute().parent)), dtype=pl.String)}
     is_text = out.suffix.lower() == ".csv"
     odd = "|" if (dataset.targets.labels_per_image > 1).any() else "|;, "  # how `table` would detect the separator
@@ -110,6 +125,12 @@ def _write(dataset: ImageDataset, out: Path, *, overwrite: bool) -> None:
             frame.write_parquet(temporary)
         else:
             frame.write_ndjson(temporary)
+    return out
+
+
+def _check_ending(out: Path) -> None:
+    if out.suffix.lower() not in ENDINGS:
+        raise ConfigError(f"the table must end in {', '.join(ENDINGS)}, got {out.name!r}")
 
 
 def _paths(dataset: ImageDataset, folder: Path) -> Iterator[str]:
