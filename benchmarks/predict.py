@@ -25,7 +25,8 @@ from torch.utils.data import DataLoader, Dataset
 from manylabel import Classifier
 from manylabel.data import load
 from manylabel.images import prepare
-from manylabel.inference import Predictor
+from manylabel.inference import open_engine, predict_stream
+from manylabel.predictions import Engine
 
 Tags = list[frozenset[str]]
 
@@ -91,9 +92,9 @@ def data_loader(model: Classifier, names: Sequence[str], *, workers: int, batch_
     return named(model, torch.cat([model.scores(model(images)) for images in loader]))
 
 
-def ours(predictor: Predictor, names: Sequence[str], *, workers: int, batch_size: int) -> Tags:
+def ours(engine: Engine, names: Sequence[str], *, workers: int, batch_size: int) -> Tags:
     """Tag as `manylabel predict` does."""
-    batches = predictor.stream(names, batch_size=batch_size, num_workers=workers)
+    batches = predict_stream(engine, names, batch_size=batch_size, num_workers=workers)
     return [frozenset(tag.label for tag in image.tags) for batch in batches for image in batch]
 
 
@@ -131,17 +132,17 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     model: nn.Module = Classifier.from_pretrained(arguments.model)
-    predictor = Predictor.load(arguments.model, engine="onnx", num_threads=arguments.threads)
+    engine = open_engine(arguments.model, engine="onnx", num_threads=arguments.threads)
     settings = {"workers": arguments.workers, "batch_size": arguments.batch_size}
     with tempfile.TemporaryDirectory() as folder:
         names = written(arguments.data, arguments.images, Path(folder))
         ways = {
             "plain loop": lambda: plain_loop(model, names),
             "DataLoader": lambda: data_loader(model, names, **settings),
-            "ours": lambda: ours(predictor, names, **settings),
+            "ours": lambda: ours(engine, names, **settings),
         }
         seconds, results = in_turns(ways, arguments.rounds)
-        pixels = np.stack([prepare(name, predictor.spec.input_spec) for name in names[: arguments.batch_size]])
+        pixels = np.stack([prepare(name, engine.spec.input_spec) for name in names[: arguments.batch_size]])
     print(f"{len(names)} images of {arguments.data}, {arguments.threads} threads, {settings}")
     for reference in ("plain loop", "DataLoader"):
         show({name: seconds[name] for name in (reference, "ours")}, len(names), reference)
@@ -151,7 +152,7 @@ def main() -> None:
     print(f"{100 * same:.1f} % of the images have the same tags as from the plain loop")
     images = torch.from_numpy(pixels).permute(0, 3, 1, 2).float() / 255
     with torch.inference_mode():
-        alone = {"torch, the model": lambda: model(images), "onnxruntime": lambda: predictor.engine.scores(pixels)}
+        alone = {"torch, the model": lambda: model(images), "onnxruntime": lambda: engine.scores(pixels)}
         seconds, _ = in_turns(alone, 2 * arguments.rounds)
     show(seconds, len(pixels), "torch, the model")
 

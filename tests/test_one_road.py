@@ -16,7 +16,7 @@ from manylabel.builtin import sample_photos
 from manylabel.cli.main import app
 from manylabel.data import Files, ImageDataset
 from manylabel.evaluation import score
-from manylabel.inference import Predictor
+from manylabel.inference import open_engine, predict_stream
 from manylabel.server import ServedModel, create_app
 from manylabel.targets import Targets
 
@@ -48,16 +48,16 @@ def by_classifier(folder, model):
 
 
 def by_torch(folder, model):
-    return Predictor.load(model, engine="torch").predict(folder)
+    return open_engine(model, engine="torch").predict(folder)
 
 
 def by_torch_streamed(folder, model):
-    (batch,) = Predictor.load(model, engine="torch").stream(map(str, sorted(folder.iterdir())))
+    (batch,) = predict_stream(open_engine(model, engine="torch"), map(str, sorted(folder.iterdir())))
     return batch
 
 
 def by_onnxruntime(folder, model):
-    return Predictor.load(model, engine="onnx").predict(folder)
+    return open_engine(model, engine="onnx").predict(folder)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_scores_and_errors_are_the_same_in_evaluation(folder, tiny_model, expect
     names = sorted(path.name for path in folder.iterdir())
     targets = Targets.from_lists([[0]] * len(names), num_labels=2)
     dataset = ImageDataset(Files(folder, names), targets, LabelSpace(LABELS))
-    scored = score(Predictor.load(tiny_model, engine="torch").engine, dataset, max_bad_fraction=1.0)
+    scored = score(open_engine(tiny_model, engine="torch"), dataset, max_bad_fraction=1.0)
     result, errors = expected
     np.testing.assert_allclose(scored.scores, result.scores[result.readable], atol=TOLERANCE)
     assert {image.name: image.reason for image in scored.bad} == errors

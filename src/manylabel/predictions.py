@@ -9,12 +9,13 @@ Letters in shape comments: N images, B images of a batch, L labels, H and W pixe
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, overload
 
 import msgspec
 import numpy as np
@@ -45,7 +46,6 @@ __all__ = [
     "TagChoice",
     "Uncalibrated",
     "name_images",
-    "predict_images",
     "prepare_batch",
     "score_batch",
     "write_drawings",
@@ -515,21 +515,52 @@ def _shorten(line: str, *, width: int = 160) -> str:
     return line if len(line) <= width else f"{line[: line.rfind(',', 0, width - 5)]}, ..."
 
 
-class Engine(Protocol):
-    """Model that scores pixels: an exported file in onnxruntime, or a classifier in torch."""
+class Engine(ABC):
+    """Model that predicts tags: an exported file in onnxruntime, or a classifier in torch.
+
+    Attributes:
+        spec: Labels, preprocessing and thresholds.
+    """
 
     spec: InferenceSpec
 
+    @abstractmethod
     def scores(self, pixels: Pixels) -> NDArray[np.float32]:
         """Return calibrated probabilities ``[B, L]`` for images ``[B, H, W, 3]``."""
-        ...
 
+    @abstractmethod
     def logits(self, pixels: Pixels) -> NDArray[np.float32]:
         """Return logits ``[B, L]`` before calibration."""
-        ...
+
+    def predict(self, images: ImageLike | Iterable[ImageLike], *, batch_size: int = 32) -> Predictions:
+        """Predict the tags of one or more images, in this process.
+
+        Args:
+            images: A file, a folder (recursively), encoded bytes, a PIL image, a uint8 array ``[H, W, 3]``, a tensor
+                ``[3, H, W]`` (uint8 or 0..1), or any mix of these in a list.
+            batch_size: Number of images per batch.
+
+        Returns:
+            Scores of every image and label; an unreadable image is recorded at its position.
+
+        Raises:
+            DataError: A folder contains no images.
+        """
+        if batch_size < 1:
+            raise ConfigError(f"batch_size must be at least 1, got {batch_size}")
+        named = name_images(images)
+        parts = []
+        while batch := list(islice(named, batch_size)):
+            prepared = prepare_batch(batch, self.spec.input_spec)
+            sources = [None if isinstance(image, ImageError) else image for _, image in batch]
+            parts.append(score_batch(self, prepared, sources=sources))
+        return join_predictions(parts, self.spec)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({plural(len(self.spec.labels), 'label')})"
 
 
-class Uncalibrated:
+class Uncalibrated(Engine):
     """Engine without its model's calibration, for `tune` to find a new one.
 
     Args:
@@ -623,33 +654,6 @@ def name_images(images: ImageLike | Iterable[ImageLike]) -> Iterator[NamedImage]
             yield from ((path, path) for path in expand(str(image)))
         else:
             yield str(getattr(image, "filename", "") or f"image {position}"), image
-
-
-def predict_images(engine: Engine, images: ImageLike | Iterable[ImageLike], *, batch_size: int = 32) -> Predictions:
-    """Score images with an engine, in this process.
-
-    Args:
-        engine: Engine that scores pixels.
-        images: A file, a folder (recursively), encoded bytes, a PIL image, a uint8 array ``[H, W, 3]``, a tensor
-            ``[3, H, W]`` (uint8 or 0..1), or any mix of these in a list.
-        batch_size: Number of images per batch.
-
-    Returns:
-        Scores of every image and label; an unreadable image is recorded at its position.
-
-    Raises:
-        DataError: A folder contains no images.
-    """
-    if batch_size < 1:
-        raise ConfigError(f"batch_size must be at least 1, got {batch_size}")
-    named = name_images(images)
-    parts = []
-    while batch := list(islice(named, batch_size)):
-        prepared = prepare_batch(batch, engine.spec.input_spec)
-        parts.append(
-            score_batch(engine, prepared, sources=[image for _, image in batch if not isinstance(image, ImageError)])
-        )
-    return join_predictions(parts, engine.spec)
 
 
 def join_predictions(parts: Sequence[Predictions], spec: InferenceSpec) -> Predictions:

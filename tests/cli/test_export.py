@@ -10,7 +10,7 @@ from manylabel.classifier import Classifier
 from manylabel.cli.main import app
 from manylabel.data import scenes
 from manylabel.errors import ConfigError, OutputExistsError
-from manylabel.inference import Predictor
+from manylabel.inference import open_engine
 from manylabel.inference.export import export_onnx
 from manylabel.inference.quantisation import Quantised
 
@@ -36,7 +36,7 @@ def test_a_model_is_exported_and_made_smaller(tmp_path):
     assert "times smaller" in result.output
     assert "Flipped tags on 15 other images: " in result.output
     assert "mAP on them: " in result.output
-    assert Predictor.load(tmp_path / "model.int8.onnx").labels == model.labels
+    assert open_engine(tmp_path / "model.int8.onnx").spec.labels == model.labels
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,6 @@ from manylabel.builtin import sample_photos
 from manylabel.classifier import TorchEngine
 from manylabel.errors import ConfigError, ModelFormatError
 from manylabel.images import prepare
-from manylabel.inference import Predictor
 from manylabel.inference.engine import FEW_IMAGES, OnnxEngine, export_path, open_engine
 from manylabel.predictions import Uncalibrated
 
@@ -30,14 +29,14 @@ def build(backbone="test_resnet", head=heads.LinearClassifier, **settings):
 
 def test_a_model_is_exported_once_and_found_again_in_the_cache(tiny_model, tmp_path, monkeypatch):
     monkeypatch.setenv("MANYLABEL_CACHE", str(tmp_path))
-    first = Predictor.load(tiny_model, num_threads=1)
+    first = open_engine(tiny_model, num_threads=1)
     assert list((tmp_path / "models").iterdir()) == [export_path(tiny_model)]
     monkeypatch.setattr(export_module, "export_onnx", None)
-    again, in_torch = Predictor.load(tiny_model), Predictor.load(tiny_model, engine="torch")
-    for predictor in (again, in_torch):
-        assert predictor.spec == first.spec
-        pixels = np.stack([prepare(photo, predictor.spec.input_spec) for photo in sample_photos()])
-        np.testing.assert_allclose(predictor.engine.scores(pixels), first.engine.scores(pixels), atol=1e-4)
+    again, in_torch = open_engine(tiny_model), open_engine(tiny_model, engine="torch")
+    for engine in (again, in_torch):
+        assert engine.spec == first.spec
+        pixels = np.stack([prepare(photo, engine.spec.input_spec) for photo in sample_photos()])
+        np.testing.assert_allclose(engine.scores(pixels), first.scores(pixels), atol=1e-4)
 
 
 def test_torch_runs_what_cannot_be_exported(tiny_model, tmp_path, monkeypatch, caplog):
@@ -47,11 +46,11 @@ def test_torch_runs_what_cannot_be_exported(tiny_model, tmp_path, monkeypatch, c
     monkeypatch.setenv("MANYLABEL_CACHE", str(tmp_path))
     monkeypatch.setattr(export_module, "export_onnx", fail)
     with caplog.at_level(logging.WARNING):
-        predictor = Predictor.load(tiny_model)
+        engine = open_engine(tiny_model)
     assert "torch runs the model: no such operator" in caplog.text
-    assert len(predictor.predict(sample_photos())) == 3
+    assert len(engine.predict(sample_photos())) == 3
     with pytest.raises(ConfigError, match="no such operator"):
-        Predictor.load(tiny_model, engine="onnx")
+        open_engine(tiny_model, engine="onnx")
 
 
 def test_few_images_run_in_torch_at_once_unless_an_export_exists(tiny_model, tmp_path, monkeypatch):
@@ -80,4 +79,4 @@ def test_another_model_has_another_export(tiny_model, tmp_path):
 
 def test_a_device_and_an_engine_must_fit(tiny_model):
     with pytest.raises(ConfigError, match="on the CPU only, got device cuda"):
-        Predictor.load(tiny_model, engine="onnx", device="cuda")
+        open_engine(tiny_model, engine="onnx", device="cuda")

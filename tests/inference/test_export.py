@@ -10,7 +10,7 @@ import manylabel.inference.export as export_module
 from manylabel import Classifier, heads
 from manylabel.builtin import sample_photos
 from manylabel.errors import ConfigError, OutputExistsError
-from manylabel.inference import Predictor
+from manylabel.inference import open_engine
 from manylabel.inference.export import export_onnx, export_torch
 from manylabel.predictions import METADATA_KEY, InferenceSpec
 
@@ -48,7 +48,7 @@ def test_heads_and_families_export_with_a_free_number_of_images(name, tmp_path):
     model = build(backbone, heads.HEADS[name], **settings)
     result = export_onnx(model, tmp_path / "model.onnx", any_size=False)
     assert result.difference < 1e-4
-    predictor = Predictor.load(result.path)
+    engine = open_engine(result.path)
     pixels = np.random.default_rng(0).integers(0, 256, (5, 64, 64, 3), dtype=np.uint8)
     spec = model.input_spec
     images = (
@@ -56,17 +56,17 @@ def test_heads_and_families_export_with_a_free_number_of_images(name, tmp_path):
     ) / torch.tensor(spec.std).view(3, 1, 1)
     with torch.inference_mode():
         expected = model(images).sigmoid()
-    np.testing.assert_allclose(predictor.engine.scores(pixels), expected, atol=1e-4)
+    np.testing.assert_allclose(engine.scores(pixels), expected, atol=1e-4)
 
 
 def test_a_file_says_labels_thresholds_and_preparation(exported):
     model, result = exported
-    assert Predictor.load(result.path).spec == InferenceSpec(model.labels, model.input_spec, model.thresholds)
+    assert open_engine(result.path).spec == InferenceSpec(model.labels, model.input_spec, model.thresholds)
 
 
 def test_scores_are_calibrated_and_those_of_the_model(exported):
     model, result = exported
-    found = Predictor.load(result.path).predict(sample_photos()).above(0.0)
+    found = open_engine(result.path).predict(sample_photos()).above(0.0)
     expected = model.predict(sample_photos()).scores
     for row, scores in zip(found, expected, strict=True):
         assert dict(row) == pytest.approx(dict(zip(LABELS, scores.tolist(), strict=True)), abs=1e-4)
@@ -75,7 +75,7 @@ def test_scores_are_calibrated_and_those_of_the_model(exported):
 def test_images_may_have_any_size_where_the_backbone_allows(exported):
     _, result = exported
     assert result.any_size
-    scores = Predictor.load(result.path).engine.scores(np.zeros((2, 96, 128, 3), np.uint8))
+    scores = open_engine(result.path).scores(np.zeros((2, 96, 128, 3), np.uint8))
     assert scores.shape == (2, 3)
 
 

@@ -8,7 +8,7 @@ import manylabel.inference.quantisation as quantisation
 from manylabel.builtin import sample_photos
 from manylabel.errors import ConfigError
 from manylabel.images import prepare
-from manylabel.inference import Predictor
+from manylabel.inference import open_engine
 from manylabel.inference.quantisation import quantise
 
 pytestmark = pytest.mark.slow
@@ -16,20 +16,20 @@ pytestmark = pytest.mark.slow
 
 def test_a_smaller_file_in_whole_numbers_says_what_it_costs(exported, tmp_path):
     _, source = exported
-    pixels = np.stack([prepare(photo, Predictor.load(source.path).spec.input_spec) for photo in sample_photos()])
+    pixels = np.stack([prepare(photo, open_engine(source.path).spec.input_spec) for photo in sample_photos()])
     result = quantise(source.path, tmp_path / "small.onnx", pixels)
     assert result.size_ratio > 1.5
     assert result.speed_ratio > 0
-    differences = Predictor.load(result.path).engine.scores(pixels) - Predictor.load(source.path).engine.scores(pixels)
+    differences = open_engine(result.path).scores(pixels) - open_engine(source.path).scores(pixels)
     assert 0 < np.abs(differences).max() < 0.1
-    assert Predictor.load(result.path).spec == Predictor.load(source.path).spec
+    assert open_engine(result.path).spec == open_engine(source.path).spec
     with pytest.raises(ConfigError, match="needs at least one calibration image"):
         quantise(source.path, tmp_path / "none.onnx", pixels[:0])
 
 
 def test_activations_stay_floats_where_8_bits_would_flip_tags(exported, tmp_path, monkeypatch):
     _, source = exported
-    pixels = np.stack([prepare(photo, Predictor.load(source.path).spec.input_spec) for photo in sample_photos()])
+    pixels = np.stack([prepare(photo, open_engine(source.path).spec.input_spec) for photo in sample_photos()])
     monkeypatch.setattr(quantisation, "flipped_tags", lambda *_: (1, 10))
     result = quantise(source.path, tmp_path / "small.onnx", pixels)
     assert result.weights_only
@@ -38,7 +38,7 @@ def test_activations_stay_floats_where_8_bits_would_flip_tags(exported, tmp_path
     assert "Cast" in kinds
     assert "QuantizeLinear" not in kinds
     np.testing.assert_allclose(
-        Predictor.load(result.path).engine.scores(pixels), Predictor.load(source.path).engine.scores(pixels), atol=0.02
+        open_engine(result.path).scores(pixels), open_engine(source.path).scores(pixels), atol=0.02
     )
 
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from manylabel.cli.main import app
 from manylabel.errors import ClusterError, ConfigError, MissingExtraError, ModelFormatError
-from manylabel.inference import Predictor, tag_with_ray
+from manylabel.inference import open_engine, predict_stream, tag_with_ray
 from manylabel.on_ray import map_on_ray
 from manylabel.predictions import TagChoice
 
@@ -38,7 +38,7 @@ def photos(tmp_path_factory):
 
 
 def here(model, names, *, choice, batch_size):
-    batches = Predictor.load(model).stream(names, batch_size=batch_size)
+    batches = predict_stream(open_engine(model), names, batch_size=batch_size)
     return [image for batch in batches for image in batch.tagged(choice)]
 
 

@@ -34,7 +34,7 @@ from manylabel.classifier.model_folder import (
 from manylabel.errors import ConfigError, MissingExtraError, ModelFormatError
 from manylabel.heads.traits import as_open_vocabulary, stages_of
 from manylabel.images import ImageLike
-from manylabel.predictions import InferenceSpec, Predictions, predict_images
+from manylabel.predictions import InferenceSpec, Predictions
 from manylabel.text import TextEncoder, TextVocabulary
 from manylabel.types import InputSpec, LabelSpace
 
@@ -195,7 +195,7 @@ class Classifier(nn.Module):
             return other.predict(images, batch_size=few)
         was_training = self.training
         try:
-            return predict_images(TorchEngine(self, fuse=False), images, batch_size=batch_size)
+            return TorchEngine(self, fuse=False).predict(images, batch_size=batch_size)
         finally:
             self.train(was_training)
 

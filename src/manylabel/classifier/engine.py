@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from manylabel.errors import ConfigError
 from manylabel.images import Pixels
+from manylabel.predictions import Engine
 from manylabel.types import LabelSpace
 
 if TYPE_CHECKING:  # a classifier predicts with an engine, which runs a classifier
@@ -114,7 +115,7 @@ class InferenceModule(nn.Module):
         return self.classifier.scores(logits), logits
 
 
-class TorchEngine:
+class TorchEngine(Engine):
     """Run a classifier in torch, on any device.
 
     Args:

@@ -141,19 +141,19 @@ class _Settings:
         self, images: Iterable[str], *, workers: int | None, num_images: int | None
     ) -> Iterator[Sequence[ImagePrediction]]:
         """Load the model at once, and tag batches on this machine when asked for."""
-        from manylabel.inference import Predictor
+        from manylabel.inference import open_engine, predict_stream
         from manylabel.system import default_workers
 
-        predictor = Predictor.load(
+        engine = open_engine(
             self.model,
             labels=self.labels,
             device=self.device,
             num_images=num_images,
             notify=partial(typer.echo, err=True),
         )
-        self.choice.limits(predictor.spec)
+        self.choice.limits(engine.spec)
         num_workers = default_workers(on_gpu=self.device not in (None, "cpu")) if workers is None else workers
-        scored = predictor.stream(images, batch_size=self.batch_size, num_workers=num_workers)
+        scored = predict_stream(engine, images, batch_size=self.batch_size, num_workers=num_workers)
         return (batch.tagged(self.choice) for batch in scored)
 
     def tag_on_ray(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from manylabel.builtin import BUILTIN, find_model
+from manylabel.builtin import BUILTIN, DEFAULT_MODEL, find_model
 from manylabel.errors import ConfigError, ModelFormatError
 from manylabel.images import Pixels
 from manylabel.onnx_files import open_session
@@ -38,7 +38,7 @@ FEW_IMAGES = 200  # for fewer images, torch is faster than exporting first
 ONE_BATCH = 32  # for fewer images, fusing does not pay off
 
 
-class OnnxEngine:
+class OnnxEngine(Engine):
     """Run an ONNX file written by `export_onnx` in onnxruntime.
 
     Args:
@@ -84,7 +84,7 @@ class OnnxEngine:
 
 
 def open_engine(
-    model: str | Path,
+    model: str | Path = DEFAULT_MODEL,
     *,
     engine: EngineName = "auto",
     labels: Sequence[str] | None = None,
@@ -108,6 +108,16 @@ def open_engine(
         ModelFormatError: There is no such model.
         ConfigError: The engine or the device cannot run it, or it cannot score other labels.
         MissingExtraError: The engine is ``"onnx"`` and onnxruntime is not installed.
+
+    Examples:
+        >>> import tempfile
+        >>> from PIL import Image
+        >>> from manylabel import Classifier, heads
+        >>> model = Classifier.create("resnet10t", head=heads.LinearClassifier, labels=["cat", "dog"], pretrained=False)
+        >>> engine = open_engine(model.save(Path(tempfile.mkdtemp()) / "model"), engine="torch")
+        >>> image, bad = engine.predict([Image.new("RGB", (64, 48)), b"no image"])
+        >>> image.error, bad.error
+        (None, "it is not an image in a supported format ...")
     """
     if Path(model).suffix.lower() == ".onnx":
         if engine == "torch" or labels is not None or not _is_cpu(device):

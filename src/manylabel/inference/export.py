@@ -58,7 +58,7 @@ def export_onnx(
     any_size: bool = True,
     overwrite: bool = False,
 ) -> Export:
-    """Export a classifier to ONNX, which `Predictor` runs without torch.
+    """Export a classifier to ONNX, which `OnnxEngine` runs without torch.
 
     Its input ``images`` is RGB bytes ``[batch, height, width, 3]``; its outputs are ``scores``, calibrated
     probabilities, and ``logits``. Labels, resizing and thresholds are stored in its metadata.

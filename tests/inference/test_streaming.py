@@ -10,7 +10,7 @@ from PIL import Image
 from colour_model import SPEC, write_colour_model
 from manylabel.builtin import sample_photos
 from manylabel.errors import ConfigError, ModelFormatError
-from manylabel.inference import Predictor
+from manylabel.inference import open_engine, predict_stream
 from manylabel.predictions import TagChoice
 from sample_files import encode
 
@@ -19,38 +19,38 @@ RED = Image.new("RGB", (40, 30), (255, 51, 0))
 
 def test_names_what_is_in_images_of_every_kind(colour_file, tmp_path):
     RED.save(tmp_path / "red.png")
-    predictor = Predictor.load(colour_file)
+    engine = open_engine(colour_file)
     images = [RED, encode(RED, "PNG"), np.asarray(RED), tmp_path / "red.png", str(tmp_path / "red.png")]
-    results = predictor.predict(images, batch_size=2)
+    results = engine.predict(images, batch_size=2)
     assert [result.tags for result in results] == [(("red", 1.0),)] * 5
     assert [result.name for result in results[:3]] == ["image 0", "image 1", "image 2"]
-    assert predictor.predict(RED).top(2) == [(("red", 1.0), ("green", 0.2))]
+    assert engine.predict(RED).top(2) == [(("red", 1.0), ("green", 0.2))]
 
 
 def test_a_bad_image_keeps_its_place_and_says_why(colour_file):
-    first, bad, last = Predictor.load(colour_file).predict([RED, b"", RED])
+    first, bad, last = open_engine(colour_file).predict([RED, b"", RED])
     assert (first.error, bad.error, last.error) == (None, "it is empty (0 bytes)", None)
     assert first.tags == last.tags != bad.tags
-    assert Predictor.load(colour_file).predict([b""])[0].tags == ()
+    assert open_engine(colour_file).predict([b""])[0].tags == ()
 
 
 def test_many_files_are_tagged_as_one_by_one(colour_file, tmp_path):
     names = [str(tmp_path / f"{number}.png") for number in range(7)]
     for number, name in enumerate(names):
         Image.new("RGB", (20, 20), (36 * number, 255 - 36 * number, 0)).save(name)
-    predictor = Predictor.load(colour_file)
-    batches = list(predictor.stream(names, batch_size=3))
+    engine = open_engine(colour_file)
+    batches = list(predict_stream(engine, names, batch_size=3))
     assert [len(batch) for batch in batches] == [3, 3, 1]
     choice = TagChoice(top=3)
-    assert [image for batch in batches for image in batch.tagged(choice)] == predictor.predict(names).tagged(choice)
+    assert [image for batch in batches for image in batch.tagged(choice)] == engine.predict(names).tagged(choice)
 
 
 def test_an_exported_model_runs_without_torch(colour_file, tmp_path):
     RED.save(tmp_path / "red.png")
     code = (
-        "import sys; from manylabel.inference import Predictor; "
-        f"predictor = Predictor.load({str(colour_file)!r}); "
-        f"(batch,) = predictor.stream([{str(tmp_path / 'red.png')!r}]); "
+        "import sys; from manylabel.inference import open_engine, predict_stream; "
+        f"engine = open_engine({str(colour_file)!r}); "
+        f"(batch,) = predict_stream(engine, [{str(tmp_path / 'red.png')!r}]); "
         "assert batch[0].tags[0].label == 'red'; sys.exit(bool({'torch', 'polars', 'scipy'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
@@ -81,11 +81,11 @@ def test_files_that_are_not_ours_are_refused(tmp_path):
     write_colour_model(tmp_path / "strange.onnx", spec=None)
     for name, words in (("gone", "there is no file"), ("noise", "cannot be opened"), ("strange", "has no labels")):
         with pytest.raises(ModelFormatError, match=words):
-            Predictor.load(tmp_path / f"{name}.onnx")
+            open_engine(tmp_path / f"{name}.onnx")
 
 
 def test_an_exported_model_keeps_its_labels_and_engine(colour_file):
-    assert Predictor.load(colour_file).labels == SPEC.labels
+    assert open_engine(colour_file).spec.labels == SPEC.labels
     for settings in ({"labels": ["cat"]}, {"engine": "torch"}):
         with pytest.raises(ConfigError, match="runs in onnxruntime on the CPU, with its own labels"):
-            Predictor.load(colour_file, **settings)
+            open_engine(colour_file, **settings)

@@ -1,8 +1,7 @@
-"""`Predictor`: prediction of tags, without torch if the model was exported; also distributed with Ray."""
+"""Prediction for any number of images: batch by batch on this machine, or on a Ray cluster."""
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -11,114 +10,49 @@ from pathlib import Path
 from manylabel.builtin import DEFAULT_MODEL
 from manylabel.errors import ConfigError
 from manylabel.image_files import is_address
-from manylabel.images import ImageLike
 from manylabel.inference.engine import EngineName, open_engine
 from manylabel.inference.pipeline import PreparationPool, batched, prepare_batches
 from manylabel.on_ray import map_on_ray
 from manylabel.predictions import (
     Engine,
     ImagePrediction,
-    InferenceSpec,
     NamedImage,
     Predictions,
     TagChoice,
-    predict_images,
     score_batch,
 )
 from manylabel.system import require
-from manylabel.types import LabelSpace
 
-__all__ = ["Predictor", "tag_with_ray"]
-
-logger = logging.getLogger(__name__)
+__all__ = ["predict_stream", "tag_with_ray"]
 
 BATCHES_PER_TASK = 4  # per Ray replica: the next batch is decoded while one is scored
 
 
-class Predictor:
-    """Predict the tags of images.
+def predict_stream(
+    engine: Engine, names: Iterable[str], *, batch_size: int = 32, num_workers: int = 0
+) -> Iterator[Predictions]:
+    """Predict the tags of many images, batch by batch, in constant memory; decoding and scoring overlap.
 
     Args:
-        engine: Engine that scores pixels; `load` opens one.
+        engine: Engine of `open_engine`.
+        names: Paths and URLs; consumed lazily.
+        batch_size: Images per batch.
+        num_workers: Worker processes that decode images; 0 decodes in a thread.
+
+    Yields:
+        Predictions of each batch; unreadable images are recorded with an error.
 
     Examples:
-        >>> import tempfile
-        >>> from PIL import Image
-        >>> from manylabel import Classifier, heads
-        >>> model = Classifier.create("resnet10t", head=heads.LinearClassifier, labels=["cat", "dog"], pretrained=False)
-        >>> predictor = Predictor.load(model.save(Path(tempfile.mkdtemp()) / "model"), engine="torch")
-        >>> image, bad = predictor.predict([Image.new("RGB", (64, 48)), b"no image"])
-        >>> image.error, bad.error
-        (None, "it is not an image in a supported format ...")
+        >>> from manylabel.builtin import sample_photos
+        >>> engine = open_engine("builtin:coco80", engine="torch")
+        >>> for batch in predict_stream(engine, [*map(str, sample_photos()), "no_such.jpg"], batch_size=3):
+        ...     print([image.error for image in batch])
+        [None, None, None]
+        ['there is no such file']
     """
-
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
-
-    @classmethod
-    def load(
-        cls,
-        model: str | Path = DEFAULT_MODEL,
-        *,
-        engine: EngineName = "auto",
-        labels: Sequence[str] | None = None,
-        device: str | None = None,
-        num_threads: int | None = None,
-        num_images: int | None = None,
-        notify: Callable[[str], object] = logger.info,
-    ) -> Predictor:
-        """Open a model; same arguments as `open_engine`."""
-        return cls(
-            open_engine(
-                model,
-                engine=engine,
-                labels=labels,
-                device=device,
-                num_threads=num_threads,
-                num_images=num_images,
-                notify=notify,
-            )
-        )
-
-    @property
-    def spec(self) -> InferenceSpec:
-        """Labels, thresholds and preprocessing."""
-        return self.engine.spec
-
-    @property
-    def labels(self) -> LabelSpace:
-        """The labels, in the order of the scores."""
-        return self.spec.labels
-
-    def __repr__(self) -> str:
-        return f"Predictor({len(self.labels):,} labels, {type(self.engine).__name__})"
-
-    def predict(self, images: ImageLike | Iterable[ImageLike], *, batch_size: int = 32) -> Predictions:
-        """Predict the tags of one or more images; same arguments as `predict_images`."""
-        return predict_images(self.engine, images, batch_size=batch_size)
-
-    def stream(self, names: Iterable[str], *, batch_size: int = 32, num_workers: int = 0) -> Iterator[Predictions]:
-        """Predict the tags of many images, batch by batch, in constant memory; decoding and scoring overlap.
-
-        Args:
-            names: Paths and URLs; consumed lazily.
-            batch_size: Images per batch.
-            num_workers: Worker processes that decode images; 0 decodes in a thread.
-
-        Yields:
-            Predictions of each batch; unreadable images are recorded with an error.
-
-        Examples:
-            >>> from manylabel.builtin import sample_photos
-            >>> predictor = Predictor.load("builtin:coco80", engine="torch")
-            >>> for batch in predictor.stream([*map(str, sample_photos()), "no_such.jpg"], batch_size=3):
-            ...     print([image.error for image in batch])
-            [None, None, None]
-            ['there is no such file']
-        """
-        images = ((name, name) for name in names)
-        for batch in prepare_batches(images, self.spec.input_spec, batch_size=batch_size, num_workers=num_workers):
-            yield score_batch(self.engine, batch)
+    images = ((name, name) for name in names)
+    for batch in prepare_batches(images, engine.spec.input_spec, batch_size=batch_size, num_workers=num_workers):
+        yield score_batch(engine, batch)
 
 
 def tag_with_ray(
@@ -133,7 +67,7 @@ def tag_with_ray(
     replicas: int | None = None,
     address: str | None = None,
 ) -> Iterator[list[ImagePrediction]]:
-    """Tag images on a Ray cluster or in several local processes; same results as `Predictor.stream`.
+    """Tag images on a Ray cluster or in several local processes; same results as `predict_stream`.
 
     Only names and tags are transferred: every machine must see images and model under the same paths.
 
@@ -167,7 +101,7 @@ def tag_with_ray(
     require("ray", extra="ray")
     model = str(Path(model).resolve()) if Path(model).exists() else model  # actors run in another folder
     on_gpu = device is not None and device.startswith("cuda")
-    load = partial(Predictor.load, model, labels=labels)
+    load = partial(open_engine, model, labels=labels)
     # Opened here first: errors surface before Ray starts, and the model is exported only once on this machine.
     spec = load(engine="torch" if on_gpu else engine).spec
     choice = choice or TagChoice()
@@ -193,15 +127,15 @@ class _Replica:
         batch_size: Images per batch.
     """
 
-    def __init__(self, load: Callable[[], Predictor], choice: TagChoice, batch_size: int) -> None:
-        self.predictor = load()
+    def __init__(self, load: Callable[[], Engine], choice: TagChoice, batch_size: int) -> None:
+        self.engine = load()
         self.choice = choice
         self.batch_size = batch_size
         self.pool = PreparationPool(1)
 
     def __call__(self, images: Sequence[NamedImage]) -> list[ImagePrediction]:
         """Tag images batch by batch, decoding the next batch meanwhile."""
-        spec = self.predictor.spec.input_spec
+        spec = self.engine.spec.input_spec
         prepared = [self.pool.submit(batch, spec) for batch in batched(images, self.batch_size)]
-        scored = (score_batch(self.predictor.engine, batch.result()) for batch in prepared)
+        scored = (score_batch(self.engine, batch.result()) for batch in prepared)
         return [image for batch in scored for image in batch.tagged(self.choice)]
