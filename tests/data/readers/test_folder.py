@@ -77,7 +77,7 @@ def test_asking_for_a_split_where_there_is_none_lists_the_labels(tmp_path):
 def test_names_images_outside_the_labels_folders(tmp_path):
     draw(tmp_path / "cat" / "1.jpg")
     draw(tmp_path / "cover.jpg")
-    with pytest.raises(DataError, match=r"cover\.jpg.*outside the labels' folders"):
+    with pytest.raises(DataError, match=r"cover\.jpg.*outside the label folders"):
         folder(tmp_path)
 
 

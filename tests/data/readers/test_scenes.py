@@ -187,7 +187,6 @@ def test_areas_are_filled_where_a_label_is_present(many):
         ({"n": 0}, "n must be at least 1"),
         ({"size": 8}, "size must be at least 32"),
         ({"unknown": 1.5}, "unknown must be a fraction"),
-        ({"min_visible": 0}, "min_visible must be a fraction"),
         ({"labels": "shapes"}, "labels cannot be 'shapes'"),
     ],
 )

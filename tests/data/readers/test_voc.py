@@ -188,7 +188,7 @@ def test_boxes_are_shares_of_the_image(tmp_path):
 
 @pytest.mark.parametrize("size", ["", "<size><width>0</width><height>5</height></size>"])
 def test_a_image_without_a_size_is_refused(tmp_path, size):
-    with pytest.raises(DataError, match=r"a\.xml: it does not give the image's size"):
+    with pytest.raises(DataError, match=r"a\.xml: it lacks the image's size"):
         voc_boxes(write(tmp_path, size=size))
 
 

@@ -1,4 +1,4 @@
-"""MS-COCO: one JSON file of images, categories and objects per split.
+"""MS-COCO: a JSON file of images, categories and objects per split.
 
 Lin et al., "Microsoft COCO: Common Objects in Context", ECCV 2014.
 """
@@ -6,14 +6,13 @@ Lin et al., "Microsoft COCO: Common Objects in Context", ECCV 2014.
 import re
 from io import BytesIO
 from pathlib import Path
-from typing import Literal
 
 import polars as pl
 
 from manylabel.data.dataset import ImageDataset, largest_areas
-from manylabel.data.readers.layout import existing, image_folder, subfolders
+from manylabel.data.readers.layout import Empty, check_choices, existing, image_folder, subfolders
 from manylabel.data.sources import Files
-from manylabel.errors import ConfigError, DataError, list_choices
+from manylabel.errors import DataError, list_choices
 from manylabel.targets import Targets, boolean_matrix
 from manylabel.types import LabelSpace
 
@@ -34,24 +33,23 @@ def coco(
     *,
     split: str | None = None,
     images: str | Path | None = None,
-    empty: Literal["drop", "keep"] = "drop",
+    empty: Empty = "drop",
 ) -> ImageDataset:
-    """Read MS-COCO, or own data in the same form.
+    """Read MS-COCO, or other data in its format.
 
-    The labels are the categories in the order of their ids. A label is present where it has an object, crowds
-    included.
+    The labels are the categories in the order of their ids. A label is present where it has an object, crowds included.
 
     Args:
         path: A folder with ``annotations/instances_{split}.json`` and the images in ``{split}`` or
             ``images/{split}``; or one such JSON file.
         split: Split, such as ``val2014`` (default: all).
-        images: Where the images are, if elsewhere: a folder with a folder per split, or with all images; relative
-            to where you are or to `path`.
-        empty: What to do with images without objects: drop them, as the papers do, or keep them.
+        images: Folder of the images, if elsewhere, with a folder per split or all images; relative to the current
+            folder or to `path`.
+        empty: Whether to drop images without objects, as the papers do, or keep them.
 
     Returns:
-        The dataset; `areas` holds the share of the image that a label's largest object covers, where the file
-        tells the areas of objects and the sizes of images.
+        The dataset; `areas` holds the fraction of the image that a label's largest object covers, if the file has the
+        areas of objects and the sizes of images.
 
     Raises:
         DataError: A folder, file or split is missing or cannot be understood.
@@ -61,8 +59,7 @@ def coco(
         Traceback (most recent call last):
         manylabel.errors.DataError: src is not MS-COCO: no file annotations/instances_*.json; in it there is: ...
     """
-    if empty not in ("drop", "keep"):
-        raise ConfigError(f"empty cannot be {empty!r}; {list_choices(empty, ('drop', 'keep'))}")
+    check_choices(empty=(empty, Empty))
     root, annotations = _find_annotations(existing(path))
     if split is not None and split not in annotations:
         raise DataError(f"{path} has no split {split!r}; {list_choices(split, annotations)}")
@@ -85,20 +82,18 @@ def _find_annotations(path: Path) -> tuple[Path, dict[str, Path]]:
 
 
 def _find_images(root: Path, split: str, images: str | Path | None) -> tuple[Path, str]:
-    """Return a folder, and what to put before a file name so that it is found below it and unique in the dataset."""
+    """Return a folder, and the prefix that makes a file name relative to it and unique in the dataset."""
     base = root if images is None else image_folder(images, beside=root)
-    for prefix in (f"{split}/", f"images/{split}/"):
-        if (base / prefix).is_dir():
-            return base, prefix
-    if images is None:
+    found = next((prefix for prefix in (f"{split}/", f"images/{split}/") if (base / prefix).is_dir()), "")
+    if not found and images is None:
         raise DataError(
             f"no images of split {split!r}: {root / split} does not exist; give images=FOLDER "
             f"or choose another split; {list_choices(split, subfolders(root))} (in {root})"
         )
-    return base, ""
+    return base, found
 
 
-def _read(file: Path, folder: Path, prefix: str, *, empty: Literal["drop", "keep"]) -> ImageDataset:
+def _read(file: Path, folder: Path, prefix: str, *, empty: Empty) -> ImageDataset:
     """Read the images, labels and objects of one split."""
     images, categories, objects = _tables(file)
     labels = LabelSpace(categories["name"].to_list())

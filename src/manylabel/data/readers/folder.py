@@ -1,4 +1,4 @@
-"""Images in folders: one folder per label, with or without a folder per split above them; or images without labels."""
+"""Images in one folder per label, with or without a folder per split; and images without labels."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,22 +27,21 @@ SPLIT_FOLDERS = ("train", "val", "valid", "validation", "test")
 
 
 def folder(path: str | Path, *, split: str | None = None) -> ImageDataset:
-    """Read images that lie in one folder per label, at any depth inside it.
+    """Read images in one folder per label, at any depth inside it.
 
-    The labels are the names of the folders, sorted, over all splits; a folder without images is a label without
-    positives. A file ``.label`` in a folder names its label instead, percent-encoded. Folders called ``train``,
-    ``val``, ``valid``, ``validation`` or ``test`` are splits when they hold folders themselves and either two of them
-    are there or nothing else is.
+    The labels are the folder names of all splits, sorted; a folder without images is a label without positives. A file
+    ``.label`` in a folder overrides its label, percent-encoded. Folders called ``train``, ``val``, ``valid``,
+    ``validation`` or ``test`` are splits if they contain folders, and if there are two of them or no other folders.
 
     Args:
-        path: A folder with a folder per label, or with a folder per split.
+        path: A folder with a folder per label or per split.
         split: Name of the split (default: all).
 
     Returns:
         The dataset, single-label.
 
     Raises:
-        DataError: The folder or split is missing, holds no images, or an image lies outside the labels' folders.
+        DataError: The folder or split is missing or has no images, or an image lies outside the label folders.
 
     Examples:
         >>> from tempfile import mkdtemp
@@ -72,15 +71,15 @@ def folder(path: str | Path, *, split: str | None = None) -> ImageDataset:
 
 
 def _find_splits(root: Path) -> list[str]:
-    """Return the splits there are, in the order of learning; none where the labels' folders come first."""
+    """Return the existing splits, training first; none if the top-level folders are labels."""
     inside = subfolders(root)
     splits = [name for name in SPLIT_FOLDERS if name in inside and subfolders(root / name)]
-    alone = set(inside) <= set(SPLIT_FOLDERS)  # else a lone folder `train` may be a label beside `bus` and `car`
+    alone = set(inside) <= set(SPLIT_FOLDERS)  # else a lone folder `train` may be a label next to `bus` and `car`
     return splits if alone or len(splits) > 1 else []
 
 
 def _label(root: Path, name: str, splits: list[str]) -> str:
-    """Return the label of a folder: its name, or what a file in it says, as `manylabel predict --copy-to` leaves it."""
+    """Return the label of a folder: its name, or the content of the file that `manylabel predict --copy-to` wrote."""
     files = (root / above / name / LABEL_FILE for above in splits or [""])
     return next((unquote(file.read_text("utf-8"), errors="surrogatepass") for file in files if file.is_file()), name)
 
@@ -94,7 +93,7 @@ def _read(root: Path, prefix: str, label_of: dict[str, str]) -> ImageDataset:
     outside = [name for name in names if "/" not in name]
     if outside:
         raise DataError(
-            f"{root / prefix / outside[0]} and {len(outside) - 1} more images lie outside the labels' folders; "
+            f"{root / prefix / outside[0]} and {len(outside) - 1} more images lie outside the label folders; "
             "move each into the folder of its label, or read images without labels with files:PATH"
         )
     columns = np.array([labels.index(label_of[name.partition("/")[0]]) for name in names], dtype=np.int64)
@@ -112,16 +111,15 @@ def files(paths: str | Path | Sequence[str | Path]) -> ImageDataset:
     """Read images without labels.
 
     Args:
-        paths: A file, a folder (with all below it), a pattern such as ``photos/**/*.jpg``, or a list of these. In
-            folders and patterns an image is known by its ending; a file given by its own name may end as it likes.
+        paths: A file, a folder (searched recursively), a pattern such as ``photos/**/*.jpg``, or a list of these. In
+            folders and patterns, images are recognised by extension.
 
     Returns:
-        The dataset, with no labels; an image that is given twice is in it once. A folder alone names its images
-        relative to itself, anything else as given.
+        The dataset, without labels and without repetitions. Images of a single folder are named relative to it, others
+        as given.
 
     Raises:
-        DataError: Nothing is there, or a folder holds no images. One missing image in a list of several is kept:
-            whoever opens it reports it.
+        DataError: Nothing is found. A single missing image in a list is not an error; it is reported when opened.
 
     Examples:
         >>> from tempfile import mkdtemp
@@ -138,7 +136,7 @@ def files(paths: str | Path | Sequence[str | Path]) -> ImageDataset:
     if alone and Path(several[0]).is_dir():
         root, names = Path(several[0]), list_images(Path(several[0]))
         if not names:
-            list(expand(str(root)))  # raises, and says what is there
+            list(expand(str(root)))  # raises an error that lists the content
     else:
         root, names = Path(), [name for path in several for name in _expand(str(path), alone=alone)]
     names = list(dict.fromkeys(names))
@@ -147,7 +145,7 @@ def files(paths: str | Path | Sequence[str | Path]) -> ImageDataset:
 
 
 def _expand(path: str, *, alone: bool) -> list[str]:
-    """Return the images that one path stands for; one that is given by name among others need not exist."""
+    """Return the images of a path; one given by name among others need not exist."""
     is_pattern = bool(set(path) & set("*?["))
     if not is_pattern and (alone or Path(path).suffix.lower() not in IMAGE_ENDINGS):
         existing(path)

@@ -1,4 +1,4 @@
-"""Hugging Face datasets, from their hub or from disk; images stay encoded until asked for.
+"""Hugging Face datasets, from the hub or from disk; images stay encoded until accessed.
 
 Needs the extra ``huggingface``.
 """
@@ -25,20 +25,20 @@ __all__ = ["hugging_face"]
 def hugging_face(
     name_or_path: str | Path, *, split: str | None = None, image: str = "image", label: str | None = None
 ) -> ImageDataset:
-    """Read a dataset of Hugging Face.
+    """Read a Hugging Face dataset.
 
     Args:
-        name_or_path: A name on the hub, or a folder: one that ``save_to_disk`` wrote, or one of data files.
+        name_or_path: A name on the hub, a folder written by ``save_to_disk``, or a folder of data files.
         split: Name of the split (default: all).
-        image: The column of images.
-        label: The column of labels: a ClassLabel (one label per image, -1 for unknown), a list of ClassLabels, or a
-            list of texts (default: the only such column).
+        image: Column of images.
+        label: Column of labels: a ClassLabel (single-label, -1 for unknown), a list of ClassLabels, or a list of
+            strings (default: the only such column).
 
     Returns:
-        The dataset; an image is called by its split and its position there.
+        The dataset; images are named by split and position.
 
     Raises:
-        DataError: The dataset, split or column is missing, or is of another kind.
+        DataError: The dataset, split or column is missing or of another type.
         MissingExtraError: The package ``datasets`` is not installed.
 
     Examples:
@@ -65,11 +65,11 @@ def hugging_face(
 
 
 def _open(name_or_path: str | Path) -> dict[str, Any]:
-    """Return the table of each split; a table that was saved alone is called ``train``, as the hub would call it."""
+    """Return the table of each split; a table saved alone is called ``train``, as on the hub."""
     datasets = require("datasets", extra="huggingface")
     path = Path(name_or_path)
     if path.is_absolute() or str(name_or_path).startswith(".") or len(path.parts) > 2:
-        existing(path)  # no name on the hub looks like this, so do not go and ask
+        existing(path)  # no name on the hub looks like this
     saved = (path / "dataset_dict.json").exists() or (path / "state.json").exists()
     try:
         opened = datasets.load_from_disk(str(path)) if saved else datasets.load_dataset(str(name_or_path))
@@ -89,13 +89,13 @@ def _check_images(features: Mapping[str, Any], image: str) -> None:
 
 
 def _content(feature: Any) -> tuple[Any, bool]:  # noqa: ANN401 - the package is not typed
-    """Return what a column holds, and whether it holds a list of it."""
+    """Return the feature of a column or of its list items, and whether it is a list."""
     inside = feature[0] if isinstance(feature, list) else getattr(feature, "feature", feature)
     return inside, inside is not feature
 
 
 def _find_labels(features: Mapping[str, Any], label: str | None) -> str:
-    """Return the column of labels: the one that is asked for, or the only one that can be it."""
+    """Return the column of labels: the one given, or the only candidate."""
     there = []
     for name, feature in features.items():
         content, is_list = _content(feature)
@@ -106,12 +106,12 @@ def _find_labels(features: Mapping[str, Any], label: str | None) -> str:
     if label in there:
         return str(label)
     given = "several columns could be the labels" if label is None and there else f"no column of labels {label!r}"
-    kinds = "a ClassLabel, a list of ClassLabels or a list of texts"
+    kinds = "a ClassLabel, a list of ClassLabels or a list of strings"
     raise DataError(f"{given}; give label=COLUMN with {kinds}; {list_choices(label or '', there)}")
 
 
 def _label_names(tables: Mapping[str, Any], column: str) -> list[str]:
-    """Return the names of the classes or, for texts, all texts of all splits."""
+    """Return the names of the classes or, for strings, all strings of all splits."""
     content, _ = _content(next(iter(tables.values())).features[column])
     if hasattr(content, "names"):
         return list(content.names)
@@ -137,7 +137,7 @@ def _read(table: Any, split: str, image: str, column: str, labels: LabelSpace) -
 
 
 def _targets(values: pl.Series, labels: LabelSpace) -> Targets:
-    """Return the targets of a column of classes, lists of classes or lists of texts; of a null, nothing is known."""
+    """Return the targets of a column of classes, lists of classes or lists of strings; null is unknown."""
     shape = (len(values), len(labels))
     lengths = values.list.len().fill_null(0) if values.dtype == pl.List else pl.repeat(1, len(values), eager=True)
     rows = np.repeat(np.arange(len(values)), lengths.to_numpy())
@@ -154,7 +154,7 @@ def _targets(values: pl.Series, labels: LabelSpace) -> Targets:
 
 @dataclass(frozen=True)
 class _EncodedColumn:
-    """Gives the encoded image of a row; a table that was read from disk goes to other processes as its path."""
+    """Loader of the encoded image of a row; a table on disk is pickled as its path."""
 
     table: Any
     column: str

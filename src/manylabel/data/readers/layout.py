@@ -1,10 +1,10 @@
-"""What readers look up: files and folders, with errors that list what is there, and lists of labels."""
+"""Tools of the readers: files and folders, with errors that list what exists; lists of labels; blank tags."""
 
 import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import polars as pl
@@ -12,13 +12,15 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from manylabel.data.dataset import ImageDataset
-from manylabel.errors import DataError, list_choices
+from manylabel.errors import ConfigError, DataError, list_choices
 from manylabel.image_files import image_names
 from manylabel.targets import Targets
 
 __all__ = [
     "Blank",
+    "Empty",
     "are_on_disk",
+    "check_choices",
     "existing",
     "find_images",
     "image_folder",
@@ -32,15 +34,18 @@ __all__ = [
 Blank = Literal["negative", "unknown", "drop"]
 """Meaning of an image without tags."""
 
+Empty = Literal["drop", "keep"]
+"""Treatment of images without any label."""
+
 
 IMAGE_FOLDERS = ("images", "image", "imgs", "img", "photos", "pictures", "data")
 
 
 def existing(path: str | Path) -> Path:
-    """Return the path if something is there.
+    """Return the path if it exists.
 
     Raises:
-        DataError: Nothing is there; the message lists what lies beside it.
+        DataError: It does not; the message lists its neighbours.
 
     Examples:
         >>> existing("src/manylabel/dta")
@@ -57,7 +62,7 @@ def existing(path: str | Path) -> Path:
 
 
 def subfolders(folder: Path) -> list[str]:
-    """Return the names of the folders in a folder, sorted, hidden ones left out.
+    """Return the names of the folders in a folder, sorted, without hidden ones.
 
     Examples:
         >>> from tempfile import mkdtemp
@@ -75,30 +80,49 @@ def list_images(folder: Path) -> list[str]:
     """Return the images below a folder, sorted; see `manylabel.image_files.image_names`.
 
     Raises:
-        DataError: A name is not valid Unicode, so that no report could show it.
+        DataError: A name is not valid Unicode, and no report could show it.
     """
     names = sorted(image_names(folder))
     for name in names:
-        if not name.isascii() and _cannot_be_encoded(name):
+        if not name.isascii() and any("\ud800" <= letter <= "\udfff" for letter in name):
             raise DataError(f"a file name in {folder} is not valid Unicode: {name!a}; rename the file")
     return names
 
 
 def image_folder(images: str | Path, *, beside: Path) -> Path:
-    """Return the folder that `images` names, relative to where you are or to the dataset's own folder.
+    """Return a folder of images, relative to the current folder or to that of the dataset.
 
     Args:
-        images: What the user gave.
+        images: The folder, as given by the user.
         beside: The dataset's own folder.
 
     Raises:
-        DataError: There is no such folder; the message lists those there are.
+        DataError: There is no such folder; the message lists the existing ones.
 
     Examples:
         >>> image_folder("manylabel", beside=Path("src")).as_posix()
         'src/manylabel'
     """
     return Path(images) if Path(images).is_dir() else existing(beside / images)
+
+
+def check_choices(**options: tuple[str, Any]) -> None:
+    """Refuse an option whose value is not one of its choices.
+
+    Args:
+        options: The value of each option, and the `Literal` of its choices.
+
+    Raises:
+        ConfigError: A value is none of them.
+
+    Examples:
+        >>> check_choices(blank=("keep", Blank))
+        Traceback (most recent call last):
+        manylabel.errors.ConfigError: blank cannot be 'keep'; there is: drop, negative, unknown
+    """
+    for name, (value, kind) in options.items():
+        if value not in get_args(kind):
+            raise ConfigError(f"{name} cannot be {value!r}; {list_choices(str(value), get_args(kind))}")
 
 
 def find_images(names: pl.Series, *, beside: Path) -> Path:
@@ -153,14 +177,11 @@ def treat_blanks(dataset: ImageDataset, is_blank: NDArray[np.bool_], blank: Blan
 
 
 def are_on_disk(root: str | Path, names: pl.Series) -> NDArray[np.bool_]:
-    """Tell which files are there; each folder is listed once, which is much faster than asking for every file.
+    """Return whether each file exists; each folder is listed once, which is much faster than testing every file.
 
     Args:
-        root: The folder that the names are relative to.
+        root: Base folder of the names.
         names: File names with ``/`` between folders.
-
-    Returns:
-        One truth value for each name.
 
     Examples:
         >>> import tempfile
@@ -170,36 +191,21 @@ def are_on_disk(root: str | Path, names: pl.Series) -> NDArray[np.bool_]:
         [True, False, False]
     """
     folders = names.str.extract(r"^(.*/)[^/]*$").fill_null("").unique()
-    there = [f"{folder}{name}" for folder in folders if (Path(root) / folder).is_dir() for name in _files(root, folder)]
+    listed = ((each, Path(root) / each) for each in folders)
+    there = [f"{each}{name}" for each, folder in listed if folder.is_dir() for name in os.listdir(folder)]  # noqa: PTH208 - a Path for each of a million names takes seconds
     return names.is_in(pl.Series(there, dtype=pl.String).implode()).to_numpy()
 
 
-def _files(root: str | Path, folder: str) -> list[str]:
-    with os.scandir(Path(root) / folder) as entries:
-        return [entry.name for entry in entries]
-
-
-def _cannot_be_encoded(name: str) -> bool:
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return True
-    return False
-
-
 def read_label_list(labels: Sequence[str] | str | Path, *, folder: str | Path = ".") -> list[str]:
-    """Return the names of a list of labels.
+    """Return the names in a list of labels, in order, stripped, without blank ones.
 
     Args:
-        labels: The names; or one text, which is a file where there is one of that name, else names joined by ``|``.
-            A file has one label in each line; of a ``.csv`` file, the first column counts.
-        folder: Where else to look for the file, beside the current folder.
-
-    Returns:
-        The names in the order given, without surrounding spaces and without blank ones.
+        labels: The names; or the name of a file with one label per line (of a ``.csv`` file, its first column); or
+            names joined by ``|``.
+        folder: Another folder to look for the file, besides the current one.
 
     Raises:
-        DataError: No label is in the list, the file cannot be read, or the text looks like one that is not there.
+        DataError: The list is empty, or the file is missing or cannot be read.
 
     Examples:
         >>> read_label_list("cat|traffic light")
@@ -210,8 +216,8 @@ def read_label_list(labels: Sequence[str] | str | Path, *, folder: str | Path = 
         100
     """
     if isinstance(labels, (str, Path)):
-        places = (Path(labels), Path(folder) / labels)
-        file = next((file for file in places if os.path.isfile(file)), None)  # noqa: PTH113 - is_file fails for a long list
+        candidates = (Path(labels), Path(folder) / labels)
+        file = next((file for file in candidates if os.path.isfile(file)), None)  # noqa: PTH113 - is_file fails for a long list
         if file is None and Path(labels).suffix in {".txt", ".csv"}:
             raise DataError(f"there is no file of labels {str(labels)!r}, neither here nor in {folder}")
         labels = str(labels).split("|") if file is None else _names_in(file)
@@ -223,25 +229,18 @@ def read_label_list(labels: Sequence[str] | str | Path, *, folder: str | Path = 
 
 def _names_in(file: Path) -> list[str]:
     try:
-        return _read(file)
+        if file.suffix != ".csv":
+            return file.read_text(encoding="utf-8-sig").splitlines()
+        table = pl.read_csv(file, has_header=False, infer_schema=False, truncate_ragged_lines=True)
+        return table.to_series(0).fill_null("").to_list()
     except pl.exceptions.NoDataError:
         return []
     except (pl.exceptions.PolarsError, UnicodeDecodeError) as error:
         raise DataError(f"cannot read the labels in {file}: {parser_advice(error)}") from error
 
 
-def _read(file: Path) -> list[str]:
-    if file.suffix != ".csv":
-        return file.read_text(encoding="utf-8-sig").splitlines()
-    table = pl.read_csv(file, has_header=False, infer_schema=False, truncate_ragged_lines=True)
-    return table.to_series(0).fill_null("").to_list()
-
-
 def parser_advice(error: Exception) -> str:
-    """Say what to do about an error of a parser.
-
-    Args:
-        error: What the parser raised.
+    """Return what to do about an error of a parser.
 
     Examples:
         >>> parser_advice(ValueError("found more fields than defined"))

@@ -8,16 +8,16 @@ Letters in shape comments: N images, L labels.
 
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from manylabel.data.dataset import ImageDataset
-from manylabel.data.readers.layout import are_on_disk, existing, image_folder, read_label_list
+from manylabel.data.readers.layout import Empty, are_on_disk, check_choices, existing, image_folder, read_label_list
 from manylabel.data.sources import Files
-from manylabel.errors import ConfigError, DataError, list_choices
+from manylabel.errors import DataError, list_choices
 from manylabel.targets import Targets, boolean_matrix
 from manylabel.types import LabelSpace
 
@@ -144,7 +144,7 @@ def nus_wide(
     split: str | None = None,
     labels: LabelSet = "81",
     images: str | Path | None = None,
-    empty: Literal["drop", "keep"] = "keep",
+    empty: Empty = "keep",
     downloaded_only: bool = False,
 ) -> ImageDataset:
     """Read NUS-WIDE from its official files.
@@ -172,9 +172,7 @@ def nus_wide(
         Traceback (most recent call last):
         manylabel.errors.DataError: src is not NUS-WIDE: it has no file Concepts81.txt; ...
     """
-    for option, value, choices in (("labels", labels, get_args(LabelSet)), ("empty", empty, ("drop", "keep"))):
-        if value not in choices:
-            raise ConfigError(f"{option} cannot be {value!r}; {list_choices(str(value), choices)}")
+    check_choices(labels=(labels, LabelSet), empty=(empty, Empty))
     path = existing(path)
     files = NusWideFiles(path)
     parts = WHOLE if files.has(WHOLE[0][1].format(files.concepts[0])) else HALVES

@@ -1,10 +1,9 @@
-"""Open Images: millions of images of which a few labels each are known, present or verified absent.
+"""Open Images: millions of images with a few known labels each, present or verified absent.
 
 https://storage.googleapis.com/openimages/web/index.html
 
-A row of its annotation files says of an image (``ImageID``) and a label (``LabelName``) with which ``Confidence`` it is
-there. A name takes dozens of bytes, its number four: so a file of any size, read a block at a time into numbers, needs
-little more memory than what is kept of it.
+A row of an annotation file is an image (``ImageID``), a label (``LabelName``) and its ``Confidence``. Files are read in
+blocks and names replaced by numbers at once, which takes a fraction of the memory.
 
 Letters in shape comments: N images, R rows, L labels.
 """
@@ -36,13 +35,13 @@ BLOCK_BYTES = 1 << 23  # a memory-mapped file would count, whole, as memory in u
 
 @dataclass(frozen=True, eq=False)
 class ImageLevelLabels:
-    """What a file says: of which image, which label, whether present or verified absent.
+    """Rows of an annotation file.
 
     Args:
-        names: The images' identifiers, sorted, ``[N]``.
+        names: Identifiers of the images, sorted, ``[N]``.
         images: Positions in `names`, ``[R]``.
         labels: Positions in the label space, ``[R]``.
-        present: Whether the label is there, ``[R]``.
+        present: Whether the label is present or verified absent, ``[R]``.
     """
 
     names: pl.Series
@@ -58,11 +57,8 @@ def read_image_level_labels(
 
     Args:
         file: A CSV file with the columns ``ImageID``, ``LabelName`` and ``Confidence``.
-        space: The labels; rows of others are left out.
-        min_confidence: From where on a confidence below 1 counts as present; below it, but for 0, a row is left out.
-
-    Returns:
-        The rows that say that a label is present or absent.
+        space: The labels; rows of others are ignored.
+        min_confidence: Smallest confidence that counts as present (default: 1); lower ones, except 0, are ignored.
 
     Raises:
         DataError: A column is missing, or a confidence is neither 0 nor 1 and `min_confidence` is not given.
@@ -101,10 +97,9 @@ def read_image_level_labels(
 
 
 def _number(runs: pl.Series) -> tuple[pl.Series, NDArray[np.int32]]:
-    """Return the names in order, and the position among them of each run of rows of one image.
+    """Return the sorted names, and the position among them of each run of rows of one image.
 
-    The rows of an image mostly stand together, so there are far fewer runs than rows; where they do not, it is
-    slower but right.
+    The rows of an image are mostly consecutive, so there are far fewer runs than rows.
     """
     _, firsts, positions = np.unique(runs.rank("dense").to_numpy(), return_index=True, return_inverse=True)
     return runs.gather(firsts), positions.astype(np.int32)
@@ -127,7 +122,7 @@ def label_names_in(file: str | Path) -> set[str]:
 
 
 def _blocks(file: Path, columns: list[str]) -> Iterator[pl.DataFrame]:
-    """Read the file in blocks of whole lines; no field of this form can hold a line break."""
+    """Read a file in blocks of whole lines; no field contains a line break."""
     with file.open("rb") as stream:
         header, rest = stream.readline(), b""
         while block := stream.read(BLOCK_BYTES):
@@ -154,8 +149,8 @@ def _refuse_shades(confidence: pl.Series, file: Path) -> None:
     shades = confidence.filter(confidence.is_null() | ~confidence.is_in([0.0, 1.0]))
     if len(shades):
         raise DataError(
-            f"{file} has labels with a confidence that is neither 0 nor 1, such as {shades[0]}, as a model gives them; "
-            "say from where on they count as present, for example min_confidence=0.8"
+            f"{file} has labels with a confidence that is neither 0 nor 1, such as {shades[0]}, as a model predicts; "
+            "give the smallest that counts as present, for example min_confidence=0.8"
         )
 
 
@@ -179,30 +174,28 @@ def open_images(
 ) -> ImageDataset:
     """Read the image-level labels of Open Images.
 
-    A label with confidence 1 is present, with 0 verified absent, and every label without a row is unknown. Where two
-    rows of an image contradict each other, that label is unknown too. An image without a row of these labels is left
-    out.
+    A label with confidence 1 is present, with 0 verified absent, and without a row unknown, as are labels with
+    contradictory rows. Images without a row of these labels are ignored.
 
     Args:
         path: The folder with the annotation files under their official names, such as
             ``oidv6-train-annotations-human-imagelabels.csv``; a folder ``annotations``, ``labels`` or ``metadata``
             inside it is searched too. ``class-descriptions.csv`` gives the labels' display names.
-        split: ``train``, ``validation`` (or ``val``) or ``test``; by default every split whose file is there.
-        images: The folder of the images, `path` by default: ``{split}/{ImageID}.jpg`` inside it, or
-            ``{ImageID}.jpg`` where it has no folder of the split's name.
+        split: ``train``, ``validation`` (or ``val``) or ``test`` (default: every split with a file).
+        images: Folder of the images, as ``{split}/{ImageID}.jpg``, or ``{ImageID}.jpg`` if it has no folders of
+            splits (default: `path`).
         labels: The labels and their order, as identifiers such as ``/m/01yrx`` (names, names joined by ``|``, or a
-            file); by default those of ``classes-trainable.txt`` where it is there, else of the class descriptions,
-            else all that occur, sorted. Rows of other labels are left out.
+            file); others are ignored. Default: those of ``classes-trainable.txt`` if it exists, else of the class
+            descriptions, else all that occur, sorted.
         annotations: Labels verified by people, or proposed by a model.
-        min_confidence: From where on a confidence between 0 and 1, as a model gives it, counts as present; below it
-            the label stays unknown.
+        min_confidence: Smallest confidence of a model that counts as present; below it a label is unknown.
         downloaded_only: Whether to leave out images that are not on disk.
 
     Returns:
-        The images of each split, sorted by their identifiers.
+        The images of each split, sorted by identifier.
 
     Raises:
-        DataError: A file is missing or holds something else; the message says what is there.
+        DataError: A file is missing or invalid.
 
     Examples:
         >>> import tempfile
@@ -244,7 +237,7 @@ def open_images(
 
 
 def _list_files(path: Path) -> list[Path]:
-    """Return the files where annotations may be; the images' folders, with their millions, are not listed."""
+    """Return the files of the annotation folders; image folders, with millions of files, are not listed."""
     folders = [path / folder for folder in FOLDERS if (path / folder).is_dir()]
     return sorted(file for folder in folders for file in folder.iterdir() if file.is_file())
 
@@ -302,7 +295,7 @@ def _file_names(images: pl.Series, *, folder: str) -> pl.Series:
 
 
 def _targets(parts: list[ImageLevelLabels], *, num_labels: int) -> Targets:
-    """Stack the splits; what is said to be both present and absent becomes unknown."""
+    """Stack the splits; a label both present and absent is unknown."""
     starts = np.cumsum([0, *(len(part.names) for part in parts)])
     images = np.concatenate([part.images + np.int32(start) for part, start in zip(parts, starts, strict=False)])
     labels = np.concatenate([part.labels for part in parts])

@@ -1,7 +1,7 @@
-"""Demo scenes: images of simple things, drawn by the package itself, with labels that are right by construction.
+"""Demo scenes: synthetic images of simple things, with labels that are correct by construction.
 
-Two sets of labels: 24 things that come together by theme, of all sizes, hiding one another; and 256 compositions of
-colour, texture and shape for zero-shot ("red striped star"), where labels that were never seen have a right answer.
+Two label sets: 24 things that co-occur by theme, of all sizes, occluding one another; and 256 compositions of colour,
+texture and shape for zero-shot learning ("red striped star").
 
 Lengths are fractions of the image's width; an image is square. Letters in shape comments: N images, L labels.
 """
@@ -14,7 +14,7 @@ from importlib.metadata import version
 from io import BytesIO
 from pathlib import Path
 from random import Random
-from typing import Literal, NamedTuple, TypeAlias, get_args
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import polars as pl
@@ -22,8 +22,9 @@ from PIL import Image, ImageDraw
 from scipy.sparse import csr_array
 
 from manylabel.data.dataset import ImageDataset
+from manylabel.data.readers.layout import check_choices
 from manylabel.data.sources import LazyBytes
-from manylabel.errors import ConfigError, list_choices
+from manylabel.errors import ConfigError
 from manylabel.storage import refuse_existing, replacing
 from manylabel.targets import Targets
 from manylabel.types import LabelSpace
@@ -33,8 +34,9 @@ __all__ = ["scenes", "write_scenes"]
 Colour: TypeAlias = tuple[int, int, int]
 LabelSet = Literal["things", "compositions"]
 
-GRID = 128  # cells each way on which it is counted what hides what
+GRID = 128  # cells per side, to compute occlusion
 HALF = 127  # of an opacity
+MIN_VISIBLE = 0.3  # of an object, neither occluded nor outside the image, for its label to be present
 VAL_EVERY = 5  # every fifth image is for validation
 
 COLOURS: dict[str, Colour] = {
@@ -176,28 +178,24 @@ def scenes(
     seed: int = 0,
     size: int = 256,
     unknown: float = 0.0,
-    min_visible: float = 0.3,
     labels: LabelSet = "things",
 ) -> ImageDataset:
-    """Draw images of simple things, several in each, with labels that are right by construction.
+    """Draw synthetic images of several things each, with labels that are correct by construction.
 
-    Each scene of things follows a theme (beach, park, street, table, night) and mostly shows what belongs there, so
-    that labels come in groups. Objects are 6 to 60 % as wide as the image and hide one another. Image number i of a
-    seed is always the same, however many there are.
+    Each scene of things has a theme (beach, park, street, table, night), which makes labels co-occur. Objects are 6 to
+    60 % as wide as the image and occlude one another. Image i of a seed is the same for any number of images.
 
     Args:
         n: Number of images.
         split: Every fifth image is in ``val``, the others are in ``train`` (default: both).
-        seed: Another seed gives other images.
+        seed: Random seed.
         size: Width and height in pixels.
         unknown: Fraction of all entries, present or absent, to make unknown.
-        min_visible: A label is present if at least this fraction of one of its objects is seen, neither hidden by
-            another nor outside the image.
         labels: ``things`` (24), or ``compositions`` (256) of colour, texture and shape: 2 to 6 shapes, side by side.
 
     Returns:
-        The images, as JPEG files that are drawn when asked for; `areas` holds the fraction of the image that is seen
-        of a label's largest object.
+        The images, as JPEG files drawn on access; `areas` holds the fraction of the image that a label's largest object
+        visibly covers. A label is present if at least 30 % of one of its objects is visible.
 
     Raises:
         ConfigError: A number is out of range.
@@ -210,11 +208,11 @@ def scenes(
         >>> [label for label, value in zip(dataset.labels, values[0]) if value]
         ['house', 'rocket', 'star']
     """
-    _check(n=n, size=size, unknown=unknown, min_visible=min_visible, labels=labels)
+    _check(n=n, size=size, unknown=unknown, labels=labels)
     names = COMPOSITIONS if labels == "compositions" else tuple(THINGS)
     areas = np.zeros((n, len(names)), dtype=np.float32)  # [N, L]
     for index in range(n):
-        for label, area in present_areas(_arrange(seed, index, labels)[1], min_visible=min_visible).items():
+        for label, area in present_areas(_arrange(seed, index, labels)[1]).items():
             areas[index, names.index(label)] = area
     chances = (Random(f"unknown {seed} {index}") for index in range(n))
     blank = np.array([[chance.random() < unknown for _ in names] for chance in chances])  # [N, L]
@@ -243,12 +241,12 @@ def write_scenes(
     The table has a column ``image`` and one column per label: 1 present, 0 absent, blank unknown.
 
     Args:
-        folder: Where to; it is made.
+        folder: Output folder, created if missing.
         n: Number of images.
-        seed: Another seed gives other images.
+        seed: Random seed.
         size: Width and height in pixels.
         unknown: Fraction of all entries to make unknown.
-        overwrite: Replace files that exist.
+        overwrite: Whether to replace existing files.
 
     Returns:
         The path of the table.
@@ -277,12 +275,12 @@ def write_scenes(
     return table
 
 
-def present_areas(placements: list[Placement], *, min_visible: float) -> dict[str, float]:
-    """Return the labels that count as present, each with the fraction of the image that its largest object takes.
+def present_areas(placements: list[Placement], *, min_visible: float = MIN_VISIBLE) -> dict[str, float]:
+    """Return the labels that count as present, each with the visible fraction of its largest object.
 
     Examples:
         >>> ball, book = Placement("ball", "red", 0.5, 0.5, 0.2, 0), Placement("book", "red", 0.5, 0.5, 0.8, 0)
-        >>> sorted(present_areas([ball, book], min_visible=0.3)), sorted(present_areas([book, ball], min_visible=0.3))
+        >>> sorted(present_areas([ball, book])), sorted(present_areas([book, ball]))
         (['book'], ['ball', 'book'])
     """
     taken = np.zeros((GRID, GRID), dtype=bool)
@@ -308,7 +306,7 @@ def _arrange(seed: int, index: int, labels: LabelSet) -> tuple[Theme | None, lis
     theme = THEMES[chance.choice(list(THEMES))]
     chosen: list[str] = []
     for _ in range(chance.randint(3, 8)):
-        pool = list(THINGS) if chance.random() < 0.08 else list(theme.labels)  # now and then an outsider
+        pool = list(THINGS) if chance.random() < 0.08 else list(theme.labels)  # an occasional outsider
         fresh = [label for label in pool if label not in chosen]
         chosen.append(chance.choice(pool if not fresh or chance.random() < 0.2 else fresh))
     placed = [_place(chance, label) for label in chosen]
@@ -343,7 +341,7 @@ def _encode(index: int, *, seed: int, size: int, labels: LabelSet) -> bytes:
 
 
 def _turn(square: Image.Image, placement: Placement, size: int) -> tuple[Image.Image, tuple[int, int]]:
-    """Return an object as it is in an image of so many pixels, and where its left upper corner is."""
+    """Return an object as it appears in an image of `size` pixels, and its upper left corner."""
     side = max(1, round(placement.side * size))
     small = square.resize((side, side), Image.Resampling.BOX)
     stamp = small.rotate(placement.angle, Image.Resampling.BICUBIC, expand=True)
@@ -351,7 +349,7 @@ def _turn(square: Image.Image, placement: Placement, size: int) -> tuple[Image.I
 
 
 def _background(chance: Random, theme: Theme | None, size: int) -> Image.Image:
-    """Paint a gradient of pale greys, or those of sky and ground; and coarse noise over it."""
+    """Paint a gradient of pale greys, or of sky and ground, with coarse noise."""
     horizon = round(size * chance.uniform(0.45, 0.55))
     if theme is None:
         light, dark = (tuple(chance.randint(low, low + 30) for _ in range(3)) for low in (205, 175))
@@ -389,19 +387,16 @@ def _steps(drawing: str, colour: str, image: Image.Image) -> Image.Image:
 
 @cache
 def _outline(label: str) -> Image.Image:
-    """Return where an object is in its square."""
+    """Return the mask of an object in its square."""
     colour = "red" if label in THINGS else label.split()[0]
     return _draw(label, colour, 2 * GRID).getchannel("A")
 
 
-def _check(*, n: int, size: int, unknown: float, min_visible: float, labels: str) -> None:
-    if labels not in get_args(LabelSet):
-        raise ConfigError(f"labels cannot be {labels!r}; {list_choices(labels, get_args(LabelSet))}")
+def _check(*, n: int, size: int, unknown: float, labels: str) -> None:
+    check_choices(labels=(labels, LabelSet))
     if n < 1:
         raise ConfigError(f"n must be at least 1 image, got {n}")
     if size < 32:
         raise ConfigError(f"size must be at least 32 pixels, got {size}; smaller objects cannot be made out")
     if not 0 <= unknown < 1:
         raise ConfigError(f"unknown must be a fraction from 0 to below 1, got {unknown}")
-    if not 0 < min_visible <= 1:
-        raise ConfigError(f"min_visible must be a fraction above 0 and at most 1, got {min_visible}")

@@ -1,4 +1,4 @@
-"""Your own table: a CSV, TSV, Parquet or JSON Lines file with a column of images, and labels as tags or columns."""
+"""Tables (CSV, TSV, Parquet, JSON Lines or a DataFrame) with a column of images, and labels as tags or columns."""
 
 import csv
 from collections import Counter
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from manylabel.data.dataset import ImageDataset
 from manylabel.data.readers.layout import (
     Blank,
+    check_choices,
     existing,
     find_images,
     image_folder,
@@ -47,27 +48,25 @@ def table(
 ) -> ImageDataset:
     r"""Read images and labels from a table.
 
-    The labels are either tags joined in one column (an image lacks every tag that is not listed), or one column for
-    each label with 1 (present), 0 (absent), and blank or -1 (unknown). An image in several rows counts once: tags add
-    up, and columns fill each other's blanks.
+    The labels are either tags in one column (a tag that is not listed is absent), or one column per label with 1
+    (present), 0 (absent), and blank or -1 (unknown). Rows of one image are merged: tags are combined, and columns fill
+    each other's blanks.
 
     Args:
         path: A CSV, TSV, Parquet or JSON Lines file, whose delimiter is detected; or a polars DataFrame.
         images: Base folder of the image names, relative to the current folder or to the table (default: the first of
             the table's own folder, ``images``, ``photos`` and the like in it, the folder above and the current one in
             which images are found).
-        split: Only the images of this split.
-        image_column: The column of images; by default the one called image, path, file_name or the like, else the
-            only one whose values look like names of images.
-        label_column: The column of tags; by default the one called labels, tags or the like, the only one of lists,
-            or the only one left. Where there is none of these, every other column is a label.
-        split_column: The column that names each image's split; by default the one called split, if there is one.
-            An image with a blank there is in no split.
-        separator: What stands between tags; by default the first of ``|``, ``;`` and ``,`` that occurs, and a space
-            only where that makes no more different tags than there are different cells; ``""`` makes each cell one tag.
-        labels: The labels and their order (names, names joined by ``|``, or a file with one in each line); other tags
-            or columns are left out. By default all tags, sorted, or all columns, in their order. If all of them are
-            columns, these are read, whatever other columns there are.
+        split: Name of the split (default: all).
+        image_column: Column of images (default: the one called image, path, file_name or the like, else the only one
+            whose values look like image files).
+        label_column: Column of tags (default: the one called labels, tags or the like, else the only one of lists,
+            else the only one left). Without such a column, every other column is a label.
+        split_column: Column of splits (default: the one called split, if any). A blank cell is in no split.
+        separator: Separator of tags (default: the first of ``|``, ``;`` and ``,`` that occurs, and a space only if
+            that makes no more distinct tags than there are distinct cells); ``""`` makes each cell one tag.
+        labels: The labels and their order (names, names joined by ``|``, or a file with one per line); other tags or
+            columns are ignored. Default: all tags, sorted, or all columns, in order.
         blank: Meaning of a blank cell of tags: the image has none of the labels (``negative``), nothing is known about
             it (``unknown``), or it is dropped (``drop``).
 
@@ -75,7 +74,7 @@ def table(
         The images in the order of the table, with a split for each name in the split column.
 
     Raises:
-        DataError: The table, a column or a value is not as it should be; the message says which and what there is.
+        DataError: The file, a column or a value is missing or invalid; the message lists the alternatives.
 
     Examples:
         >>> import tempfile
@@ -85,6 +84,7 @@ def table(
         >>> dataset.labels.names, dataset.targets.dense()[1].tolist()
         (('cat', 'dog'), [[True, True], [False, True]])
     """
+    check_choices(blank=(blank, Blank))
     frame, base, name = (path, Path(), "table") if isinstance(path, pl.DataFrame) else _open(Path(path))
     image_column = find_image_column(frame, image_column)
     split_column = find_split_column(frame, split_column)
@@ -132,7 +132,7 @@ def _image_names(column: pl.Series) -> pl.Series:
 
 
 def _number_images(names: pl.Series) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the row in which each image comes first ``[N]``, and the image of each row ``[R]``."""
+    """Return the first row of each image ``[N]``, and the image of each row ``[R]``."""
     rows = pl.DataFrame({"name": names}).with_row_index("row")
     firsts = rows.unique("name", keep="first", maintain_order=True).with_row_index("image")
     numbered = rows.join(firsts.select("name", "image"), on="name", how="left", maintain_order="left")
@@ -156,7 +156,7 @@ def _find_tags(
 
 
 def _splits(column: pl.Series, names: pl.Series, images: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
-    """Return the images of each split; an image may be in one only, or the splits would leak."""
+    """Return the images of each split; an image in two splits, a leak, is an error."""
     rows = pl.DataFrame({"split": column.cast(pl.String).str.strip_chars(), "name": names, "image": images})
     members = rows.filter(pl.col("split") != "").unique(["split", "image"], maintain_order=True)
     doubled = members.filter(pl.col("image").is_duplicated())
@@ -176,21 +176,20 @@ SAMPLE_BYTES = 1 << 20  # enough for a header line of some ten thousand columns
 
 
 def read_table(path: str | Path) -> pl.DataFrame:
-    r"""Read a table; the file's ending says how, and the header line of a text says what stands between its columns.
+    r"""Read a table by its file extension; the delimiter of a text file is detected from its header line.
 
-    The columns of a text table stay text, so that ``007`` stays ``007``. A byte-order mark, Windows line ends, quoted
-    fields with delimiters and line breaks inside, and empty lines are all fine. A column without a name, such as the
-    row numbers that pandas writes, is left out. An apostrophe that keeps a spreadsheet from taking a cell for a formula
-    (``'=1``) is taken off.
+    The columns of a text table remain text: ``007`` stays ``007``. Byte-order marks, Windows line ends, quoted fields
+    with delimiters and line breaks, and empty lines are supported. Columns without a name, such as the row numbers
+    that pandas writes, are ignored, and so is the apostrophe that protects a cell from being a formula (``'=1``).
 
     Args:
         path: A ``.csv``, ``.tsv``, ``.tab``, ``.txt``, ``.parquet``, ``.pq``, ``.jsonl`` or ``.ndjson`` file.
 
     Returns:
-        The columns, with spaces around their names removed.
+        The columns, their names stripped.
 
     Raises:
-        DataError: There is no such file, or it cannot be read; the message says where and what to do.
+        DataError: The file is missing or cannot be read.
 
     Examples:
         >>> import tempfile
@@ -200,9 +199,9 @@ def read_table(path: str | Path) -> pl.DataFrame:
         [('a.jpg', 'cat,dog')]
     """
     path = existing(path)
-    if not _is_table(path):
-        known = ", ".join((*TEXT_ENDINGS, *PARQUET_ENDINGS, *JSON_LINES_ENDINGS))
-        raise DataError(f"cannot tell what kind of table {path.name} is; save it as one that ends in {known}")
+    known = (*TEXT_ENDINGS, *PARQUET_ENDINGS, *JSON_LINES_ENDINGS)
+    if path.suffix.lower() not in known:
+        raise DataError(f"{path.name} is no table; its extension must be one of {', '.join(known)}")
     try:
         frame = _read(path)
     except (pl.exceptions.PolarsError, UnicodeDecodeError, csv.Error) as error:
@@ -210,10 +209,6 @@ def read_table(path: str | Path) -> pl.DataFrame:
     if frame.width == 0 or frame.height == 0:
         raise DataError(f"{path} has no rows below its header; it needs one for each image")
     return frame
-
-
-def _is_table(path: Path) -> bool:
-    return path.suffix.lower() in (*TEXT_ENDINGS, *PARQUET_ENDINGS, *JSON_LINES_ENDINGS)
 
 
 def _read(path: Path) -> pl.DataFrame:
@@ -240,7 +235,7 @@ def _split_tags(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _header(path: Path) -> tuple[str, list[str]]:
-    """Return the delimiter that cuts the header line into the most columns, and the columns' names."""
+    """Return the delimiter that splits the header line into the most columns, and the columns' names."""
     with path.open("rb") as file:
         sample = file.read(SAMPLE_BYTES)
     text = sample.decode("utf-8-sig", errors="ignore" if len(sample) == SAMPLE_BYTES else "strict")
@@ -270,10 +265,10 @@ LOOKS_LIKE_IMAGE = rf"(?i)\.({'|'.join(ending[1:] for ending in sorted(IMAGE_END
 
 
 def pick_column(frame: pl.DataFrame, given: str, option: str) -> str:
-    """Return the column that an option names.
+    """Return the column given by an option.
 
     Raises:
-        DataError: There is no such column; the message lists those there are.
+        DataError: There is no such column; the message lists the existing ones.
 
     Examples:
         >>> pick_column(pl.DataFrame({"file": ["a.jpg"]}), "file", "image_column")
@@ -285,14 +280,10 @@ def pick_column(frame: pl.DataFrame, given: str, option: str) -> str:
 
 
 def find_image_column(frame: pl.DataFrame, given: str | None = None) -> str:
-    """Return the column of images: the one given, named so, or the only one whose values look like image files.
-
-    Args:
-        frame: The table.
-        given: What the user said.
+    """Return the column of images: the one given, else one with such a name, else the only one of image files.
 
     Raises:
-        DataError: It cannot be told; the message lists the columns and names the option to give.
+        DataError: None or several qualify; the message lists the columns.
 
     Examples:
         >>> find_image_column(pl.DataFrame({"what": ["cat"], "where": ["a.jpg"]}))
@@ -314,11 +305,7 @@ def find_image_column(frame: pl.DataFrame, given: str | None = None) -> str:
 
 
 def find_split_column(frame: pl.DataFrame, given: str | None = None) -> str | None:
-    """Return the column of splits: the one given, else the one called split, else nothing.
-
-    Args:
-        frame: The table.
-        given: What the user said.
+    """Return the column of splits: the one given, else the one called split, if any.
 
     Examples:
         >>> find_split_column(pl.DataFrame({"image": ["a.jpg"], "Split": ["train"]}))
@@ -330,16 +317,16 @@ def find_split_column(frame: pl.DataFrame, given: str | None = None) -> str | No
 
 
 def find_tag_column(frame: pl.DataFrame, given: str | None = None) -> str | None:
-    """Return the column of joined tags, or nothing where each label has its own column.
+    """Return the column of tags, or None if each label has its own column.
 
     It is the one given, else the one called labels, tags or the like, else the only one of lists, else the only one.
 
     Args:
         frame: The table without its columns of images and splits.
-        given: What the user said.
+        given: Name given by the user.
 
     Raises:
-        DataError: Several columns could be it; the message lists them.
+        DataError: Several columns qualify; the message lists them.
 
     Examples:
         >>> find_tag_column(pl.DataFrame({"width": ["640"], "tags": ["cat|dog"]}))

@@ -1,4 +1,4 @@
-"""The two forms in which a table holds labels: tags joined in one column, or one column for each label.
+"""Labels of a table in its two layouts: tags in one column, or one column per label.
 
 Letters in shape comments: N images, R rows of the table, L labels.
 """
@@ -25,17 +25,11 @@ SEPARATORS = ("|", ";", ",")
 
 
 def detect_separator(cells: pl.Series) -> str | None:
-    """Find out what stands between the tags of a column.
+    """Return the separator of the tags in a column, or None if each cell is one tag.
 
-    The first of ``|``, ``;`` and ``,`` that any cell contains; failing that a space, but only if cutting at spaces
-    makes no more different tags than there are different cells: ``haze primary``, ``clear primary``, ``clear`` are
-    tags joined by spaces, ``traffic light``, ``fire hydrant`` are single tags of two words.
-
-    Args:
-        cells: The column.
-
-    Returns:
-        The separator, or nothing where each cell is one tag.
+    It is the first of ``|``, ``;`` and ``,`` that any cell contains, else a space, but only if splitting at spaces
+    makes no more distinct tags than there are distinct cells: ``haze primary``, ``clear primary``, ``clear`` are
+    split, ``traffic light``, ``fire hydrant`` are not.
 
     Examples:
         >>> detect_separator(pl.Series(["cat;dog, small", "cat"]))
@@ -141,7 +135,7 @@ def _images_are(count: int) -> str:
 
 
 def are_flags(column: pl.Series) -> bool:
-    """Tell whether a column holds nothing but 0, 1, -1, true, false and blanks.
+    """Return whether a column holds only 0, 1, -1, true, false and blanks.
 
     Examples:
         >>> are_flags(pl.Series(["1", "0.0", None])), are_flags(pl.Series(["cat"]))
@@ -153,9 +147,9 @@ def are_flags(column: pl.Series) -> bool:
 
 
 def read_label_columns(frame: pl.DataFrame, names: pl.Series, images: NDArray[np.int64]) -> tuple[Targets, LabelSpace]:
-    """Read one column for each label: 1 or true is present, 0 or false is absent, -1 or blank is unknown.
+    """Read one column per label: 1 or true is present, 0 or false is absent, -1 or blank is unknown.
 
-    Rows of one image fill each other's blanks; it is an error if one says present and another absent.
+    Rows of one image fill each other's blanks; a 1 and a 0 for the same label are an error.
 
     Args:
         frame: The columns of labels, ``[R, L]``.
@@ -166,7 +160,7 @@ def read_label_columns(frame: pl.DataFrame, names: pl.Series, images: NDArray[np
         The targets and the labels.
 
     Raises:
-        DataError: A value is something else; the message names column, row and value.
+        DataError: A value is invalid; the message gives column, row and value.
 
     Examples:
         >>> frame = pl.DataFrame({"cat": ["1", "0"], "dog": ["", "1"]})
@@ -175,7 +169,7 @@ def read_label_columns(frame: pl.DataFrame, names: pl.Series, images: NDArray[np
         [[False, True], [False, False]]
     """
     flags = _flags(frame)
-    _refuse_strange_values(frame, flags, names)
+    _refuse_other_values(frame, flags, names)
     space = LabelSpace(frame.columns)
     values = flags.to_numpy()  # [R, L]
     shape = (int(images.max()) + 1, len(space))
@@ -198,19 +192,19 @@ def read_label_columns(frame: pl.DataFrame, names: pl.Series, images: NDArray[np
 
 
 def _flags(frame: pl.DataFrame) -> pl.DataFrame:
-    """Turn every value into a flag, and what is none of them into null."""
+    """Convert every value to a flag, anything else to null."""
     texts = pl.all().cast(pl.String).fill_null("").str.strip_chars().str.to_lowercase()
     return frame.select(texts.replace_strict(FLAGS, default=None, return_dtype=pl.Int8))
 
 
-def _refuse_strange_values(frame: pl.DataFrame, flags: pl.DataFrame, names: pl.Series) -> None:
-    strange = [name for name, count in zip(flags.columns, flags.null_count().row(0), strict=True) if count]
-    if not strange:
+def _refuse_other_values(frame: pl.DataFrame, flags: pl.DataFrame, names: pl.Series) -> None:
+    invalid = [name for name, count in zip(flags.columns, flags.null_count().row(0), strict=True) if count]
+    if not invalid:
         return
-    column, others = strange[0], ", ".join(map(repr, strange[1:6]))
+    column, others = invalid[0], ", ".join(map(repr, invalid[1:6]))
     row = int(flags[column].is_null().arg_max() or 0)
     raise DataError(
         f"column {column!r} has {frame[column][row]!r} in row {row + 1} ({names[row]})"
-        f"{f' (and strange values are also in {others})' if others else ''}; a column for a label has 1, 0, and blank "
-        f"or -1 for unknown: name the columns that are labels (labels=cat|dog), or the one of tags (label_column=NAME)"
+        f"{f' (also invalid: {others})' if others else ''}; a label's column has 1, 0, and blank or -1 for unknown: "
+        f"list the columns that are labels (labels=cat|dog), or give the one of tags (label_column=NAME)"
     )

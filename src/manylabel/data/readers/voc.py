@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from manylabel.data.dataset import ImageDataset, largest_areas
-from manylabel.data.readers.layout import existing, subfolders
+from manylabel.data.readers.layout import check_choices, existing, subfolders
 from manylabel.data.sources import Files
-from manylabel.errors import ConfigError, DataError, list_choices
+from manylabel.errors import DataError, list_choices
 from manylabel.images import IMAGE_ENDINGS
 from manylabel.targets import Targets, boolean_matrix
 from manylabel.types import LabelSpace
@@ -34,39 +34,36 @@ VOC_LABELS = (
     "aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow",
     "diningtable", "dog", "horse", "motorbike", "person", "pottedplant", "sheep", "sofa", "train", "tvmonitor",
 )  # fmt: skip
+Difficult = Literal["unknown", "present"]
 TWO_WORDS = {"diningtable": "dining table", "pottedplant": "potted plant", "tvmonitor": "tv monitor"}
 
 
-def voc(
-    path: str | Path, *, split: str | None = None, difficult: Literal["unknown", "present"] = "unknown"
-) -> ImageDataset:
-    """Read PASCAL VOC 2007 or 2012, or own data in the same form.
+def voc(path: str | Path, *, split: str | None = None, difficult: Difficult = "unknown") -> ImageDataset:
+    """Read PASCAL VOC 2007 or 2012, or other data in its format.
 
-    The labels are the 20 official ones in their official order; if any annotation names another object, they are
-    the sorted names in all annotations, the same for every split. A ``test`` split that lacks annotations, as that of
-    VOC 2012 does, is read with every label unknown.
+    The labels are the 20 official ones in their official order; if an annotation has another object, they are the
+    sorted names of all annotations, the same for every split. A ``test`` split without annotations, as in VOC 2012, is
+    read with every label unknown.
 
     Args:
-        path: ``VOC2012`` or such, with ``Annotations``, ``ImageSets/Main`` and ``JPEGImages``; or the ``VOCdevkit``
-            above it.
-        split: A file of ``ImageSets/Main`` without its ``.txt``; all but ``trainval`` (which is their union) when
-            left out.
-        difficult: What to make of a label when all its objects in an image are marked difficult: unknown, as the
-            challenge has it, or present.
+        path: ``VOC2012`` or the like, with ``Annotations``, ``ImageSets/Main`` and ``JPEGImages``; or its parent
+            ``VOCdevkit``.
+        split: Name of a file in ``ImageSets/Main``, without ``.txt`` (default: all except ``trainval``, a union).
+        difficult: State of a label whose objects in an image are all marked difficult: unknown, as in the challenge,
+            or present.
 
     Returns:
-        The dataset; `areas` holds the share of the image that a label's largest box covers.
+        The dataset; `areas` holds the fraction of the image that a label's largest box covers.
 
     Raises:
-        DataError: A folder, split or annotation is missing or cannot be understood.
+        DataError: A folder, split or annotation is missing or invalid.
 
     Examples:
         >>> voc("src")
         Traceback (most recent call last):
         manylabel.errors.DataError: src is not PASCAL VOC: no folders ImageSets/Main and Annotations; in it ...
     """
-    if difficult not in ("unknown", "present"):
-        raise ConfigError(f"difficult cannot be {difficult!r}; {list_choices(difficult, ('unknown', 'present'))}")
+    check_choices(difficult=(difficult, Difficult))
     root = _find_root(existing(path))
     members = _read_splits(root, split)
     ids = list(dict.fromkeys(name for names in members.values() for name in names))
@@ -95,7 +92,7 @@ def voc(
 
 
 class ObjectBox(NamedTuple):
-    """An object: its label, its box as fractions of the image's width and height, and whether it is hard to see."""
+    """An object: its label, its box as fractions of the image's width and height, and whether it is difficult."""
 
     label: str
     box: tuple[float, float, float, float]
@@ -113,13 +110,13 @@ def voc_boxes(annotation: str | Path, *, needs_size: bool = True) -> list[Object
 
     Args:
         annotation: Such as ``VOC2012/Annotations/2008_000008.xml``.
-        needs_size: Refuse a file that does not give the image's size; else its boxes are all 0.
+        needs_size: Whether to refuse a file without the image's size; otherwise its boxes are all 0.
 
     Returns:
-        The objects in the file's order; left, top, right and bottom from 0 to 1.
+        The objects in the order of the file; left, top, right and bottom from 0 to 1.
 
     Raises:
-        DataError: The file cannot be understood.
+        DataError: The file is invalid.
 
     Examples:
         >>> import tempfile
@@ -134,10 +131,10 @@ def voc_boxes(annotation: str | Path, *, needs_size: bool = True) -> list[Object
         tree = ElementTree.parse(annotation).getroot()  # noqa: S314 - expat stops entity bombs since its version 2.4
         width, height = (float(tree.findtext(f"size/{side}") or 0) for side in ("width", "height"))
         if needs_size and not (width > 0 and height > 0):
-            raise ValueError("it does not give the image's size")
+            raise ValueError("it lacks the image's size")
         return [_read_object(thing, width, height) for thing in tree.iterfind("object")]
     except (OSError, ElementTree.ParseError, ValueError) as error:
-        raise DataError(f"cannot understand the annotation {annotation}: {error}; fix or remove it") from error
+        raise DataError(f"invalid annotation {annotation}: {error}; fix or remove it") from error
 
 
 def _read_object(thing: ElementTree.Element, width: float, height: float) -> ObjectBox:
@@ -161,7 +158,7 @@ def _targets(
     *,
     shape: tuple[int, int],
 ) -> Targets:
-    """Return the targets: unknown are labels with hard objects only, and every label of the `blank` images."""
+    """Return the targets; labels with difficult objects only and all labels of `blank` images are unknown."""
     present = boolean_matrix(rows[~hard], columns[~hard], shape=shape)
     doubtful = boolean_matrix(
         np.concatenate([rows[hard], np.repeat(blank, shape[1])]),
@@ -172,7 +169,7 @@ def _targets(
 
 
 def _find_root(path: Path) -> Path:
-    """Return the folder of one year, which may be the path itself or the only one below it."""
+    """Return the folder of one year: the path itself, or the only one in it."""
     here = [path, *(path / name for name in subfolders(path))] if path.is_dir() else []
     years = [
         folder for folder in here if (folder / "ImageSets" / "Main").is_dir() and (folder / "Annotations").is_dir()
@@ -188,7 +185,7 @@ def _find_root(path: Path) -> Path:
 
 
 def _read_splits(root: Path, split: str | None) -> dict[str, list[str]]:
-    """Return the image ids of one split, or of all that do not repeat others."""
+    """Return the image ids of one split, or of all splits that are no union of others."""
     stems = {file.stem for file in (root / "ImageSets" / "Main").glob("*.txt")}
     names = {stem for stem in stems if stem.rpartition("_")[2] not in stems or "_" not in stem}  # no cat_train.txt
     if split is not None and split not in names:
@@ -205,7 +202,7 @@ def _read_splits(root: Path, split: str | None) -> dict[str, list[str]]:
 
 
 def _without_annotation(root: Path, members: dict[str, list[str]]) -> set[str]:
-    """Return the images of a test split whose annotations were never published; any other must have its own."""
+    """Return the images of a test split without published annotations; all others must have theirs."""
     there = {file.stem for file in (root / "Annotations").glob("*.xml")}
     unpublished: set[str] = set()
     for split, names in members.items():
@@ -226,14 +223,14 @@ def _without_annotation(root: Path, members: dict[str, list[str]]) -> set[str]:
 
 
 def _label_names(root: Path, found: set[str], *, read: set[str]) -> list[str]:
-    """Return the labels; annotations that were not read for their objects are read too, so that all splits agree."""
+    """Return the labels of all annotations, also of those not read yet, for all splits to agree."""
     rest = (file for file in (root / "Annotations").glob("*.xml") if file.stem not in read)
     names = found.union(each.label for file in rest for each in voc_boxes(file, needs_size=False))
     return list(VOC_LABELS) if names <= set(VOC_LABELS) else sorted(names)
 
 
 def _image_names(root: Path, ids: list[str]) -> list[str]:
-    """Return the images' file names; one that is not there is taken to be a JPEG, and found missing when opened."""
+    """Return the images' file names; a missing image is assumed to be a JPEG, and reported when opened."""
     folder = existing(root / "JPEGImages")
     there = {file.stem: file.name for file in folder.iterdir() if file.suffix.lower() in IMAGE_ENDINGS}
     return [there.get(name, f"{name}.jpg") for name in ids]

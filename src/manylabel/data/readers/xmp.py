@@ -9,7 +9,7 @@ import numpy as np
 from PIL import Image, IptcImagePlugin
 
 from manylabel.data.dataset import ImageDataset
-from manylabel.data.readers.layout import Blank, existing, list_images, treat_blanks
+from manylabel.data.readers.layout import Blank, check_choices, existing, list_images, treat_blanks
 from manylabel.data.sources import Files
 from manylabel.errors import DataError
 from manylabel.targets import Targets
@@ -56,6 +56,7 @@ def xmp(path: str | Path, *, hierarchy: Hierarchy = "levels", blank: Blank = "dr
         Traceback (most recent call last):
         manylabel.errors.DataError: no photo in ... has keywords; looked at 0 photos for XMP inside, ...
     """
+    check_choices(hierarchy=(hierarchy, Hierarchy), blank=(blank, Blank))
     root = existing(path)
     names = list_images(root) if root.is_dir() else []
     keywords = [sorted(_labels(root / name, hierarchy)) for name in names]
