@@ -175,6 +175,11 @@ class Backbone(nn.Module):
         return len(self._blueprint.channels)
 
     @property
+    def stage_modules(self) -> tuple[str, ...]:
+        """Path in `model` of the module that ends each stage before the final one."""
+        return self._blueprint.modules
+
+    @property
     def takes_any_size(self) -> bool:
         """Images may have any height and width, not just multiples of some number or one size."""
         return self._blueprint.size_step == 1
@@ -254,7 +259,7 @@ class Backbone(nn.Module):
         calls, total = self._trace(size)
         return [
             Cut(stage, name, self._cut_shape(calls[name][0]), 1 - calls[name][-1].flops / total)
-            for stage, name in enumerate(self._blueprint.modules)
+            for stage, name in enumerate(self.stage_modules)
             if _cuttable(calls.get(name))
         ]
 
@@ -360,7 +365,7 @@ class Backbone(nn.Module):
         (number,) = _absolute([stage], count=self.num_stages, name=self.name)
         if number == self.num_stages - 1:
             raise ConfigError(f"{self.name} cannot be cut after its final stage, {stage}: nothing would be left above")
-        return self._blueprint.modules[number]
+        return self.stage_modules[number]
 
     def _layout_of(self, call: Call) -> Layout:
         if call.output.ndim == 3:

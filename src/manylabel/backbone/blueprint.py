@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import timm
 import torch
@@ -36,6 +36,7 @@ __all__ = [
 Layout = Literal["NCHW", "NHWC", "tokens"]
 # timm's models share attributes and methods that nn.Module's type does not know of
 TimmModel: TypeAlias = Any
+Result = TypeVar("Result")
 
 
 # Options that let a model take other sizes than the one it was built for; each family knows one of them.
@@ -261,6 +262,13 @@ def layout_of(final: object, *, num_features: int, like: Tensor | None) -> Layou
     return "NHWC" if final.shape[-1] == num_features != final.shape[1] else "NCHW"
 
 
+def layout_like(output: Tensor, expected: Tensor) -> Layout:
+    """Return the layout of a module's output of which a map ``[B, C, H, W]`` was made."""
+    if output.ndim == 3:
+        return "tokens"
+    return "NCHW" if output.shape == expected.shape else "NHWC"
+
+
 def as_map(final: Tensor, layout: Layout, *, like: Tensor | None) -> Tensor:
     """Turn a model's final features into a map ``[B, C, H, W]``; prefix tokens are dropped.
 
@@ -302,7 +310,7 @@ def _hooked_maps(model: TimmModel, images: Tensor, entries: Sequence[int]) -> tu
     return module_outputs(model, paths, lambda: model.forward_features(images))
 
 
-def module_outputs(model: nn.Module, paths: Sequence[str], run: Callable[[], Tensor]) -> tuple[list[Tensor], Tensor]:
+def module_outputs(model: nn.Module, paths: Sequence[str], run: Callable[[], Result]) -> tuple[list[Tensor], Result]:
     """Return the outputs of some modules of a model during a run, and the result of the run."""
     outputs: dict[str, Tensor] = {}
 

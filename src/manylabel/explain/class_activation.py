@@ -3,9 +3,8 @@
 Zhou et al., "Learning Deep Features for Discriminative Localization", 2016 (CAM); Selvaraju et al., "Grad-CAM", 2017;
 Chattopadhay et al., "Grad-CAM++", 2018; Muhammad and Yeasin, "Eigen-CAM", 2020. All but CAM are the grad-cam library's.
 
-Blocks: a backbone converts its maps to one layout, from channels-last or tokens, depending on its family. Gradients do
-not flow through such a copy. So the module whose output became the map is found by comparing values, which works for
-every family without a list of layer names.
+A backbone converts its maps to one layout, from channels-last or tokens, depending on its family. The head reads that
+copy, but later blocks read the original, so gradients are taken at the output of the block's own module.
 
 Letters in shape comments: B images, L labels, C channels, H and W positions of a map.
 """
@@ -15,6 +14,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from manylabel.backbone import Backbone
-from manylabel.backbone.blueprint import as_map
+from manylabel.backbone.blueprint import as_map, layout_like, module_outputs
 from manylabel.classifier import Classifier
 from manylabel.errors import ConfigError
 from manylabel.heads.traits import label_weights
@@ -197,22 +197,20 @@ def tap_blocks(
     """
     body = copy.copy(model.backbone)  # shares the weights; only the choice of stages is its own
     body.select(sorted({*blocks, *model.backbone.stages}))
-    outputs: list[Tensor] = []
-    handles = [module.register_forward_hook(_keeper(outputs)) for module in body.model.modules()]
-    try:
-        with torch.enable_grad():
-            maps = dict(zip(body.stages, body(images.requires_grad_()), strict=True))
-    finally:
-        for handle in handles:
-            handle.remove()
-    features = [maps[stage] for stage in model.backbone.stages]
+    earlier = [block for block in blocks if block < body.num_stages - 1]
     with torch.enable_grad():
+        paths = [body.stage_modules[block] for block in earlier]
+        outputs, stages = module_outputs(body.model, paths, lambda: body(images.requires_grad_()))
+        maps = dict(zip(body.stages, stages, strict=True))
+        features = [maps[stage] for stage in model.backbone.stages]
         logits = model.classify(features)
-    final = body.num_stages - 1
-    tapped = {
-        block: Tapped(maps[block], nn.Identity()) if block == final else _find(outputs, maps[block], block, body.name)
-        for block in blocks
-    }
+    tapped = {block: Tapped(maps[block], nn.Identity()) for block in blocks}
+    for block, output in zip(earlier, outputs, strict=True):
+        tapped[block] = Tapped(output, partial(as_map, layout=layout_like(output, maps[block]), like=maps[block]))
+        if not torch.equal(tapped[block].map, maps[block]):
+            raise ConfigError(
+                f"block {block} of {body.name} cannot be explained: no module returns its map; explain -1"
+            )
     return features, logits, tapped
 
 
@@ -232,30 +230,3 @@ def block_gradients(logits: Tensor, tapped: Mapping[int, Tapped], labels: Sequen
         block: torch.cat([each.to_map(gradient) for gradient in gradients])
         for (block, each), gradients in zip(tapped.items(), zip(*rows, strict=True), strict=True)
     }
-
-
-def _keeper(outputs: list[Tensor]) -> Callable[[nn.Module, object, object], None]:
-    def keep(_module: nn.Module, _inputs: object, output: object) -> None:
-        if isinstance(output, Tensor) and output.ndim in (3, 4):
-            outputs.append(output)
-
-    return keep
-
-
-def _find(outputs: Sequence[Tensor], wanted: Tensor, block: int, name: str) -> Tapped:
-    """Find the module output that became a map: the last one equal to it in any layout."""
-    _, channels, height, width = wanted.shape
-    layouts: dict[str, Callable[[Tensor], Tensor]] = {
-        "NCHW": lambda tensor: tensor,
-        "NHWC": lambda tensor: tensor.permute(0, 3, 1, 2),
-        "tokens": lambda tensor: as_map(tensor, "tokens", like=wanted),
-    }
-    for output in reversed(outputs):
-        for layout, to_map in layouts.items():
-            if layout == "tokens":
-                fits = output.ndim == 3 and output.shape[2] == channels and output.shape[1] >= height * width
-            else:
-                fits = output.ndim == 4 and tuple(to_map(output).shape) == tuple(wanted.shape)
-            if fits and output.requires_grad and torch.equal(to_map(output), wanted):
-                return Tapped(output, to_map)
-    raise ConfigError(f"block {block} of {name} cannot be explained: no module gives its map; explain block -1 instead")
