@@ -29,15 +29,14 @@ QueryKind = Literal["learnable", "random", "text"]
 
 
 def group_labels(num_labels: int, num_groups: int, seed: int = 0) -> Tensor:
-    """Divide labels into groups at random, as evenly as can be.
+    """Divide labels into groups at random, as evenly as possible.
 
-    Groups differ by one label at most, so that each of the `num_groups` queries is used. With as many groups as
-    labels, label i is group i.
+    Groups differ by at most one label, so every query is used. With as many groups as labels, label i is group i.
 
     Args:
         num_labels: Labels, N in the paper.
         num_groups: Groups, K in the paper.
-        seed: Seeds the division; the same seed always divides in the same way.
+        seed: Seeds the division; the same seed gives the same groups.
 
     Returns:
         ``[L]``, the slot of each label: ``group * g + position`` with ``g = ceil(num_labels / num_groups)``.
@@ -62,7 +61,7 @@ def group_labels(num_labels: int, num_groups: int, seed: int = 0) -> Tensor:
 
 
 class LearnableQueries(nn.Module):
-    """Queries that are trained with the rest.
+    """Learned queries.
 
     Args:
         num_queries: Number of queries.
@@ -83,7 +82,7 @@ class LearnableQueries(nn.Module):
 
 
 class RandomQueries(nn.Module):
-    """Queries drawn once from N(0, 1) and never trained: the projection behind them learns instead.
+    """Queries drawn once from N(0, 1) and never trained; the projection after them is.
 
     Args:
         num_queries: Number of queries.
@@ -114,7 +113,7 @@ class TextQueries(nn.Module):
     Args:
         num_labels: Labels.
         width: Channels of a query.
-        text_vectors: ``[L, E]``, a vector per label; left out when a state dict fills them in.
+        text_vectors: ``[L, E]``, a vector per label (default: zeros, for a state dict to fill in).
         text_dim: E; needed only without `text_vectors`.
 
     Raises:
@@ -153,7 +152,7 @@ def make_queries(
     text_dim: int | None = None,
     seed: int = 0,
 ) -> LearnableQueries | RandomQueries | TextQueries:
-    """Make the queries that a name stands for.
+    """Build queries by name.
 
     Args:
         kind: ``"learnable"``, ``"random"`` or ``"text"``.
@@ -165,7 +164,7 @@ def make_queries(
         seed: Seeds random queries.
 
     Returns:
-        A module that gives ``[K, D]`` when called.
+        A module that returns ``[K, D]``.
 
     Raises:
         ConfigError: There is no such kind, or text vectors are given to another kind than ``"text"``.

@@ -29,13 +29,13 @@ def test_the_load_is_the_mean_of_the_gates_with_shared_experts_first(dataset):
     assert torch.allclose(load.loads, expected, atol=1e-5)
     assert torch.allclose(load.loads.sum(1), torch.ones(len(dataset.labels)), atol=1e-5)
     assert (load.num_shared, load.num_images, load.dead) == (3, 12, ())
-    assert load.in_words() == "None of the 4 experts is dead: each has a label that listens to it."
+    assert load.summary() == "None of the 4 experts is dead: each has weight for some label."
 
 
 def test_an_expert_that_one_label_needs_is_not_dead():
     loads = torch.tensor([[0.5, 0.0, 0.0, 0.5], [0.5, 0.4, 0.001, 0.099]])
     assert ExpertLoad(LabelSpace(["cat", "dog"]), loads, 3, 1).dead == (2,)
-    assert "no label listens to expert 3" in ExpertLoad(LabelSpace(["cat", "dog"]), loads, 3, 1).in_words()
+    assert "expert 3 has no weight for any label" in ExpertLoad(LabelSpace(["cat", "dog"]), loads, 3, 1).summary()
 
 
 def test_the_drawing_has_a_row_for_each_label_and_one_for_the_average():
@@ -68,16 +68,16 @@ def test_alpha_is_the_mean_over_the_images_of_a_label(dataset):
     assert dict(scale.by_image) == pytest.approx(
         {dataset.images.name(index): alphas[index].item() for index in range(12)}, rel=1e-4
     )
-    assert scale.in_words().startswith("The earlier layers have a share of up to")
+    assert scale.summary().startswith("The earlier layers have a weight of up to")
 
 
 def test_alpha_that_is_practically_zero_is_said_so(dataset):
     model = make_model("rm", labels=dataset.labels)
     torch.nn.init.zeros_(model.head.scale.weight)
     torch.nn.init.constant_(model.head.scale.bias, -20.0)
-    assert mixup_scale(model, dataset).in_words().startswith("Alpha is practically zero (at most 2.1e-09)")
+    assert mixup_scale(model, dataset).summary().startswith("Alpha is practically zero (at most 2.1e-09)")
 
 
 def test_alpha_of_another_head_is_refused(dataset):
-    with pytest.raises(ConfigError, match="mixes no earlier layer"):
+    with pytest.raises(ConfigError, match="does not mix earlier layers"):
         mixup_scale(make_model("linear", labels=dataset.labels), dataset)

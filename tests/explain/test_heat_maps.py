@@ -170,10 +170,10 @@ def test_models_with_other_labels_share_a_row_where_they_can(image):
     ("changes", "message"),
     [
         ({"method": "gradcam"}, "did you mean 'grad_cam'"),
-        ({"method": "attention"}, "LinearClassifier has no attention to show; use cam or grad_cam"),
-        ({"method": "cam", "blocks": [0]}, "read from the final block; add -1"),
+        ({"method": "attention"}, "LinearClassifier has no attention maps; use cam or grad_cam"),
+        ({"method": "cam", "blocks": [0]}, r"support the final block only, got blocks \[0\]; add -1"),
         ({"blocks": [7]}, "has the blocks 0 to 3, or -4 to -1"),
-        ({"method": []}, "name a method"),
+        ({"method": []}, "no method given"),
     ],
 )
 def test_what_cannot_be_explained_is_refused_with_a_reason(image, changes, message):
@@ -191,7 +191,7 @@ def test_auto_is_grad_cam_before_the_final_block(image, head, best):
 
 
 def test_cam_needs_a_linear_head(image):
-    with pytest.raises(ConfigError, match="which MLDecoder is not; use attention or grad_cam"):
+    with pytest.raises(ConfigError, match="linear in the final map, got MLDecoder; use attention or grad_cam"):
         explain(tiny("ml_decoder"), image, labels="cat", method="cam")
 
 

@@ -90,7 +90,7 @@ def test_fifteen_more_shared_experts_add_what_the_paper_adds_but_for_its_shared_
     ("settings", "message"),
     [
         ({"layers": "mixed"}, "no layers 'mixed'; .*here is: hybrid, linear"),
-        ({"expert_widths": ()}, "expert_widths must name at least one layer's width"),
+        ({"expert_widths": ()}, "expert_widths must have at least one width, got none"),
         ({"expert_widths": (64, 0)}, "expert_widths must be a whole number of at least 1, got 0"),
         ({"classifier_hidden": 0}, "classifier_hidden must be a whole number of at least 1"),
         ({"num_heads": 5}, "must be a multiple of num_heads"),

@@ -115,7 +115,7 @@ def test_rejects_stages_without_the_final_one() -> None:
 
 @pytest.mark.parametrize("in_channels", [24, (8, 12, 24)])
 def test_rejects_channels_that_do_not_match_the_stages(in_channels: object) -> None:
-    with pytest.raises(ConfigError, match=r"a number for each of the stages \[0, -1\]"):
+    with pytest.raises(ConfigError, match=r"one value for each of the stages \[0, -1\]"):
         RepresentationMixup(in_channels, 7)
 
 

@@ -72,8 +72,7 @@ def class_activation(head: nn.Module, final: Tensor, labels: Sequence[int]) -> T
     weights = label_weights(head)
     if weights is None:
         raise ConfigError(
-            f"CAM needs a head that is linear in the final map, which {type(head).__name__} is not; "
-            "use attention or grad_cam"
+            f"CAM needs a head that is linear in the final map, got {type(head).__name__}; use attention or grad_cam"
         )
     return torch.einsum("lc,chw->lhw", weights[list(labels)], final[0]).clamp(min=0)
 
@@ -109,7 +108,7 @@ def head_gradients(head: nn.Module, features: Sequence[Tensor], labels: Sequence
 
 
 def library_maps(method: str, head: nn.Module, activation: Tensor, gradients: Tensor | None) -> Tensor:
-    """Turn a map, and the gradients at it where the method reads them, into heat, as the grad-cam library does.
+    """Compute heat maps with the grad-cam library, from a map and the gradients at it where the method reads them.
 
     Args:
         method: Name in `LIBRARY`.

@@ -27,7 +27,7 @@ __all__ = ["COLOURS", "Explanation", "draw_grid", "scale_heat", "seen_part"]
 COLOURS = "inferno"
 """Matplotlib colour map of the heat; perceptually uniform, also for colour-blind readers and in print."""
 
-_FAINTEST, _STRONGEST = 0.12, 0.75  # how much of the image the coldest and the hottest position hide
+_FAINTEST, _STRONGEST = 0.12, 0.75  # opacity of the coldest and the hottest position
 _INK, _SOFT = "#22262b", "#5a6675"
 _TITLES = {"cam": "CAM", "grad_cam": "Grad-CAM", "grad_cam_plus_plus": "Grad-CAM++", "eigen_cam": "EigenCAM"}
 _LONGEST = 480  # pixels of an image in the grid
@@ -80,9 +80,9 @@ class Explanation:
         heat = self.enlarged(*image.size)[..., None]
         colour = np.asarray(image, dtype=np.float32) / 255
         grey = colour.mean(axis=2, keepdims=True)
-        quiet = 0.5 * colour + 0.5 * grey  # less colour, so that the colours of heat stand out
-        share = _FAINTEST + (_STRONGEST - _FAINTEST) * heat
-        mixed = (1 - share) * quiet + share * mpl.colormaps[COLOURS](heat[..., 0])[..., :3]
+        quiet = 0.5 * colour + 0.5 * grey  # less colour: the heat stands out
+        opacity = _FAINTEST + (_STRONGEST - _FAINTEST) * heat
+        mixed = (1 - opacity) * quiet + opacity * mpl.colormaps[COLOURS](heat[..., 0])[..., :3]
         return Image.fromarray(np.round(255 * mixed).astype(np.uint8))
 
     def hottest(self) -> tuple[float, float]:
@@ -145,7 +145,7 @@ def draw_grid(explanations: Sequence[Explanation], *, title: str = "") -> Figure
         4
     """
     if not explanations:
-        raise ConfigError("there is nothing to draw: give at least one explanation")
+        raise ConfigError("nothing to draw: give at least one explanation")
     rows = [list(group) for _, group in groupby(explanations, key=lambda each: (each.source, each.label))]
     columns = list(dict.fromkeys(_column(each) for each in explanations))
     height = 2.3
@@ -197,18 +197,18 @@ def _draw_row(axes: Sequence[Axes], row: Sequence[Explanation], columns: Sequenc
     score = "" if has_models else f"\n{100 * row[0].score:.0f} %"
     _show(axes[0], row[0].image)
     axes[0].set_ylabel(f"{row[0].label}{score}", color=_INK, fontsize=11, parse_math=False)
-    for place, column in zip(axes[1:], columns, strict=True):
+    for axis, column in zip(axes[1:], columns, strict=True):
         if column not in found:
-            place.axis("off")
+            axis.axis("off")
             continue
-        _show(place, found[column].overlay(longest=_LONGEST))
+        _show(axis, found[column].overlay(longest=_LONGEST))
         if has_models:
-            place.set_xlabel(f"{100 * found[column].score:.0f} %", color=_SOFT, fontsize=9)
+            axis.set_xlabel(f"{100 * found[column].score:.0f} %", color=_SOFT, fontsize=9)
 
 
 def _name_columns(axes: Sequence[Axes], columns: Sequence[_Column], name: Callable[[_Column], str]) -> None:
-    for place, column in zip(axes[1:], columns, strict=True):
-        place.set_title(name(column), color=_INK, fontsize=10, parse_math=False)
+    for axis, column in zip(axes[1:], columns, strict=True):
+        axis.set_title(name(column), color=_INK, fontsize=10, parse_math=False)
 
 
 def _show(axes: Axes, image: Image.Image) -> None:

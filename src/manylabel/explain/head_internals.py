@@ -2,7 +2,7 @@
 
 Yin et al., "Hybrid Sharing for Multi-Label Image Classification", Figure 5. Eom et al., "Layover Intermediate Layer for
 Multi-Label Classification in Efficient Transfer Learning", Table 3: the paper's own alphas are about 1e-10; at
-inference its mixture is the final representation, whatever helped in training.
+inference its mixture is the final representation.
 
 Letters in shape comments: B images of a batch, N images in all, L labels, E experts, S earlier stages.
 """
@@ -32,7 +32,7 @@ PRACTICALLY_ZERO = 1e-4
 """Below this weight, an earlier layer has no visible effect on scores."""
 
 _INK = "#22262b"
-_DEAD_SHARE = 0.01
+_DEAD_FRACTION = 0.01
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,8 +47,8 @@ class ExpertLoad:
 
     Examples:
         >>> load = ExpertLoad(LabelSpace(["cat", "dog"]), torch.tensor([[0.9, 0.0, 0.1], [0.5, 0.0, 0.5]]), 2, 8)
-        >>> load.dead, load.average.tolist()[0], load.in_words()
-        ((1,), 0.699999988079071, '1 of 3 experts is dead: no label listens to expert 2.')
+        >>> load.dead, load.average.tolist()[0], load.summary()
+        ((1,), 0.699999988079071, '1 of 3 experts is dead: expert 2 has no weight for any label.')
     """
 
     labels: LabelSpace
@@ -64,17 +64,17 @@ class ExpertLoad:
     @property
     def dead(self) -> tuple[int, ...]:
         """Experts with less than a hundredth of a uniform load for every label; counted from 0."""
-        limit = _DEAD_SHARE / self.loads.shape[1]
+        limit = _DEAD_FRACTION / self.loads.shape[1]
         return tuple((self.loads.amax(dim=0) < limit).nonzero().flatten().tolist())
 
-    def in_words(self) -> str:
-        """Summary of dead experts."""
+    def summary(self) -> str:
+        """Return a sentence on dead experts."""
         count = self.loads.shape[1]
         if not self.dead:
-            return f"None of the {count} experts is dead: each has a label that listens to it."
+            return f"None of the {count} experts is dead: each has weight for some label."
         names = ", ".join(str(expert + 1) for expert in self.dead)
-        verb, noun = ("is", "expert") if len(self.dead) == 1 else ("are", "experts")
-        return f"{len(self.dead)} of {count} experts {verb} dead: no label listens to {noun} {names}."
+        verb, noun, has = ("is", "expert", "has") if len(self.dead) == 1 else ("are", "experts", "have")
+        return f"{len(self.dead)} of {count} experts {verb} dead: {noun} {names} {has} no weight for any label."
 
 
 @torch.no_grad()
@@ -102,7 +102,7 @@ def expert_load(model: Classifier, dataset: ImageDataset, *, layer: int = -1, li
     """
     head = as_expert_head(model.head)
     if head is None:
-        raise ConfigError(f"{type(model.head).__name__} has no experts; train with --head hsq")
+        raise ConfigError(f"{type(model.head).__name__} has no experts; use a model trained with --head hsq")
     total, count = torch.zeros(()), 0
     for batch in _feature_batches(model, dataset, limit=limit):
         total = total + head.gates(batch.features, layer=layer).sum(dim=0).cpu()
@@ -157,8 +157,8 @@ class MixupScale:
         by_image: Alpha of each image, largest first.
 
     Examples:
-        >>> MixupScale((("banana", 9.1e-10),), (("a.jpg", 9.1e-10),)).in_words()
-        'Alpha is practically zero (at most 9.1e-10): the earlier layers add nothing to what this model says.'
+        >>> MixupScale((("banana", 9.1e-10),), (("a.jpg", 9.1e-10),)).summary()
+        'Alpha is practically zero (at most 9.1e-10): the earlier layers do not affect the predictions.'
     """
 
     by_label: tuple[tuple[str, float], ...]
@@ -169,17 +169,15 @@ class MixupScale:
         """Largest alpha of any image."""
         return self.by_image[0][1] if self.by_image else 0.0
 
-    def in_words(self) -> str:
-        """Effect of alpha on the model."""
+    def summary(self) -> str:
+        """Return a sentence on the effect of alpha."""
         if self.largest < PRACTICALLY_ZERO:
-            return (
-                f"Alpha is practically zero (at most {self.largest:.2g}): the earlier layers add nothing to what this "
-                "model says."
-            )
-        label, share = self.by_label[0] if self.by_label else ("no label", 0.0)
+            zero = f"Alpha is practically zero (at most {self.largest:.2g})"
+            return f"{zero}: the earlier layers do not affect the predictions."
+        label, mean = self.by_label[0] if self.by_label else ("no label", 0.0)
         return (
-            f"The earlier layers have a share of up to {100 * self.largest:.2g} % in an image, most of all for "
-            f"{label}, {100 * share:.2g} % on average."
+            f"The earlier layers have a weight of up to {100 * self.largest:.2g} % in an image; it is largest for "
+            f"{label}, {100 * mean:.2g} % on average."
         )
 
 
@@ -208,7 +206,7 @@ def mixup_scale(model: Classifier, dataset: ImageDataset, *, limit: int = 256) -
     head = as_mixup_head(model.head)
     if head is None:
         raise ConfigError(
-            f"{type(model.head).__name__} mixes no earlier layer; train with the recipe representation_mixup"
+            f"{type(model.head).__name__} does not mix earlier layers; use a model of the recipe representation_mixup"
         )
     names: list[str] = []
     alphas, targets = [], []

@@ -57,7 +57,7 @@ def explain(
         model: The classifier; it is left in eval mode.
         image: A path, encoded bytes, a PIL image or an array ``[H, W, 3]`` of bytes.
         labels: One label or several (default: the predicted ones, at most five, or else the most confident one).
-        method: One of `METHODS`, or several. EigenCAM shows what stands out at all, the same for every label.
+        method: One of `METHODS`, or several. EigenCAM is the same for every label.
         blocks: Stages of the backbone, numbered as in `Backbone`, or all. Attention and CAM support the final one
             only; ``"auto"`` uses Grad-CAM for earlier ones.
         name: Name of the model in a grid.
@@ -137,7 +137,7 @@ def explain_models(
         [('cow', 'student'), ('cat', 'co teachers'), ('cat', 'student')]
     """
     if not any(isinstance(given, Classifier) or given for given in models.values()):
-        raise ConfigError("name at least one model to explain with")
+        raise ConfigError("no model to explain with, got an empty mapping; give at least one")
     columns = [
         (name, model)
         for name, given in models.items()
@@ -179,7 +179,7 @@ def _plan(model: Classifier, methods: Sequence[str], blocks: Sequence[int]) -> l
     for method in methods:
         known = [block for block in blocks if block == final or method not in _FINAL_ONLY]
         if not known:
-            raise ConfigError(f"attention and CAM are read from the final block; add -1 to the blocks {list(blocks)}")
+            raise ConfigError(f"attention and CAM support the final block only, got blocks {list(blocks)}; add -1")
         for block in known:
             best = best_method(model) if block == final else "grad_cam"
             columns[best if method == "auto" else method, block] = None
@@ -191,9 +191,9 @@ def _check(model: Classifier, methods: Sequence[str]) -> None:
         if method not in METHODS:
             raise ConfigError(f"no method {method!r}; {list_choices(method, METHODS)}")
     if "attention" in methods and attention_of(model.head) is None:
-        raise ConfigError(f"{type(model.head).__name__} has no attention to show; use {best_method(model)} or grad_cam")
+        raise ConfigError(f"{type(model.head).__name__} has no attention maps; use {best_method(model)} or grad_cam")
     if not methods:
-        raise ConfigError(f"name a method; {list_choices('', METHODS)}")
+        raise ConfigError(f"no method given; {list_choices('', METHODS)}")
 
 
 class _Look:

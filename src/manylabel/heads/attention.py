@@ -1,4 +1,4 @@
-"""Attention over tokens and the feed-forward block: the parts that all transformer heads share.
+"""Attention over tokens and the feed-forward block of transformer heads.
 
 Letters in shape comments: B images, C channels, H and W positions of a map, T = H * W tokens, Q queries, D width,
 h attention heads, d channels of a head.
@@ -39,7 +39,7 @@ def feed_forward(width: int, hidden: int, *, dropout: float, activation: nn.Modu
 
 
 class MultiHeadAttention(nn.Module):
-    """Multi-head attention in two steps, so that a constant query projection can be computed once.
+    """Multi-head attention in two steps, which lets a constant query projection be computed once.
 
     Args:
         width: Channels of queries, keys, values and output.
@@ -48,7 +48,7 @@ class MultiHeadAttention(nn.Module):
         dropout: Fraction of attention weights dropped in training.
 
     Raises:
-        ConfigError: The heads cannot share the width evenly.
+        ConfigError: The width is not a multiple of the heads.
 
     Examples:
         >>> import torch
@@ -79,11 +79,11 @@ class MultiHeadAttention(nn.Module):
         return f"width={self.width}, num_heads={self.num_heads}, head_width={self.head_width}, dropout={self.dropout}"
 
     def forward(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """Return what each query finds: ``[B, Q, D]``, ``[B, T, D]``, ``[B, T, D]`` -> ``[B, Q, D]``."""
+        """Attend: ``[B, Q, D]``, ``[B, T, D]``, ``[B, T, D]`` -> ``[B, Q, D]``."""
         return self.attend(self.query(queries), keys, values)
 
     def attend(self, projected: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """Return the same as `forward`, for queries that have been through `query` already."""
+        """Return the same as `forward`, for queries that `query` has projected already."""
         key, value = self._split(self.key(keys)), self._split(self.value(values))  # [B, h, T, d]
         query = self._split(projected).expand(key.shape[0], -1, -1, -1)  # [B, h, Q, d]
         dropout = self.dropout if self.training else 0.0

@@ -1,4 +1,4 @@
-"""Checks of the inputs and settings that heads share; each raises an error that says what was given and what to do.
+"""Checks of the inputs and settings of heads.
 
 Letters in shape comments: B images, C channels, H and W positions of a map.
 """
@@ -24,11 +24,11 @@ Features = Tensor | Sequence[Tensor]
 
 
 def final_map(features: Features, in_channels: int) -> Tensor:
-    """Return the final feature map ``[B, C, H, W]`` of what a head was given.
+    """Return the final feature map ``[B, C, H, W]`` of a head's input.
 
     Args:
         features: One map, or a list of maps, the final one last.
-        in_channels: C, the channels that the head was made for.
+        in_channels: C, the channels that the head was built for.
 
     Raises:
         ConfigError: There is no map, or it is not ``[B, C, H, W]``.
@@ -102,7 +102,7 @@ def check_fraction(name: str, value: float) -> None:
 
 
 def check_divides(width: int, num_heads: int) -> None:
-    """Raise unless the attention heads can share the width evenly.
+    """Raise unless the width is a multiple of the number of attention heads.
 
     Examples:
         >>> check_divides(768, 5)
@@ -120,7 +120,7 @@ def check_divides(width: int, num_heads: int) -> None:
 
 
 def check_choice(name: str, value: str, choices: Iterable[str]) -> None:
-    """Raise unless a setting is one of the names there are.
+    """Raise unless a setting is one of the choices.
 
     Examples:
         >>> check_choice("queries", "texts", ["random", "text"])

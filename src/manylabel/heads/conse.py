@@ -1,8 +1,8 @@
-"""ConSE: a classifier of the trained labels, whose answers are mixed into a text vector to compare others with.
+"""ConSE: a classifier of the trained labels, whose scores weight their text vectors; others are compared with the mean.
 
 Norouzi et al., "Zero-Shot Learning by Convex Combination of Semantic Embeddings", ICLR 2014,
-https://arxiv.org/abs/1312.5650. Theirs is a softmax over labels; for many labels in an image, weights are the sigmoid
-scores of the best few, made to sum to 1.
+https://arxiv.org/abs/1312.5650. Deviation: the paper weights by a softmax over labels; here, with several labels in an
+image, by the sigmoid scores of the best few, normalised to sum to 1.
 
 Letters in shape comments: B images, C channels, S trained labels, L labels, T best labels, E text dimensions.
 """
@@ -21,22 +21,22 @@ from manylabel.queries import check_text_vectors
 
 __all__ = ["ConSE"]
 
-SCALE, MIDDLE = 20.0, 0.5  # from cosines to logits: ConSE leaves it open; any rising line ranks the same
+SCALE, MIDDLE = 20.0, 0.5  # from cosines to logits: not in the paper; any increasing line ranks the same
 
 
 class ConSE(nn.Module):
-    """Pools the map and classifies the trained labels; any other set of labels is scored by text.
+    """Linear classifier of the trained labels that scores any other set of labels by text.
 
-    With the labels of training, logits are those of the linear layer. With others (`with_text`), all labels, trained
-    ones too, are scored by the cosine with the mixed vector, so that their scores can be compared.
+    For the trained labels, logits are those of the linear layer. For others (`with_text`), all labels, trained ones
+    too, are scored by the cosine with the mixed vector, which makes their scores comparable.
 
     Args:
         in_channels: Channels of the final map.
         num_labels: Labels.
         text_vectors: ``[L, E]``, a vector per label; saved with the model.
         text_dim: E; lets a saved model be built again before its state dict fills in `text_vectors`.
-        num_trained: Labels that the linear layer was trained on, when these are others; S.
-        num_best: Number of most confident trained labels that are mixed, T in the paper.
+        num_trained: Labels that the linear layer was trained on, S (default: the same labels).
+        num_best: Number of most confident trained labels to mix, T in the paper.
         pooling: ``"average"``, ``"max"`` or ``"generalised_mean"``.
 
     Raises:

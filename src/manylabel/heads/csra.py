@@ -1,4 +1,4 @@
-"""Class-specific residual attention: the average score of a label plus its score where it scores best.
+"""Class-specific residual attention (CSRA): the average score of a label plus its score at the best positions.
 
 Zhu and Wu, "Residual Attention: A Simple but Effective Method for Multi-Label Recognition",
 https://arxiv.org/abs/2108.02456. With the scores ``s_j = m . x_j`` of a label at each position ``x_j`` of the map, its
@@ -21,13 +21,13 @@ __all__ = ["CSRA"]
 
 
 class CSRA(nn.Module):
-    """The CSRA head: as cheap as a linear one, with an attention map per label that costs nothing.
+    """The CSRA head: as cheap as a linear one, with a free attention map per label.
 
     Args:
         in_channels: Channels of the final map.
         num_labels: Labels.
-        temperatures: One per head; each head has its own classifier. None stands for an infinite temperature, that
-            is for the maximum. The paper uses (1,), (1, None), (1, 2, 4, None), (1, 2, 3, 4, 5, None) and
+        temperatures: One per head; each head has its own classifier. None stands for an infinite temperature,
+            the maximum. The paper uses (1,), (1, None), (1, 2, 4, None), (1, 2, 3, 4, 5, None) and
             (1, 2, 3, 4, 5, 6, 7, None).
         attention_weight: Weight of the attended score relative to the average, lambda in the paper.
 
@@ -78,7 +78,7 @@ class CSRA(nn.Module):
         return average + self.attention_weight * attended
 
     def attention(self, features: Features) -> Tensor:
-        """Return where each label is looked for: ``[B, L, H, W]``, each map summing to 1, the mean over the heads."""
+        """Return the attention of each label: ``[B, L, H, W]``, each map summing to 1, the mean over the heads."""
         feature = final_map(features, self.in_channels)
         soft, hard = self._scores(feature)
         best = (hard == hard.amax(3, keepdim=True)).to(soft)

@@ -2,7 +2,7 @@
 
 Ridnik et al., "ML-Decoder: Scalable and Versatile Classification Head", WACV 2023, https://arxiv.org/abs/2111.12933.
 The appendix that defines group decoding for zero-shot labels is not available; `TextGroupProjection` is our design: a
-label's output weight is made from its text vector, so labels that share a query can be told apart, and any set of
+label's output weight is made from its text vector, so labels that share a query differ, and any set of
 labels, seen in training or not, can be divided into any number of groups.
 
 Letters in shape comments: B images, L labels, K groups, g slots of a group, D width, E text dimensions.
@@ -53,7 +53,7 @@ class Projection(nn.Module, ABC):
         return self.slots // self.group_size
 
     def draw_slots(self) -> Tensor:
-        """Return the division ``[L]`` of a training step."""
+        """Return the slots ``[L]`` for a training step."""
         return self.slots
 
     def group_vectors(self, vectors: Tensor, slots: Tensor) -> Tensor:
@@ -61,7 +61,7 @@ class Projection(nn.Module, ABC):
         return group_means(vectors, slots // self.group_size, self.num_groups)
 
     def divide(self, vectors: Tensor, num_groups: int) -> None:
-        """Take other labels, ``[L', E]``, in so many groups; for layers whose weights are shared by all labels."""
+        """Switch to other labels, ``[L', E]``, in `num_groups` groups; for weights shared by all labels."""
         self.num_labels, self.num_groups = len(vectors), num_groups
         self.slots = self._slots_of(vectors).to(self.slots.device)
 
@@ -73,8 +73,8 @@ class Projection(nn.Module, ABC):
         """Return logits.
 
         Args:
-            hidden: ``[B, K, D]``, what the query of each group found.
-            vectors: ``[L, E]``, the labels' text vectors, where there are any.
+            hidden: ``[B, K, D]``, the decoded query of each group.
+            vectors: ``[L, E]``, the labels' text vectors, if any.
             slots: ``[L]``, the division (default: the saved one).
 
         Returns:
@@ -83,7 +83,7 @@ class Projection(nn.Module, ABC):
 
 
 class GroupProjection(Projection):
-    """The group fully-connected layer, Eq. 3; all groups are one batched product.
+    """The group fully-connected layer (Eq. 3), as one batched product.
 
     Examples:
         >>> GroupProjection(10, 4, 8)(torch.zeros(2, 4, 8)).shape
@@ -109,7 +109,7 @@ class GroupProjection(Projection):
 
 
 class SharedProjection(Projection):
-    """One output weight for all labels, each of which has its own query: labels can change after training.
+    """One output weight for all labels, with a query per label: labels can change after training.
 
     Examples:
         >>> SharedProjection(10, 8)(torch.zeros(2, 10, 8)).shape
@@ -140,14 +140,14 @@ class SharedProjection(Projection):
 class TextGroupProjection(Projection):
     """The group fully-connected layer with weights made from text: ``logit = h_k . (W t + w) / sqrt(D) + b``.
 
-    The vector `h_k` is what the query of the label's group found, `t` the label's text vector; `W`, `w` and `b` are
+    The vector `h_k` is the decoded query of the label's group, `t` the label's text vector; `W`, `w` and `b` are
     shared by all labels. Without `W`, this is the shared projection of full decoding.
 
     Args:
         num_labels: Labels.
         num_groups: Groups.
         width: Channels of a query.
-        text_vectors: ``[L, E]``; they decide which label is in which group.
+        text_vectors: ``[L, E]``; they determine the groups.
         seed: Seeds the division of labels into groups.
 
     Examples:
@@ -163,7 +163,7 @@ class TextGroupProjection(Projection):
         self.bias = nn.Parameter(torch.zeros(1))
 
     def draw_slots(self) -> Tensor:
-        """Divide the labels anew, at random; training does so each step, so that the groups are never learned."""
+        """Divide the labels anew, at random, in each training step: the model must not learn the groups."""
         return self.slots[torch.randperm(self.num_labels, device=self.slots.device)]
 
     def _slots_of(self, vectors: Tensor) -> Tensor:
@@ -180,7 +180,7 @@ class TextGroupProjection(Projection):
 
 
 def group_by_text(vectors: Tensor, num_groups: int, *, seed: int = 0) -> Tensor:
-    """Divide labels into groups at random, but the same labels always in the same way, whatever their order.
+    """Divide labels into groups at random, but independently of their order.
 
     Args:
         vectors: ``[L, E]``, the labels' text vectors.
@@ -197,6 +197,6 @@ def group_by_text(vectors: Tensor, num_groups: int, *, seed: int = 0) -> Tensor:
         True
     """
     direction = torch.from_numpy(private_generator("group direction", seed).standard_normal(vectors.shape[1]))
-    # An elementwise product and a sum: unlike a matrix product, it gives a row the same number wherever it stands.
+    # Unlike a matrix product, an elementwise product and a sum give a row the same result at any position.
     ranks = (vectors.detach().cpu().double() * direction).sum(1).argsort(stable=True).argsort()
     return group_labels(len(vectors), num_groups, seed)[ranks]

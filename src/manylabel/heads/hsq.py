@@ -1,16 +1,16 @@
-"""Hybrid Sharing Query: a query transformer, then a mixture of shared and per-label experts, chosen by gates.
+"""Hybrid Sharing Query: a query transformer, then a mixture of shared and per-label experts, weighted by gates.
 
-Yin et al., "Hybrid Sharing for Multi-Label Image Classification", Eq. 1 and 2 and Algorithm 1, without its loops. No
-code of theirs is public. Left open there and decided here: the transformer is Query2Label's, without self-attention
+Yin et al., "Hybrid Sharing for Multi-Label Image Classification", Eq. 1 and 2 and Algorithm 1, without its loops. Their
+code is not public. Choices that the paper leaves open: the transformer is Query2Label's, without self-attention
 between labels; sigma is ReLU; a label's gate has n_t + n_s outputs; the linear layers have biases; one classifier for
 all labels.
 
 Not stated in the paper: the labels' outputs never read the shared stream. Label i sees the shared experts through
 its own input, ``X_ti E_s``, and the shared output ``O_s`` feeds nothing but the next layer's shared output. So a
-model's logits do not depend on it, and its gate never gets a gradient; `shared_output=False` leaves both out.
+model's logits do not depend on it, and its gate never gets a gradient; `shared_output=False` omits both.
 
-Nor how the experts are initialised. Here as He et al. do before a ReLU: with the usual initialisation of
-linear layers, what a label's input tells shrinks so much in two layers of averaged experts that learning takes several
+The initialisation of the experts is not stated either. Here it is He et al.'s for a ReLU: with the usual one of linear
+layers, the signal of a label's input shrinks so much in two layers of averaged experts that training takes several
 times the epochs.
 
 Letters in shape comments: B images, C channels, H and W positions of a map, L labels, E experts, D width (of a layer's
@@ -50,14 +50,14 @@ class HybridSharingQuery(nn.Module):
         dropout: Fraction of values dropped in training.
         num_encoder_layers: Encoder layers over the map's positions.
         num_decoder_layers: Decoder layers.
-        layers: ``"hybrid"`` mixes experts; ``"linear"`` puts plain linear layers of the same widths in their place,
-            the same for all labels: the paper's ablation HSQ-Linear.
+        layers: ``"hybrid"`` mixes experts; ``"linear"`` uses plain linear layers of the same widths instead,
+            shared by all labels: the paper's ablation HSQ-Linear.
         expert_widths: Width of each layer, d_o in the paper.
-        num_shared_experts: Experts shared by all labels, n_s; 0 cuts all sharing between labels.
+        num_shared_experts: Experts shared by all labels, n_s; 0 disables sharing between labels.
         num_label_experts: Experts of each label, n_t.
         gate_hidden: Hidden width of the gates; None makes them linear.
         classifier_hidden: Hidden width of the classifier; None makes it linear.
-        bias: Give experts and gates biases; the paper's equations write none, its "linear layers" have one.
+        bias: Biases of experts and gates; the paper's equations have none, its "linear layers" do.
 
     Raises:
         ConfigError: A setting is wrong.
@@ -95,7 +95,7 @@ class HybridSharingQuery(nn.Module):
         check_positive("in_channels", in_channels)
         check_choice("layers", layers, ["hybrid", "linear"])
         if not expert_widths:
-            raise ConfigError("expert_widths must name at least one layer's width, got none; try (64, 16)")
+            raise ConfigError("expert_widths must have at least one width, got none; try (64, 16)")
         for expert_width in expert_widths:
             check_positive("expert_widths", expert_width)
         self.stages: tuple[int, ...] = (-1,)
@@ -157,7 +157,7 @@ class HybridSharingQuery(nn.Module):
         return self.layers == "hybrid"
 
     def attention(self, features: Features) -> Tensor:
-        """Return where the last decoder layer looks for each label: ``[B, L, H, W]``, each map summing to 1."""
+        """Return the last decoder layer's attention of each label: ``[B, L, H, W]``, each map summing to 1."""
         return self.transformer.attention(self.project(final_map(features, self.in_channels)))
 
     def _label_inputs(self, features: Features, num_layers: int) -> Tensor:
@@ -190,11 +190,11 @@ class HybridSharingLayer(nn.Module):
         num_labels: Labels, L in the paper.
         in_width: Width of the input, d_i.
         out_width: Width of the output, d_o.
-        num_shared_experts: Experts shared by all labels, n_s; 0 cuts all sharing.
+        num_shared_experts: Experts shared by all labels, n_s; 0 disables sharing.
         num_label_experts: Experts of each label, n_t.
         gate_hidden: Hidden width of the gates; None makes them linear.
-        bias: Give experts and gates biases.
-        shared_output: Return the shared output O_s, too; no label's output ever depends on it.
+        bias: Biases of experts and gates.
+        shared_output: Also return the shared output O_s; no label's output depends on it.
 
     Raises:
         ConfigError: A setting is wrong.
@@ -296,7 +296,7 @@ class LabelLinear(nn.Module):
         num_labels: Labels.
         in_width: Width of the input.
         out_width: Width of the output.
-        bias: Give each a bias.
+        bias: A bias for each.
 
     Examples:
         >>> LabelLinear(5, 8, 3)(torch.zeros(2, 5, 8)).shape
@@ -321,7 +321,7 @@ class LabelLinear(nn.Module):
 
 
 def initialise_before_relu(layer: nn.Linear | LabelLinear, in_width: int) -> None:
-    """Draw the weights of a layer that a ReLU follows so that its output neither shrinks nor grows.
+    """Initialise a layer before a ReLU (He et al.): its output keeps the variance of its input.
 
     Args:
         layer: The layer.
@@ -339,7 +339,7 @@ def initialise_before_relu(layer: nn.Linear | LabelLinear, in_width: int) -> Non
 
 
 def _classifier(width: int, hidden: int | None) -> nn.Module:
-    """Return the classifier that all labels share."""
+    """Return the classifier shared by all labels."""
     if hidden is None:
         return nn.Linear(width, 1)
     check_positive("classifier_hidden", hidden)

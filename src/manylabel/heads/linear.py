@@ -1,4 +1,4 @@
-"""The plain head: pool the final map, then one linear layer.
+"""Linear classifier on the pooled final map.
 
 Letters in shape comments: B images, C channels, H and W positions of a map, L labels.
 """
@@ -17,7 +17,7 @@ PoolKind = Literal["average", "max", "generalised_mean"]
 
 
 class LinearClassifier(nn.Module):
-    """Pools the final map and gives it to a linear layer: on a frozen backbone, the linear probe.
+    """A linear layer on the pooled final map: on a frozen backbone, the linear probe.
 
     The papers compare against average pooling. Maximum pooling is often stronger with several objects in an image,
     as a small one is not averaged away.
@@ -25,7 +25,7 @@ class LinearClassifier(nn.Module):
     Args:
         in_channels: Channels of the final map.
         num_labels: Labels.
-        pooling: ``"average"``, ``"max"`` or ``"generalised_mean"``, which lies between the two and learns where.
+        pooling: ``"average"``, ``"max"`` or ``"generalised_mean"``, which learns a value between the two.
 
     Raises:
         ConfigError: A setting is wrong.
@@ -65,10 +65,10 @@ class LinearClassifier(nn.Module):
 
 
 class Pool(nn.Module):
-    """Pools the cells of a map.
+    """Pooling over the positions of a map.
 
     The generalised mean ``(mean x^p)^(1/p)`` lies between the average (p = 1) and the maximum (large p), and learns p.
-    It takes what is below zero as zero (Radenovic et al., https://arxiv.org/abs/1711.02512).
+    Negative values count as zero (Radenovic et al., https://arxiv.org/abs/1711.02512).
 
     Args:
         pooling: ``"average"``, ``"max"`` or ``"generalised_mean"``.

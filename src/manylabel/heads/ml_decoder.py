@@ -1,7 +1,7 @@
 """ML-Decoder: a decoder without self-attention, whose queries stand for labels or for groups of labels.
 
 Ridnik et al., "ML-Decoder: Scalable and Versatile Classification Head", WACV 2023, https://arxiv.org/abs/2111.12933.
-Built as its authors run it; what the paper leaves open is decided in docs/methods/ml-decoder.md.
+Follows the authors' code; docs/methods/ml-decoder.md has the choices that the paper leaves open.
 
 Letters in shape comments: B images, C channels, T tokens, H and W positions of a map, L labels, K queries (groups of
 labels, or labels), g slots of a group, D width.
@@ -34,7 +34,7 @@ class MLDecoder(nn.Module):
     Args:
         in_channels: Channels of the final feature map.
         num_labels: Labels, N in the paper.
-        num_groups: Queries, K in the paper: labels are divided over them at random. None gives each label its own.
+        num_groups: Queries, K in the paper: labels are divided among them at random (default: one per label).
         width: Channels of queries and tokens.
         num_heads: Attention heads; must divide the width.
         feedforward: Hidden channels of the feed-forward block.
@@ -43,9 +43,9 @@ class MLDecoder(nn.Module):
         queries: ``"random"`` (drawn once, never trained), ``"learnable"`` or ``"text"`` (from `text_vectors`).
         text_vectors: ``[L, E]``, a vector per label, for text queries; saved with the model.
         text_dim: E; lets a saved model be built again before its state dict fills in `text_vectors`.
-        self_attention: Let queries attend to each other first, as in a plain decoder (for ablation).
-        shared_projection: Share the output weights among all labels, so that others can be asked for later; with text
-            queries and groups, a label's weight is made from its text vector.
+        self_attention: Self-attention between queries, as in a plain decoder (for ablation).
+        shared_projection: Share the output weights among all labels, which lets labels change after training; with text
+            queries and groups, a label's weight is generated from its text vector.
         seed: Seeds random queries and the division of labels into groups.
 
     Raises:
@@ -123,17 +123,17 @@ class MLDecoder(nn.Module):
     def decode(
         self, features: Features, vectors: Tensor | None = None, extra: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Return logits and what the queries found; other text vectors are for training with augmented queries.
+        """Return logits and the decoded queries; other text vectors are for training with augmented queries.
 
         In training mode, groups of text queries with shared output weights are drawn anew each time.
 
         Args:
             features: As for `forward`.
             vectors: ``[L, E]``, other text vectors of the labels.
-            extra: ``[R, E]``, further text queries that stand for no label.
+            extra: ``[R, E]``, further text queries without a label.
 
         Returns:
-            The logits ``[B, L]``, and what all queries found, ``[B, K + R, D]``, the extra ones last.
+            The logits ``[B, L]`` and all decoded queries ``[B, K + R, D]``, the extra ones last.
 
         Raises:
             ConfigError: Vectors are given, but the head has no text queries with shared output weights.
@@ -146,7 +146,7 @@ class MLDecoder(nn.Module):
         return self.projection(hidden[:, : self.projection.num_groups], vectors, slots), hidden
 
     def attention(self, features: Features) -> Tensor:
-        """Return where the last layer looks for each label: ``[B, L, H, W]``, each map summing to 1.
+        """Return the last layer's attention of each label: ``[B, L, H, W]``, each map summing to 1.
 
         The mean over the attention heads; the labels of a group share the map of their query.
         """
@@ -162,21 +162,21 @@ class MLDecoder(nn.Module):
         return F.relu(self.embed(to_tokens(final_map(features, self.in_channels))))
 
     def prepare(self, queries: Tensor, batch: int) -> tuple[Tensor, Tensor]:
-        """Return the first layer's residual input and projected queries, of queries ``[K, D]``: all before the tokens.
+        """Return the first layer's residual input and projected queries, from queries ``[K, D]``, without the tokens.
 
-        ``[1, K, D]`` each, or ``[B, K, D]`` in training, where each image drops other values.
+        ``[1, K, D]`` each, or ``[B, K, D]`` in training, where dropout differs by image.
         """
         drops = self.training and self.dropout > 0
         return self._stack[0].prepare(queries.expand(batch, -1, -1) if drops else queries.unsqueeze(0))
 
     def attend(self, start: Tensor, query: Tensor, tokens: Tensor) -> Tensor:
-        """Return what prepared queries find in the tokens, after all layers, ``[B, K, D]``."""
+        """Decode prepared queries with the tokens, through all layers: ``[B, K, D]``."""
         hidden: Tensor = self._stack[-1](*self._last_queries(start, query, tokens), tokens)
         return hidden
 
     @property
     def takes_new_labels(self) -> bool:
-        """True if it can answer for labels unseen in training: text queries, shared output weights."""
+        """True if it can score labels unseen in training: text queries, shared output weights."""
         return isinstance(self.query_bank, TextQueries) and self.shared_projection
 
     def with_text(self, text_vectors: Tensor, *, num_groups: int | None = None) -> MLDecoder:
@@ -205,7 +205,7 @@ class MLDecoder(nn.Module):
         return other
 
     def fold(self) -> FoldedMLDecoder:
-        """Return a frozen copy for inference in which the queries up to the first attention are computed once.
+        """Return a frozen copy for inference in which the queries up to the first attention are precomputed.
 
         Examples:
             >>> head, feature = MLDecoder(32, 80, width=64).eval(), torch.randn(2, 32, 7, 7)
@@ -232,13 +232,13 @@ class MLDecoder(nn.Module):
         if self.takes_new_labels:
             return vectors
         raise ConfigError(
-            f"only text queries with shared output weights can answer for other labels, got queries={self.queries!r}, "
+            f"only text queries with shared output weights can score other labels, got queries={self.queries!r}, "
             f"shared_projection={self.shared_projection}; set queries='text' and shared_projection=True, or use the "
             "recipe zero_shot"
         )
 
     def _queries(self, vectors: Tensor | None, slots: Tensor, extra: Tensor | None = None) -> Tensor:
-        """Return the queries ``[K + R, D]``; those of text are made from the mean vector of a group's labels."""
+        """Return the queries ``[K + R, D]``; text queries are made from the mean vector of a group's labels."""
         if vectors is None or not isinstance(self.query_bank, TextQueries):
             queries: Tensor = self.query_bank()
             return queries
@@ -259,8 +259,7 @@ class MLDecoder(nn.Module):
 class FoldedMLDecoder(nn.Module):
     """A snapshot of an ML-Decoder for inference, made by `MLDecoder.fold`.
 
-    Its weights are frozen copies: whatever happens to the original later does not reach it, nor the other way round. It
-    has no training mode.
+    Its weights are frozen copies, independent of the original. It has no training mode.
 
     Args:
         head: The head to copy.
@@ -281,22 +280,22 @@ class FoldedMLDecoder(nn.Module):
         self.eval()
 
     def forward(self, features: Features) -> Tensor:
-        """Return the logits ``[B, L]`` of the original at the time of the copy."""
+        """Return the logits ``[B, L]`` of the original."""
         found = self.head.attend(self.start, self.query, self.head.tokens(features))  # [B, K, D]
         logits: Tensor = self.head.projection(found, self.head.text_vectors)
         return logits
 
     def attention(self, features: Features) -> Tensor:
-        """Return where the last layer looks for each label, as `MLDecoder.attention` does."""
+        """Return the attention of each label, as `MLDecoder.attention` does."""
         return self.head.attention(features)
 
-    def train(self, mode: bool = True) -> Self:  # noqa: ARG002 (there is but one mode)
+    def train(self, mode: bool = True) -> Self:  # noqa: ARG002 (there is only one mode)
         """Stay in eval mode."""
         return super().train(False)
 
     @property
     def takes_new_labels(self) -> bool:
-        """True if it can answer for labels unseen in training."""
+        """True if it can score labels unseen in training."""
         return self.head.takes_new_labels
 
     @property
@@ -321,8 +320,8 @@ class _Layer(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def prepare(self, queries: Tensor) -> tuple[Tensor, Tensor]:
-        """Return what the layer does before it sees the tokens: its residual input, and that projected as queries."""
-        # Where self-attention was, the authors keep its residual: q + dropout(q).
+        """Return the steps before the tokens: the residual input, and its projection as queries."""
+        # In place of self-attention, the authors keep its residual: q + dropout(q).
         mixed = queries if self.self_attention is None else self.self_attention(queries, queries, queries)
         start: Tensor = self.norm_query(queries + self.dropout(mixed))
         query: Tensor = self.cross_attention.query(start)

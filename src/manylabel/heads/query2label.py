@@ -35,8 +35,8 @@ class Query2Label(nn.Module):
         dropout: Fraction of values dropped in training.
         num_encoder_layers: Encoder layers over the map's positions.
         num_decoder_layers: Decoder layers.
-        self_attention: Let labels attend to each other, from the second decoder layer on; the first would see
-            nothing but zeros. The cost grows with the square of the number of labels.
+        self_attention: Self-attention between labels, from the second decoder layer on; the input of the first is all
+            zeros. Its cost grows with the square of the number of labels.
 
     Raises:
         ConfigError: A setting is wrong.
@@ -97,7 +97,7 @@ class Query2Label(nn.Module):
         return torch.einsum("bld,ld->bl", labels, self.weight) + self.bias
 
     def attention(self, features: Features) -> Tensor:
-        """Return where the last layer looks for each label: ``[B, L, H, W]``, each map summing to 1."""
+        """Return the last layer's attention of each label: ``[B, L, H, W]``, each map summing to 1."""
         return self.transformer.attention(self.embed(final_map(features, self.in_channels)))
 
 
@@ -110,10 +110,10 @@ class QueryTransformer(nn.Module):
         num_heads: Attention heads; must divide the width.
         feedforward: Hidden channels of the feed-forward blocks.
         dropout: Fraction of values dropped in training.
-        num_encoder_layers: Encoder layers; none is allowed.
+        num_encoder_layers: Encoder layers; may be 0.
         num_decoder_layers: Decoder layers.
-        self_attention: Let labels attend to each other, from the second decoder layer on; the first would see
-            nothing but zeros. The cost grows with the square of the number of labels.
+        self_attention: Self-attention between labels, from the second decoder layer on; the input of the first is all
+            zeros. Its cost grows with the square of the number of labels.
 
     Raises:
         ConfigError: A setting is wrong.
@@ -170,7 +170,7 @@ class QueryTransformer(nn.Module):
         return labels
 
     def attention(self, feature: Tensor) -> Tensor:
-        """Return where the last decoder layer looks for each label, ``[B, L, H, W]``: the mean over its heads."""
+        """Return the last decoder layer's attention of each label, ``[B, L, H, W]``: the mean over its heads."""
         tokens, positions = self._encode(feature)
         target, queries = self._start(tokens)
         *earlier, last = cast("list[_DecoderLayer]", list(self.decoder))
@@ -187,7 +187,7 @@ class QueryTransformer(nn.Module):
         return tokens, positions
 
     def _start(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the decoder's target, zeros, and the queries, which take the role of positions."""
+        """Return the decoder's target, zeros, and the queries, which act as its positions."""
         queries: Tensor = self.query_bank()
         return tokens.new_zeros(tokens.shape[0], *queries.shape), queries
 
@@ -201,8 +201,8 @@ class _EncoderLayer(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, tokens: Tensor, positions: Tensor) -> Tensor:
-        placed = tokens + positions
-        tokens = self.norm_attention(tokens + self.dropout(self.self_attention(placed, placed, tokens)))
+        positioned = tokens + positions
+        tokens = self.norm_attention(tokens + self.dropout(self.self_attention(positioned, positioned, tokens)))
         output: Tensor = self.norm_output(tokens + self.feed_forward(tokens))
         return output
 
@@ -210,7 +210,7 @@ class _EncoderLayer(nn.Module):
 class _DecoderLayer(nn.Module):
     def __init__(self, width: int, num_heads: int, feedforward: int, dropout: float, self_attention: bool) -> None:
         super().__init__()
-        # Without self-attention its norm goes too, as in the published code.
+        # Without self-attention there is no norm for it either, as in the published code.
         self.self_attention = MultiHeadAttention(width, num_heads, dropout=dropout) if self_attention else None
         self.norm_self = nn.LayerNorm(width) if self_attention else None
         self.cross_attention = MultiHeadAttention(width, num_heads, dropout=dropout)
@@ -233,13 +233,13 @@ class _DecoderLayer(nn.Module):
     def _attend_to_labels(self, target: Tensor, queries: Tensor) -> Tensor:
         if self.self_attention is None or self.norm_self is None:
             return target
-        placed = target + queries
-        mixed: Tensor = self.norm_self(target + self.dropout(self.self_attention(placed, placed, target)))
+        positioned = target + queries
+        mixed: Tensor = self.norm_self(target + self.dropout(self.self_attention(positioned, positioned, target)))
         return mixed
 
 
-def _sine_code(length: int, frequencies: Tensor) -> Tensor:
-    """Return ``[length, 2 * len(frequencies)]``, sine and cosine by turns, of positions scaled to one full turn."""
+def _sine_encoding(length: int, frequencies: Tensor) -> Tensor:
+    """Return ``[length, 2 * len(frequencies)]``, alternating sine and cosine, of positions scaled to one period."""
     positions = torch.arange(1, length + 1) / length * 2 * math.pi
     angles = positions.unsqueeze(1) * frequencies  # [length, channels / 4]
     return torch.stack([angles.sin(), angles.cos()], dim=2).flatten(1)
@@ -253,7 +253,7 @@ def _initialise_as_published(transformer: QueryTransformer) -> None:
 
 
 def sine_positions(height: int, width: int, channels: int) -> Tensor:
-    """Return a sine code for every position of a map: half of the channels code the row, half the column.
+    """Return the 2-D sine encoding of every position of a map: half of the channels encode the row, half the column.
 
     Args:
         height: Rows.
@@ -273,6 +273,6 @@ def sine_positions(height: int, width: int, channels: int) -> Tensor:
     if channels % 4:
         raise ConfigError(f"2-D sine positions need a width that is a multiple of 4, got {channels}; round it up")
     frequencies = 10000 ** (-torch.arange(0, channels // 2, 2) / (channels // 2))  # [channels / 4]
-    rows = _sine_code(height, frequencies).unsqueeze(1).expand(-1, width, -1)
-    columns = _sine_code(width, frequencies).unsqueeze(0).expand(height, -1, -1)
+    rows = _sine_encoding(height, frequencies).unsqueeze(1).expand(-1, width, -1)
+    columns = _sine_encoding(width, frequencies).unsqueeze(0).expand(height, -1, -1)
     return torch.cat([rows, columns], dim=2).flatten(0, 1)

@@ -1,13 +1,13 @@
 """Representation mixup (RM): a hint from earlier layers, mixed into the final representation with a learned weight.
 
-Eom et al., "Layover Intermediate Layer for Multi-Label Classification in Efficient Transfer Learning". No code of
-theirs is public. Left open there and decided here: the summary of a convolutional map is one linear layer (only that
+Eom et al., "Layover Intermediate Layer for Multi-Label Classification in Efficient Transfer Learning". Their code
+is not public. Choices that the paper leaves open: the summary of a convolutional map is one linear layer (only that
 gives the published number of parameters), the final representation is the average of the final map.
 
-The paper mixes pooled vectors; here every position of the final map gets the same hint with the same weight, of which
-the average is just the paper's mixture. So a linear layer on the average is the paper's head, and, beyond the paper,
-heads that look at positions can have the mixture too. Also beyond it: several earlier stages at once, whose weights and
-that of the final representation are a softmax.
+The paper mixes pooled vectors; here every position of the final map gets the same hint with the same weight, and the
+average of the result is exactly the paper's mixture. So a linear layer on the average is the paper's head. Beyond the
+paper: heads with attention can read the mixture, too; and several earlier stages at once, whose weights and that of the
+final representation are a softmax.
 
 Letters in shape comments: B images, C channels, H and W positions of a map, L labels, S earlier stages.
 """
@@ -41,7 +41,7 @@ class RepresentationMixup(nn.Module):
         num_labels: Labels.
         stages: The stages to mix, the finest first; the last one must be the final one, -1. Stage 0 is the paper's
             RM@1, 1 its RM@2, 2 its RM@3.
-        summary: Way from an earlier map to a vector: ``"convolution"`` averages it and learns a linear layer with a
+        summary: Reduction of an earlier map to a vector: ``"convolution"`` averages it and learns a linear layer with a
             sigmoid (Eq. 2); ``"tokens"``, for maps of patch tokens as in Swin, flattens it position by position and
             averages that to the width of the final representation, without parameters (Eq. 3).
         top: The head that gets the mixture as a map ``[B, C, H, W]`` of the final stage's channels. Default: the
@@ -103,7 +103,7 @@ class RepresentationMixup(nn.Module):
         return hint[:, :, None, None] + left[:, None, None, None] * final
 
     def alpha(self, features: Features) -> Tensor:
-        """Return the weight of each earlier stage in the mixture, ``[B, S]``; the final one has what is left of 1.
+        """Return the weight of each earlier stage in the mixture, ``[B, S]``; the final one has the remainder to 1.
 
         A softmax over the stages in which the final one's logit is 0, so one earlier stage gets Eq. 6's sigmoid.
         """
@@ -112,7 +112,7 @@ class RepresentationMixup(nn.Module):
 
     @property
     def attention(self) -> Callable[[Features], Tensor]:
-        """Where the head on top looks for each label, ``[B, L, H, W]``; only if that head has attention."""
+        """Attention of the head on top, ``[B, L, H, W]``; only if it has one."""
         look = attention_of(self.top)
         if look is None:
             raise AttributeError(f"{type(self.top).__name__} has no attention")
@@ -130,7 +130,7 @@ class RepresentationMixup(nn.Module):
         return "average" if pooled_input(self.top) == "average" else "earlier"
 
     def fold(self) -> nn.Module:
-        """Return a frozen copy for inference, with what is constant in the head on top computed once."""
+        """Return a frozen copy for inference, with the constants of the head on top precomputed."""
         folded = copy.deepcopy(self).eval().requires_grad_(False)
         if callable(fold := getattr(folded.top, "fold", None)):
             folded.top = fold()
@@ -145,8 +145,8 @@ class RepresentationMixup(nn.Module):
 
 def _check_stages(in_channels: Sequence[int], stages: Sequence[int]) -> None:
     if len(stages) < 2 or stages[-1] != -1:
-        raise ConfigError(f"stages must be at least one earlier stage and then -1, the final one, got {list(stages)}")
+        raise ConfigError(f"stages must be one or more earlier stages, then -1, the final one, got {list(stages)}")
     if isinstance(in_channels, int) or len(in_channels) != len(stages):
-        raise ConfigError(f"in_channels must have a number for each of the stages {list(stages)}, got {in_channels!r}")
+        raise ConfigError(f"in_channels must have one value for each of the stages {list(stages)}, got {in_channels!r}")
     for channels in in_channels:
         check_positive("in_channels", channels)

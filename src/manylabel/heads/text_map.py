@@ -1,6 +1,6 @@
-"""The simple open-vocabulary head: pool the map, map it linearly into text space, compare with each label.
+"""Open-vocabulary baseline: a linear map of the pooled features into text space, compared with each label.
 
-As in Frome et al., "DeViSE", NIPS 2013, but trained with a loss for many labels instead of a ranking.
+As in Frome et al., "DeViSE", NIPS 2013, but trained with a multi-label loss instead of a ranking loss.
 
 Letters in shape comments: B images, C channels, L labels, E text dimensions.
 """
@@ -22,7 +22,7 @@ __all__ = ["TextMap"]
 
 
 class TextMap(nn.Module):
-    """Scores a label by the cosine of its text vector and the image's, times a scale, plus a bias; both are learned.
+    """Cosine of a label's text vector and the image's, with a learned scale and bias.
 
     Args:
         in_channels: Channels of the final map.

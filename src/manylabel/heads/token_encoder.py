@@ -33,7 +33,7 @@ class TokenEncoder(nn.Module):
         feedforward: Hidden channels of the feed-forward blocks (default: the width).
         dropout: Fraction of values dropped in training.
         num_layers: Encoder layers.
-        queries: Where label tokens come from: ``"learnable"`` or ``"text"`` (from `text_vectors`).
+        queries: Source of label tokens: ``"learnable"`` or ``"text"`` (from `text_vectors`).
         text_vectors: ``[L, E]``, a vector per label, for text tokens; saved with the model.
         text_dim: E; lets a saved model be built again before its state dict fills in `text_vectors`.
 
@@ -104,9 +104,9 @@ class TokenEncoder(nn.Module):
         return logits
 
     def attention(self, features: Features) -> Tensor:
-        """Return where the last layer's label tokens look: ``[B, L, H, W]``, each map summing to 1.
+        """Return the attention of the last layer's label tokens: ``[B, L, H, W]``, each map summing to 1.
 
-        The mean over the attention heads, over the visual tokens alone: what a label gives to other labels is left out.
+        The mean over the attention heads, normalised over the visual tokens; attention to other labels is dropped.
         """
         feature = final_map(features, self.in_channels)
         tokens = self._tokens(feature)

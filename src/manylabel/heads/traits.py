@@ -1,15 +1,15 @@
 """Optional traits of heads: what a head may offer beyond ``head(features) -> logits``.
 
-A head has a trait by having the attribute or method; there is no base class and no registry. Whoever needs a trait asks
-for it by the functions below, so that no head is known by its class outside this package.
+A head has a trait by having the attribute or method; there is no base class and no registry. Other
+packages ask for traits by the functions below and never check the class of a head.
 
 | trait | meaning | asked for by |
 |---|---|---|
 | ``stages`` | stages of the backbone that it reads; every head has it | classifier |
-| ``pooled_input`` | pooling that leaves its logits unchanged: see `pooled_input` | cache of features |
-| ``probe_defaults`` | its sizes and learning rate on frozen features: `ProbeDefaults` | linear probe |
-| ``fold()`` | a frozen copy for inference, constants computed once | `Classifier.fuse`, export |
-| ``attention(features)`` | ``[B, L, H, W]``, where it looks for each label | explanation |
+| ``pooled_input`` | pooling that leaves its logits unchanged: see `pooled_input` | feature cache |
+| ``probe_defaults`` | its sizes and learning rate on frozen features: `ProbeDefaults` | probe |
+| ``fold()`` | a frozen copy for inference, constants precomputed | `Classifier.fuse`, export |
+| ``attention(features)`` | ``[B, L, H, W]``, attention of each label | explanation |
 | ``label_weights()`` | ``[L, C]``, its weights of the final map's channels, where it is linear in the map | CAM |
 | ``gates(features, layer=-1)`` | weights of its experts: `ExpertHead` | explanation, report |
 | ``alpha(features)`` | weights of earlier stages: `MixupHead` | explanation, report |
@@ -56,7 +56,7 @@ class ProbeDefaults:
     """Defaults of a head that is trained on the features of a frozen backbone.
 
     Args:
-        settings: Sizes; smaller than the papers', who train backbones along.
+        settings: Sizes; smaller than the papers', which train the backbone, too.
         learning_rate: Peak learning rate.
     """
 
@@ -70,7 +70,7 @@ class OpenVocabularyHead(Protocol):
 
     @property
     def takes_new_labels(self) -> bool:
-        """True if it can answer for other labels with these settings."""
+        """True if it can score other labels with these settings."""
         ...
 
     @property
@@ -110,7 +110,7 @@ class MixupHead(Protocol):
 
 
 def as_open_vocabulary(head: nn.Module) -> OpenVocabularyHead | None:
-    """Return the head if it can answer for other labels, else None.
+    """Return the head if it can score other labels, else None.
 
     Examples:
         >>> from manylabel.heads import LinearClassifier

@@ -1,8 +1,8 @@
-"""The asymmetric loss (ASL): focal weights and a margin that let easy absent labels fade out.
+"""Asymmetric loss (ASL): focal weights and a margin that down-weight easy absent labels.
 
 Ridnik et al., "Asymmetric Loss For Multi-Label Classification" (ICCV 2021, arXiv:2009.14119). Values are the
-paper's; what differs is how they are computed: from `logsigmoid` in float32, so that nothing overflows or vanishes and
-no epsilon is needed; and gradients stop at the focusing weight by a `detach`, which changes nothing inside `no_grad`.
+paper's. Deviations: they are computed from `logsigmoid` in float32, which neither overflows nor underflows and needs no
+epsilon; gradients stop at the focusing weight by `detach`, which has no effect inside `no_grad`.
 """
 
 import torch.nn.functional as F
@@ -13,13 +13,13 @@ from manylabel.losses.multilabel import MultiLabelLoss, Reduction, Unknown
 
 __all__ = ["AsymmetricLoss"]
 
-LEAST = 1e-12  # a root of exactly 0 has an infinite slope; this costs nothing that float32 could show
+LEAST = 1e-12  # a root of exactly 0 has an infinite slope; the difference is below float32 precision
 
 
 class AsymmetricLoss(MultiLabelLoss):
-    """ASL: with p the score, a present label costs ``-(1 - p)^gamma_positive log p``.
+    """ASL: with p the score, the loss of a present label is ``-(1 - p)^gamma_positive log p``.
 
-    An absent one costs ``-q^gamma_negative log(1 - q)`` with ``q = max(p - clip, 0)``: below the margin, nothing. With
+    That of an absent one is ``-q^gamma_negative log(1 - q)`` with ``q = max(p - clip, 0)``, 0 below the margin. With
     (0, 0, 0) for the two gammas and the margin this is binary cross-entropy, with (g, g, 0) focal loss.
 
     Args:
@@ -66,15 +66,15 @@ class AsymmetricLoss(MultiLabelLoss):
         self.clip = clip
         self.detach_focus = detach_focus
 
-    def costs(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the cost of each label if it is present, and if it is absent."""
+    def label_losses(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the loss of each label if it is present, and if it is absent."""
         log_present, log_absent = F.logsigmoid(logits), F.logsigmoid(-logits)  # log p, log(1 - p)
         focus_present = self._focus((self.gamma_positive * log_absent).exp())
         if not self.clip:
             focus_absent = self._focus((self.gamma_negative * log_present).exp())
             return -focus_present * log_present, -focus_absent * log_absent
         shifted = (logits.sigmoid() - self.clip).clamp(min=LEAST)  # q
-        rest = ((-logits).sigmoid() + self.clip).clamp(max=1)  # 1 - q, of which subtraction would lose digits
+        rest = ((-logits).sigmoid() + self.clip).clamp(max=1)  # 1 - q, without cancellation
         return -focus_present * log_present, -self._focus(shifted**self.gamma_negative) * rest.log()
 
     def _focus(self, weight: Tensor) -> Tensor:

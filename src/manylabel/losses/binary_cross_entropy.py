@@ -1,4 +1,4 @@
-"""Binary cross-entropy, over all labels alike or averaged over each image first.
+"""Binary cross-entropy, over all labels or averaged over each image first.
 
 Letters in shape comments: B images, L labels.
 """
@@ -12,7 +12,7 @@ __all__ = ["BinaryCrossEntropy", "MultiLabelSoftMargin"]
 
 
 class BinaryCrossEntropy(MultiLabelLoss):
-    """With p the score, a present label costs ``-log p`` and an absent one ``-log(1 - p)``.
+    """Binary cross-entropy: ``-log p`` for a present label of score p, ``-log(1 - p)`` for an absent one.
 
     Arguments are those of `MultiLabelLoss`.
 
@@ -24,8 +24,8 @@ class BinaryCrossEntropy(MultiLabelLoss):
         (tensor(1.4100), tensor(0.6931))
     """
 
-    def costs(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the cost of each label if it is present, and if it is absent."""
+    def label_losses(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the loss of each label if it is present, and if it is absent."""
         return -F.logsigmoid(logits), -F.logsigmoid(-logits)
 
 

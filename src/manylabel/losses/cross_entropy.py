@@ -12,14 +12,14 @@ __all__ = ["CrossEntropy"]
 
 
 class CrossEntropy(nn.Module):
-    """With p the softmax over the labels, an image costs ``-log p`` of its label.
+    """Cross-entropy: ``-log p`` of the image's label, with p the softmax over the labels.
 
-    An image whose label is not known does not count. There are no other ways to treat unknown labels: the one label
-    that is known rules out the rest. An image with several labels costs the mean over them.
+    Images whose label is unknown do not count; there is no other treatment of unknown labels, since one known label
+    rules out the rest. For an image with several labels it is the mean over them.
 
     Args:
         reduction: ``"sum"`` or ``"mean"`` over the images that count.
-        positive_weights: ``[L]``, factor of the cost of a label; the mean is not divided by them.
+        positive_weights: ``[L]``, factor of the loss of a label; the mean is not divided by them.
 
     Raises:
         ConfigError: The reduction is wrong.
@@ -58,11 +58,11 @@ class CrossEntropy(nn.Module):
         targets = targets.to(logits.dtype)
         if known is not None:
             targets = targets.masked_fill(~known.bool(), 0)
-        costs = -F.log_softmax(logits, dim=1)  # [B, L]
+        losses = -F.log_softmax(logits, dim=1)  # [B, L]
         if self.positive_weights is not None:
-            costs = costs * self.positive_weights.to(logits.dtype)
+            losses = losses * self.positive_weights.to(logits.dtype)
         num_labels = targets.sum(dim=1)  # [B]
-        images = (targets * costs).sum(dim=1) / num_labels.clamp(min=1)
+        images = (targets * losses).sum(dim=1) / num_labels.clamp(min=1)
         return reduce(images, num_labels > 0, self.reduction)
 
     def extra_repr(self) -> str:

@@ -1,6 +1,6 @@
-"""Focal loss: binary cross-entropy in which what is already right counts little.
+"""Focal loss: binary cross-entropy that down-weights labels which are predicted right already.
 
-Lin et al., "Focal Loss for Dense Object Detection" (ICCV 2017, arXiv:1708.02002). Its weight alpha is left out:
+Lin et al., "Focal Loss for Dense Object Detection" (ICCV 2017, arXiv:1708.02002). Without its weight alpha:
 `positive_weights` does that, for each label.
 """
 
@@ -14,7 +14,7 @@ __all__ = ["FocalLoss"]
 
 
 class FocalLoss(MultiLabelLoss):
-    """With p the score of what is true, a label costs ``-(1 - p)^gamma log p``.
+    """Focal loss ``-(1 - p)^gamma log p`` of a label, with p the score of its true state.
 
     Args:
         gamma: Focus on hard labels; 0 is binary cross-entropy.
@@ -48,8 +48,8 @@ class FocalLoss(MultiLabelLoss):
             raise ConfigError(f"gamma must be 0 or more, got {gamma}")
         self.gamma = gamma
 
-    def costs(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the cost of each label if it is present, and if it is absent."""
+    def label_losses(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the loss of each label if it is present, and if it is absent."""
         log_present, log_absent = F.logsigmoid(logits), F.logsigmoid(-logits)  # log p, log(1 - p)
         if_present = -(self.gamma * log_absent).exp() * log_present
         if_absent = -(self.gamma * log_present).exp() * log_absent

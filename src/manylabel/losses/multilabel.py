@@ -1,14 +1,14 @@
-"""The part that losses of many labels share: targets, unknown labels, weights, precision and the reduction.
+"""Base of multi-label losses: targets, unknown labels, weights, precision and the reduction.
 
-Such a loss defines the cost of each label if it is present and if it is absent; the rest is done here, once.
+A loss defines the loss of each label if it is present and if it is absent; the rest is done here.
 
-Unknown labels, which nobody looked for, are ignored, taken for absent (``"negative"``), or both (``"selective"``). The
-selective way follows Ben-Baruch et al., "Multi-label Classification with Partial Annotations using Class-aware
+Unknown labels, which were not annotated, are ignored, treated as absent (``"negative"``), or both (``"selective"``).
+The selective mode follows Ben-Baruch et al., "Multi-label Classification with Partial Annotations using Class-aware
 Selective Loss" (CVPR 2022, arXiv:2110.10955): most unknown labels are absent, but the likeliest of them may well be
-present, so these are ignored and the rest is taken for absent. Likelihood is the model's own, at this step. Two
-deviations: the likeliest `num_likely` are chosen for each image, not over the batch, so that the loss of an image does
+present, so these are ignored and the rest is treated as absent. Likelihood is the model's own, at this step. Two
+deviations: the likeliest `num_likely` are chosen for each image, not over the batch: the loss of an image must
 not depend on its neighbours or on the number of processes; and the paper's second rule, to ignore labels that are
-frequent everywhere, is not used, as it needs frequencies that another model, trained before, has estimated.
+frequent everywhere, is not used, as it needs frequencies estimated by another model, trained before.
 
 Letters in shape comments: B images, L labels.
 """
@@ -41,16 +41,16 @@ Unknown = Literal["ignore", "negative", "selective"]
 
 
 class MultiLabelLoss(nn.Module, ABC):
-    """A loss in which every label of every image has a cost of its own.
+    """A loss computed for every label of every image, then reduced.
 
-    Costs are computed in float32 (in float64 for logits in float64), whatever the logits come in, and the result is in
-    that precision too: a sum over a batch is soon more than float16 can hold. Targets between 0 and 1 mix both costs.
+    Computed and returned in float32 (float64 for logits in float64), also for half-precision logits: a sum over a batch
+    soon overflows float16. Targets between 0 and 1 mix both losses.
 
     Args:
         reduction: ``"sum"`` over images and labels, or ``"mean"`` over those that count.
         unknown: Treatment of unknown labels: ``"ignore"``, ``"negative"`` or ``"selective"``.
         num_likely: Number of unknown labels of an image that ``unknown="selective"`` ignores.
-        positive_weights: ``[L]``, factor of the cost of a present label; see `positive_weights`.
+        positive_weights: ``[L]``, factor of the loss of a present label; see `positive_weights`.
 
     Raises:
         ConfigError: A setting is wrong.
@@ -68,7 +68,7 @@ class MultiLabelLoss(nn.Module, ABC):
         check_reduction(reduction)
         if unknown not in get_args(Unknown):
             choices = list_choices(unknown, get_args(Unknown))
-            raise ConfigError(f"unknown={unknown!r} is not a way to treat unknown labels; {choices}")
+            raise ConfigError(f"unknown={unknown!r} is not a treatment of unknown labels; {choices}")
         if num_likely < 1:
             raise ConfigError(f"num_likely must be at least 1, got {num_likely}; unknown='negative' ignores none")
         self.reduction: Reduction = reduction
@@ -78,8 +78,8 @@ class MultiLabelLoss(nn.Module, ABC):
         self.register_buffer("positive_weights", positive_weights)
 
     @abstractmethod
-    def costs(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the cost of each label if it is present, and if it is absent, ``[B, L]`` each."""
+    def label_losses(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the loss of each label if it is present, and if it is absent, ``[B, L]`` each."""
 
     def forward(self, logits: Tensor, targets: Tensor, known: Tensor | None = None) -> Tensor:
         """Return the loss of a batch.
@@ -98,13 +98,13 @@ class MultiLabelLoss(nn.Module, ABC):
         check_shapes(logits, targets, known, self.positive_weights)
         logits = full_precision(logits)
         targets, counted = resolve_unknown(logits, targets, known, unknown=self.unknown, num_likely=self.num_likely)
-        if_present, if_absent = self.costs(logits)
+        if_present, if_absent = self.label_losses(logits)
         if self.positive_weights is not None:
             if_present = if_present * self.positive_weights.to(logits.dtype)
         return self.reduce(targets * if_present + (1 - targets) * if_absent, counted)
 
     def reduce(self, values: Tensor, counted: Tensor) -> Tensor:
-        """Turn costs ``[B, L]`` into one number."""
+        """Reduce losses ``[B, L]`` to one number."""
         return reduce(values, counted, self.reduction)
 
     def extra_repr(self) -> str:
@@ -118,7 +118,7 @@ class MultiLabelLoss(nn.Module, ABC):
 def resolve_unknown(
     logits: Tensor, targets: Tensor, known: Tensor | None, *, unknown: Unknown, num_likely: int
 ) -> tuple[Tensor, Tensor]:
-    """Decide which labels of which images count.
+    """Return the targets and the mask of labels that count.
 
     Args:
         logits: ``[B, L]``; only their order within an image matters, and no gradient comes of it.
@@ -186,7 +186,7 @@ def check_reduction(reduction: str) -> None:
 
 
 def check_shapes(logits: Tensor, targets: Tensor, known: Tensor | None, weights: Tensor | None) -> None:
-    """Raise for tensors that would be broadcast to nonsense.
+    """Raise if the shapes of logits, targets, mask and weights do not match.
 
     Raises:
         ConfigError: The logits are not ``[B, L]``, or something else does not fit them.
@@ -210,13 +210,13 @@ def check_shapes(logits: Tensor, targets: Tensor, known: Tensor | None, weights:
 
 
 def positive_weights(targets: Targets, *, maximum: float = 100.0) -> Tensor:
-    """Return how many times more often each label is known to be absent than present.
+    """Return the ratio of absent to present images of each label.
 
     With these as the `positive_weights` of a loss, a label's present and absent images weigh the same in total.
 
     Args:
         targets: The labels of the training images; unknown ones are not counted.
-        maximum: The largest weight: one image in a million must not outweigh all others.
+        maximum: The largest weight: a label of one image in a million must not outweigh all others.
 
     Returns:
         ``[L]``, float32; 1 for a label that is never present or never absent, as there is nothing to weigh.

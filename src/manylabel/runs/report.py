@@ -204,7 +204,7 @@ def _head_parts(run: EvaluatedRun) -> Iterator[Part]:
     if as_expert_head(head):
         load = expert_load(run.model, run.val, limit=_IMAGES)
         yield Heading("Experts")
-        yield Note(load.in_words(), kind="warning" if load.dead else "good")
+        yield Note(load.summary(), kind="warning" if load.dead else "good")
         caption = (
             f"Mean weight of each expert for each label over {plural(load.num_images, 'image')}, on a log scale. "
             "The last row is the mean over labels, the last column each label's own expert."
@@ -213,7 +213,7 @@ def _head_parts(run: EvaluatedRun) -> Iterator[Part]:
     if as_mixup_head(head):
         scale = mixup_scale(run.model, run.val, limit=_IMAGES)
         yield Heading("Weight of earlier layers")
-        yield Note(scale.in_words())
+        yield Note(scale.summary())
         yield Table(
             ["label", "alpha"],
             [[name, f"{value:.3g}"] for name, value in scale.by_label[:_MOST_ROWS]],

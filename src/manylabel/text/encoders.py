@@ -136,7 +136,7 @@ class SentenceEncoder:
 
 
 class StoredVectors:
-    """Vectors computed before, looked up by the whole text; case is ignored.
+    """Precomputed vectors, looked up by the whole text; case is ignored.
 
     Args:
         names: Texts that have a vector.
@@ -292,7 +292,7 @@ class WordVectors:
             words += [word] if word in self.rows else _SPLIT.split(word)
         unknown = [word for word in words if word not in self.rows]
         if unknown and len(unknown) < len(words):
-            logger.warning("%s has no vector for %s of the label %r; left out", self.name, ", ".join(unknown), text)
+            logger.warning("%s has no vector for %s of the label %r; skipped", self.name, ", ".join(unknown), text)
         return [self.rows[word] for word in words if word in self.rows]
 
 

@@ -19,7 +19,7 @@ __all__ = ["TextVocabulary", "check_templates", "encode_labels", "text_centre"]
 
 
 class TextVocabulary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Text encoding of a classifier's labels, so that new labels can be encoded alike.
+    """Text encoding of a classifier's labels, with which new labels are encoded, too.
 
     Attributes:
         encoder: Name of the text encoder, for `open_encoder`.
@@ -84,12 +84,12 @@ def encode_labels(
     """Return a vector per label: the average over its sentences.
 
     There is one for each template and, where a label has one and the encoder reads it, its description. Each sentence
-    counts the same, whatever the length of its vector. Results have a length of sqrt(E), so that a number in them is
-    about 1, as layers expect of their input.
+    counts the same: vectors are normalised first. Results have a length of sqrt(E), so entries of
+    about 1, as layers expect.
 
     Args:
         encoder: Text encoder.
-        labels: Labels; display names go into the sentences instead of names, where there are some.
+        labels: Labels; display names are used where they exist.
         templates: Sentences with ``{label}`` in them (default: the encoder's own).
         centre: ``[E]``, subtracted from the averages; see `text_centre`.
 
@@ -119,7 +119,7 @@ def encode_labels(
 def text_centre(
     encoder: TextEncoder, labels: LabelSpace, *, templates: Sequence[str] | None = None
 ) -> tuple[float, ...]:
-    """Return the mean vector of labels: what their sentences have in common, such as "a photo of a".
+    """Return the mean vector of labels: the part that their sentences share, such as "a photo of a".
 
     Without it, labels differ more, and queries made from them train faster.
 
