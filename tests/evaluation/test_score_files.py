@@ -174,7 +174,7 @@ def test_no_label_in_common_is_an_error(tmp_path, dataset):
             "image,cat,dog\nin/a.jpg,,0\nin/b.jpg,0,0\nin/c.jpg,0,0",
             "lacks 1 of 6 scores, such as .*'in/a.jpg' and label 'cat'",
         ),
-        ("image,cat,dog\nin/a.jpg,0,0\nin/a.jpg,0,0", "'in/a.jpg' stands twice"),
+        ("image,cat,dog\nin/a.jpg,0,0\nin/a.jpg,0,0", "'in/a.jpg' occurs twice"),
         ("photo,label,score\na,cat,0\na,dog,0\na,cat,1", "two scores for image 'a' and label 'cat'"),
     ],
     ids=["logits", "text", "gap", "doubled image", "doubled pair"],

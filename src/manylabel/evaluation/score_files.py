@@ -2,16 +2,16 @@
 
 A table is long, with the columns image, label and score, or wide, with a column of images and one for each label.
 An npz file holds the arrays ``scores`` ``[N, L]``, ``images`` and ``labels``, and optionally ``thresholds``,
-``single_label``: whether the model predicts exactly one label per image, and ``bad_images`` with ``bad_reasons``: those
-without scores, and why.
+``single_label`` (whether the model predicts exactly one label per image), and ``bad_images`` with ``bad_reasons``
+(images without scores, and why).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 from typing import Any
 
 import numpy as np
@@ -36,7 +36,7 @@ SCORE_ENDINGS = (".csv", ".npz", ".parquet")
 
 @dataclass(frozen=True, eq=False)
 class _ScoreTable:
-    """The content of a file: scores ``[N, L]``, NaN where there is none."""
+    """Content of a file; missing scores ``[N, L]`` are NaN."""
 
     images: list[str]
     labels: list[str]
@@ -56,14 +56,14 @@ def read_scores(
 ) -> ScoredImages:
     r"""Read scores from a file and combine them with the targets of a dataset.
 
-    Images are matched by name; where that finds too few, by file name without folders, or also without its ending.
+    Images are matched by name, by file name, or by file name without extension, whichever finds most.
 
     Args:
         path: A ``.csv``, ``.parquet`` or ``.npz`` file, as this module describes.
         dataset: The images and targets.
         name: Name of the model in reports (default: that of the file).
         common_labels: Whether to evaluate only the labels that both have (default: the file must have all).
-        max_missing_fraction: Fraction of the dataset's images that may lack scores; they are left out and listed.
+        max_missing_fraction: Fraction of the dataset's images that may lack scores; they are skipped and listed.
 
     Returns:
         Scores and targets, in the dataset's order of images and labels.
@@ -87,13 +87,11 @@ def read_scores(
     path = existing(path)
     name = name or path.name
     found = _read_npz(path) if path.suffix.lower() == ".npz" else _read_frame(read_table(path), path)
-    match = match_labels(found.labels, dataset.labels, model=name, common_labels=common_labels)
-    if len(match.names) < len(dataset.labels):
-        dataset = dataset.select_labels(match.names)
+    dataset, columns, notes = match_labels(found.labels, dataset, model=name, common_labels=common_labels)
     wanted = [dataset.images.name(index) for index in range(len(dataset))]
     rows = _match_images(found.images, wanted)
-    missing, unsaid = np.flatnonzero(rows < 0), f"it has no scores in {path.name}"
-    bad = tuple(BadImage(int(i), wanted[i], found.reasons.get(wanted[i], unsaid)) for i in missing)
+    missing, default = np.flatnonzero(rows < 0), f"it has no scores in {path.name}"
+    bad = tuple(BadImage(int(i), wanted[i], found.reasons.get(wanted[i], default)) for i in missing)
     if len(bad) > most_bad(len(wanted), max_missing_fraction):
         raise DataError(
             f"{path} has no scores for {len(bad)} of the {len(wanted)} images of {dataset.name}, such as "
@@ -101,31 +99,27 @@ def read_scores(
             "Write the names that the dataset uses"
         )
     indices = np.flatnonzero(rows >= 0)
-    scores = found.scores[rows[indices]][:, match.columns]
-    _refuse_missing(scores, [wanted[index] for index in indices], match.names, path)
+    scores = found.scores[rows[indices]][:, columns]
+    _refuse_missing(scores, [wanted[index] for index in indices], dataset.labels.names, path)
+    single_label = found.single_label
+    if single_label is None:
+        single_label = dataset.single_label and found.thresholds is None
     return ScoredImages.from_dataset(
         dataset,
         indices,
         torch.from_numpy(scores),
-        thresholds=None if found.thresholds is None else tuple(found.thresholds[column] for column in match.columns),
-        single_label=_names_one(found, dataset),
+        thresholds=None if found.thresholds is None else tuple(found.thresholds[column] for column in columns),
+        single_label=single_label,
         model=name,
         bad=bad,
-        notes=match.notes,
+        notes=notes,
     )
-
-
-def _names_one(found: _ScoreTable, dataset: ImageDataset) -> bool:
-    """Return whether the model predicts one label per image (default: as the dataset has it)."""
-    if found.single_label is None:
-        return dataset.single_label and found.thresholds is None
-    return found.single_label
 
 
 def save_scores(scored: ScoredImages, path: str | Path, *, overwrite: bool = False) -> Path:
     """Write scores to a file that `read_scores` reads.
 
-    Tables are wide; only npz keeps thresholds, and why images are bad.
+    Tables are wide; only npz files hold thresholds and the reasons of bad images.
 
     Args:
         scored: The scores.
@@ -136,7 +130,7 @@ def save_scores(scored: ScoredImages, path: str | Path, *, overwrite: bool = Fal
         The path.
 
     Raises:
-        DataError: The ending is another, or a label is named like the column of images.
+        DataError: The file extension is unknown, or a label is named like the column of images.
         OutputExistsError: The file exists and `overwrite` is false.
 
     Examples:
@@ -150,13 +144,13 @@ def save_scores(scored: ScoredImages, path: str | Path, *, overwrite: bool = Fal
     if ending not in SCORE_ENDINGS:
         raise DataError(f"cannot write scores to {path.name}; {list_choices(ending, SCORE_ENDINGS)}")
     if ending != ".npz" and "image" in scored.labels:
-        raise DataError("a table of scores needs the column 'image', but a label is called so; write .npz instead")
+        raise DataError("a table of scores needs the column 'image', but a label has this name; write .npz instead")
     with replacing(path, overwrite=overwrite) as temporary:
         if ending == ".npz":
             _write_npz(scored, temporary)
         else:
             is_text = ending == ".csv"
-            to_text = protect_cell if is_text else str  # no label may be a formula for a spreadsheet
+            to_text = protect_cell if is_text else str  # no label may become a spreadsheet formula
             frame = pl.DataFrame(scored.scores.numpy(), schema=list(map(to_text, scored.labels)))
             frame.insert_column(0, pl.Series("image", map(to_text, scored.names), dtype=pl.String))
             (frame.write_csv if is_text else frame.write_parquet)(temporary)
@@ -179,9 +173,9 @@ def _write_npz(scored: ScoredImages, path: Path) -> None:
 
 
 def _read_npz(path: Path) -> _ScoreTable:
-    """Read the arrays of an npz file; nothing in it is ever run."""
+    """Read the arrays of an npz file, never code."""
     try:
-        # The file is opened here because numpy forgets to close one that turns out to be damaged.
+        # Opened here: numpy does not close damaged files.
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             content = {name: arrays[name] for name in arrays.files}
     except Exception as error:
@@ -212,7 +206,7 @@ def _read_npz(path: Path) -> _ScoreTable:
 
 
 def _texts(content: Mapping[str, NDArray[Any]], what: str, path: Path) -> list[str]:
-    """Return an array of names; empty where there is none."""
+    """Return an array of names; empty if there is none."""
     array = content.get(what, np.zeros(0, dtype=str))
     if array.ndim != 1 or array.dtype.kind != "U":
         raise DataError(
@@ -226,7 +220,7 @@ def _floats(content: Mapping[str, NDArray[Any]], what: str, path: Path) -> NDArr
     """Return an array of numbers."""
     if content[what].dtype.kind not in "fiub":
         raise DataError(f"{what} in {path} must be numbers, got {content[what].dtype}")
-    with np.errstate(over="ignore"):  # what becomes infinite is refused as no probability
+    with np.errstate(over="ignore"):  # infinity is refused later
         return content[what].astype(np.float32)
 
 
@@ -252,19 +246,19 @@ def _read_long(frame: pl.DataFrame, path: Path) -> _ScoreTable:
         names[what].replace_strict(unique[what], np.arange(len(unique[what])), return_dtype=pl.Int64).to_numpy()
         for what in names
     )
-    places = rows * len(unique["label"]) + columns
-    if len(np.unique(places)) < len(places):
-        ordered = np.sort(places)
+    flat = rows * len(unique["label"]) + columns
+    if len(np.unique(flat)) < len(flat):
+        ordered = np.sort(flat)
         row, column = divmod(int(ordered[:-1][ordered[1:] == ordered[:-1]][0]), len(unique["label"]))
         where = f"image {unique['image'][row]!r} and label {unique['label'][column]!r}"
-        raise DataError(f"{path} has two scores for {where}; keep one")
+        raise DataError(f"{path} has two scores for {where}; remove one")
     scores = np.full((len(unique["image"]), len(unique["label"])), np.nan, dtype=np.float32)
     scores[rows, columns] = values
     return _ScoreTable(unique["image"].to_list(), unique["label"].to_list(), scores)
 
 
 def _numbers(column: pl.Series, path: Path) -> NDArray[np.float32]:
-    """Return a column as numbers, NaN where it is empty."""
+    """Return a column as numbers, NaN for empty cells."""
     stripped = column.str.strip_chars() if column.dtype == pl.String else column
     numbers = stripped.cast(pl.Float32, strict=False)
     wrong = column.filter(numbers.is_null() & column.is_not_null())
@@ -274,34 +268,31 @@ def _numbers(column: pl.Series, path: Path) -> NDArray[np.float32]:
 
 
 def _match_images(offered: Sequence[str], wanted: Sequence[str]) -> NDArray[np.int64]:
-    """Return where each wanted image is among those offered, -1 for those that are not, by the key that finds most.
+    """Return the row of each wanted image among those offered, -1 if there is none, by the key that finds most.
 
     Raises:
         DataError: An image is offered twice.
     """
     if len(set(offered)) < len(offered):
         doubled = Counter(offered).most_common(1)[0][0]
-        raise DataError(f"image {doubled!r} stands twice in the scores; keep one")
+        raise DataError(f"image {doubled!r} occurs twice in the scores; remove one")
     best = np.full(len(wanted), -1)
-    for key in (str, _file_name, _stem):
-        places = {key(name): row for row, name in enumerate(offered)}
-        asked = [key(name) for name in wanted]
-        if len(places) == len(offered) and len(set(asked)) == len(asked):
-            rows = np.array([places.get(name, -1) for name in asked], dtype=np.int64)
+    keys_of: tuple[Callable[[str], str], ...] = (
+        str,
+        lambda name: PureWindowsPath(name).name,  # either slash separates folders
+        lambda name: PureWindowsPath(name).stem,
+    )
+    for key_of in keys_of:
+        rows_by_key = {key_of(name): row for row, name in enumerate(offered)}
+        keys = [key_of(name) for name in wanted]
+        if len(rows_by_key) == len(offered) and len(set(keys)) == len(keys):
+            rows = np.array([rows_by_key.get(key, -1) for key in keys], dtype=np.int64)
             best = max(best, rows, key=lambda found: int((found >= 0).sum()))
     return best
 
 
-def _file_name(name: str) -> str:
-    return name.replace("\\", "/").rpartition("/")[2]
-
-
-def _stem(name: str) -> str:
-    return Path(_file_name(name)).stem
-
-
 def _refuse_missing(scores: NDArray[np.float32], images: Sequence[str], labels: Sequence[str], path: Path) -> None:
-    """Refuse an image that has scores for some of its labels only."""
+    """Refuse images with scores for some labels only."""
     missing = np.argwhere(np.isnan(scores))
     if len(missing):
         row, column = missing[0]

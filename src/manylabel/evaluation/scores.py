@@ -24,16 +24,17 @@ from manylabel.errors import ConfigError, DataError, LabelError, list_choices
 from manylabel.inference.pipeline import prepare_batches
 from manylabel.metrics import top_labels
 from manylabel.metrics.inputs import Inputs, check, where_present
+from manylabel.page import plural, some
 from manylabel.predictions import Engine, score_batch
 from manylabel.system import default_workers, find_device
 from manylabel.types import BadImage, LabelSpace
 
-__all__ = ["LabelMatch", "ScoredImages", "match_labels", "score"]
+__all__ = ["Progress", "ScoredImages", "match_labels", "score"]
 
 logger = logging.getLogger(__name__)
 
 Progress = Callable[[int, int], None]
-"""Called with the number of images done, and of all."""
+"""Called with the number of images done and the total."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,19 +45,19 @@ class ScoredImages:
         names: Names of the images.
         scores: ``[N, L]``, probabilities, never logits.
         targets: ``[N, L]``, true where a label is present.
-        known: ``[N, L]``, true where it is known whether a label is present.
+        known: ``[N, L]``, true where the target is known.
         labels: The labels, in the order of the columns.
         indices: ``[N]``, the positions of the images in their dataset.
-        areas: ``[N, L]``, the fraction of the image that the largest object of a label covers, where the data have it.
-        thresholds: Score from which on a label is predicted, one per label (default: 0.5 for all).
-        single_label: Whether the model predicts exactly one label per image, the most confident, whatever its score.
+        areas: ``[N, L]``, the fraction of the image covered by the largest object of a label, if the data have it.
+        thresholds: Lowest score that counts as predicted, one per label (default: 0.5 for all).
+        single_label: Whether the model predicts exactly one label per image, the most confident.
         model: Name of the model in reports.
         dataset: Name of the dataset in reports.
         bad: Images of the dataset without scores, and why.
-        notes: What a reader of a report should know, such as labels that were left out.
+        notes: Remarks for the reader of a report, such as labels that were ignored.
 
     Raises:
-        ConfigError: The shapes differ, or the scores or thresholds are no probabilities.
+        ConfigError: The shapes differ, or the scores are no probabilities.
 
     Examples:
         >>> scored = ScoredImages.from_arrays([[0.9, 0.2]], [[1, 0]], labels=["cat", "dog"])
@@ -100,12 +101,12 @@ class ScoredImages:
 
     @cached_property
     def inputs(self) -> Inputs:
-        """Scores and targets as the metrics take them; no mask where all is known."""
+        """Scores and targets as the metrics take them; no mask if all targets are known."""
         return check(self.scores, self.targets, None if self.known.all() else self.known)
 
     @property
     def decisions(self) -> Inputs:
-        """As `inputs`, with 1 for what is predicted and 0 for the rest in place of the scores."""
+        """The same with predictions, 1 or 0, in place of the scores."""
         return self.inputs._replace(scores=self.predicted.float())
 
     def take(self, rows: NDArray[np.int64]) -> ScoredImages:
@@ -128,12 +129,12 @@ class ScoredImages:
 
     @property
     def has_one_label_each(self) -> bool:
-        """True where every image has exactly one label, and all is known: then top-1 accuracy is defined."""
+        """True if every image has exactly one label and all targets are known: then top-1 accuracy is defined."""
         return bool(self.known.all()) and bool((self.targets.sum(dim=1) == 1).all())
 
     @cached_property
     def predicted(self) -> Tensor:
-        """True where a score reaches its threshold, or is a single-label model's highest, ``[N, L]``."""
+        """Predictions: scores that reach their threshold, or the highest of a single-label model, ``[N, L]``."""
         if self.single_label:
             return top_labels(self.scores, 1)
         limits = 0.5 if self.thresholds is None else self.thresholds
@@ -150,7 +151,7 @@ class ScoredImages:
         names: Sequence[str] | None = None,
         model: str = "model",
     ) -> ScoredImages:
-        """Combine scores from anywhere with targets.
+        """Combine scores of any model with targets.
 
         Args:
             scores: ``[N, L]``, probabilities.
@@ -205,53 +206,44 @@ class ScoredImages:
         )
 
 
-@dataclass(frozen=True)
-class LabelMatch:
-    """Labels that a dataset and a model share.
-
-    Args:
-        names: The labels, in the order of the dataset.
-        columns: Their positions in the model.
-        notes: Sentences about labels that only one of them has.
-    """
-
-    names: tuple[str, ...]
-    columns: tuple[int, ...]
-    notes: tuple[str, ...]
-
-
-def match_labels(offered: Sequence[str], wanted: LabelSpace, *, model: str, common_labels: bool = False) -> LabelMatch:
+def match_labels(
+    offered: Sequence[str], dataset: ImageDataset, *, model: str, common_labels: bool = False
+) -> tuple[ImageDataset, list[int], list[str]]:
     """Match the labels of a dataset with those of a model.
 
     Args:
-        offered: The labels that the model has.
-        wanted: The labels of the dataset.
+        offered: Labels of the model.
+        dataset: The dataset.
         model: Name of the model in messages.
         common_labels: Whether to evaluate only the labels that both have (default: the model must have all).
+
+    Returns:
+        The dataset with the labels to evaluate, their positions in the model, and notes on labels that only one has.
 
     Raises:
         LabelError: The model lacks a label of the dataset, or with `common_labels`, all of them.
 
     Examples:
-        >>> match_labels(["dog", "cat", "cow"], LabelSpace(["cat", "dog"]), model="tagger").columns
-        (1, 0)
+        >>> from manylabel.data import scenes
+        >>> match_labels(["ufo", *scenes(1).labels], scenes(1), model="tagger")[2]
+        ['The dataset lacks 1 label (ufo) of the model; not evaluated.']
     """
-    places = {name: column for column, name in enumerate(offered)}
-    names = tuple(name for name in wanted if name in places)
-    missing = [name for name in wanted if name not in places]
+    positions = {name: column for column, name in enumerate(offered)}
+    names = [name for name in dataset.labels if name in positions]
+    missing = [name for name in dataset.labels if name not in positions]
     if missing and not (common_labels and names):
         raise LabelError(
-            f"{model} lacks {len(missing)} of the dataset's {len(wanted)} labels, such as {missing[0]!r}; "
+            f"{model} lacks {len(missing)} of the dataset's {len(dataset.labels)} labels, such as {missing[0]!r}; "
             f"{list_choices(missing[0], offered)}; to evaluate only the labels that both have, ask for common labels "
             "(--common-labels)"
         )
-    notes = []
-    if missing:
-        notes.append(f"The model lacks {_listed(missing)} of the dataset; not evaluated.")
-    if len(names) < len(places):
-        extra = [name for name in offered if name not in wanted]
-        notes.append(f"The dataset lacks {_listed(extra)} of the model; not evaluated.")
-    return LabelMatch(names, tuple(places[name] for name in names), tuple(notes))
+    extra = [name for name in offered if name not in dataset.labels]
+    notes = [
+        f"The {who} lacks {plural(len(labels), 'label')} ({some(labels, at_most=5)}) of the {other}; not evaluated."
+        for who, labels, other in (("model", missing, "dataset"), ("dataset", extra, "model"))
+        if labels
+    ]
+    return dataset.select_labels(names) if missing else dataset, [positions[name] for name in names], notes
 
 
 def score(
@@ -272,12 +264,12 @@ def score(
         model: A classifier, trained or not, or an engine of `open_engine`, which is faster on a CPU.
         dataset: The images and their true labels.
         name: Name of the model in reports (default: its head and backbone).
-        batch_size: Number of images that go through the model at once.
-        num_workers: Processes that decode images beside the main one (default: half of the cores).
-        device: Device that a classifier runs on (default: where it is).
-        common_labels: Whether to evaluate only the labels that both have; otherwise all of the dataset are needed.
-        max_bad_fraction: Fraction of images that may be unreadable; they are left out and listed.
-        progress: Called after each batch with the number of images done, and of all.
+        batch_size: Images per batch.
+        num_workers: Worker processes that decode images (default: half of the cores).
+        device: Device to run a classifier on (default: where it is).
+        common_labels: Whether to evaluate only the labels that both have (default: the model must have all).
+        max_bad_fraction: Fraction of images that may be unreadable; they are skipped and listed.
+        progress: Called after each batch with the number of images done and the total.
 
     Returns:
         Scores and targets, in the dataset's order of images and labels.
@@ -300,17 +292,13 @@ def score(
     else:
         name, engine = name or "model", model
     spec = engine.spec
-    match = match_labels(spec.labels.names, dataset.labels, model=name, common_labels=common_labels)
-    if len(match.names) < len(dataset.labels):
-        dataset = dataset.select_labels(match.names)
+    dataset, columns, notes = match_labels(spec.labels.names, dataset, model=name, common_labels=common_labels)
     workers = default_workers() if num_workers is None else num_workers
-    images = fetch_images(dataset)
-    parts = []
     bad = BadImages(len(dataset), max_bad_fraction=max_bad_fraction)
-    done = 0
-    for batch in prepare_batches(images, spec.input_spec, batch_size=batch_size, num_workers=workers):
+    parts, done = [], 0
+    for batch in prepare_batches(fetch_images(dataset), spec.input_spec, batch_size=batch_size, num_workers=workers):
         part = score_batch(engine, batch)
-        parts.append(part.scores[:, match.columns])
+        parts.append(part.scores[:, columns])
         bad.add([BadImage(done + image.index, image.name, image.reason) for image in part.bad])
         done += len(part)
         if progress is not None:
@@ -323,15 +311,9 @@ def score(
         dataset,
         readable,
         torch.from_numpy(np.concatenate(parts)[readable]),
-        thresholds=None if limits is None else tuple(limits[column] for column in match.columns),
-        single_label=spec.single_label,  # not the data's: the model decides how its scores were made
+        thresholds=None if limits is None else tuple(limits[column] for column in columns),
+        single_label=spec.single_label,  # not the dataset's: the model determines how its scores were computed
         model=name,
         bad=list(bad),
-        notes=match.notes,
+        notes=notes,
     )
-
-
-def _listed(names: Sequence[str], *, at_most: int = 5) -> str:
-    """Return how many labels these are, and the first few."""
-    more = ", ..." if len(names) > at_most else ""
-    return f"{len(names)} label{'' if len(names) == 1 else 's'} ({', '.join(names[:at_most])}{more})"

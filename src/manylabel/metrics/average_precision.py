@@ -33,13 +33,13 @@ def average_precision(
 ) -> Tensor:
     """Compute the average precision of each label.
 
-    Equal scores are one step of the curve, so that the order of the images never matters.
+    Equal scores are one step of the curve: the order of the images never matters.
 
     Args:
-        scores: ``[N, L]``, higher for more confident; probabilities and logits give the same.
+        scores: ``[N, L]``, higher for more confident; probabilities or logits.
         targets: ``[N, L]``, 1 where a label is present, else 0.
-        known: ``[N, L]``, true where the target is known; the rest is left out.
-        weights: ``[N]`` or ``[D, N]``, how often each image counts (default: once).
+        known: ``[N, L]``, true where the target is known; the rest is ignored.
+        weights: ``[N]`` or ``[D, N]``, weight of each image (default: 1).
         interpolation: ``"none"`` is the mean of the precisions at the positives, as in scikit-learn; ``"all_points"``
             takes the best precision at the same or a higher recall, as PASCAL VOC does since 2010;
             ``"eleven_points"`` does so at recall 0, 0.1, ..., 1, as PASCAL VOC did until 2009.
@@ -85,7 +85,7 @@ def mean_average_precision(
     weights: Tensor | None = None,
     interpolation: Interpolation = "none",
 ) -> Tensor:
-    """Compute mAP, the mean of `average_precision` over the labels that have one; NaN where none has.
+    """Compute mAP, the mean of `average_precision` over the labels that have one; NaN if none has.
 
     Examples:
         >>> mean_average_precision(torch.tensor([[0.9, 0.2], [0.3, 0.1]]), torch.tensor([[1, 0], [0, 1]]))

@@ -1,7 +1,7 @@
-"""Expected calibration error: how far scores of 70 % are from being right 70 % of the time.
+"""Calibration of scores, and the expected calibration error (ECE).
 
 Guo et al., "On Calibration of Modern Neural Networks", ICML 2017; here every known entry (image, label) is one
-yes-or-no answer, and all of them are pooled.
+binary prediction, and all of them are pooled.
 
 Letters in shape comments: N images, D weightings, B bins.
 """
@@ -21,8 +21,8 @@ class Calibration(NamedTuple):
     """Scores and targets, binned by score; ``[D, B]`` instead of ``[B]`` for D weightings.
 
     Attributes:
-        scores: ``[B]``, the mean score in each bin; NaN where it is empty.
-        fractions: ``[B]``, the fraction of entries in each bin that are present; NaN where it is empty.
+        scores: ``[B]``, the mean score of each bin; NaN if empty.
+        fractions: ``[B]``, the fraction of positives in each bin; NaN if empty.
         counts: ``[B]``, the number of entries in each bin.
     """
 
@@ -32,7 +32,7 @@ class Calibration(NamedTuple):
 
     @property
     def error(self) -> Tensor:
-        """The expected calibration error, the mean distance of score and fraction; NaN where all bins are empty."""
+        """The expected calibration error: the mean distance between score and fraction; NaN if all bins are empty."""
         distance = ((self.scores - self.fractions).abs() * self.counts).nansum(dim=-1)
         return distance / self.counts.sum(dim=-1)
 
@@ -50,8 +50,8 @@ def calibration(
     Args:
         scores: ``[N, L]``, probabilities; 1 belongs to the last bin.
         targets: ``[N, L]``, 1 where a label is present, else 0.
-        known: ``[N, L]``, true where the target is known; the rest is left out.
-        weights: ``[N]`` or ``[D, N]``, how often each image counts (default: once).
+        known: ``[N, L]``, true where the target is known; the rest is ignored.
+        weights: ``[N]`` or ``[D, N]``, weight of each image (default: 1).
         num_bins: Number of bins.
 
     Returns:

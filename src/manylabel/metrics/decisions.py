@@ -1,4 +1,4 @@
-"""Metrics of decisions, made by threshold or by rank: CP, CR, CF1, OP, OR, OF1, subset accuracy and Hamming loss.
+"""Metrics of decisions by threshold or rank: CP, CR, CF1, OP, OR, OF1, subset accuracy and Hamming loss.
 
 Letters in shape comments: N images, L labels, D weightings.
 """
@@ -15,7 +15,7 @@ __all__ = ["PrecisionRecall", "hamming_loss", "precision_recall", "subset_accura
 
 
 class PrecisionRecall(NamedTuple):
-    """Precision and recall of each label, from which the averages of the papers follow; NaN where undefined.
+    """Precision and recall of each label and overall; NaN where undefined.
 
     Attributes:
         precision: ``[L]``; 0 for a label that is never predicted, undefined for one without positives.
@@ -81,8 +81,8 @@ def precision_recall(
     Args:
         scores: ``[N, L]``.
         targets: ``[N, L]``, 1 where a label is present, else 0.
-        known: ``[N, L]``, true where the target is known; predictions elsewhere count neither as right nor as wrong.
-        weights: ``[N]`` or ``[D, N]``, how often each image counts (default: once).
+        known: ``[N, L]``, true where the target is known; other predictions are ignored.
+        weights: ``[N]`` or ``[D, N]``, weight of each image (default: 1).
         threshold: Predict labels whose score reaches it, one number or one for each label (default: 0.5).
         top_k: Instead, predict the labels with the highest scores of each image, known or not.
 
@@ -120,13 +120,13 @@ def subset_accuracy(
     weights: Tensor | None = None,
     threshold: Threshold = 0.5,
 ) -> Tensor:
-    """Compute the fraction of images whose known labels are all predicted correctly; NaN where nothing is known.
+    """Compute the fraction of images whose known labels are all predicted correctly; NaN if nothing is known.
 
     Args:
         scores: ``[N, L]``.
         targets: ``[N, L]``, 1 where a label is present, else 0.
-        known: ``[N, L]``, true where the target is known; images of which nothing is known are left out.
-        weights: ``[N]`` or ``[D, N]``, how often each image counts (default: once).
+        known: ``[N, L]``, true where the target is known; images without any are excluded.
+        weights: ``[N]`` or ``[D, N]``, weight of each image (default: 1).
         threshold: Predict labels whose score reaches it; one number or one for each label.
 
     Examples:
@@ -146,13 +146,13 @@ def hamming_loss(
     weights: Tensor | None = None,
     threshold: Threshold = 0.5,
 ) -> Tensor:
-    """Compute the fraction of known entries (image, label) that are predicted wrongly; NaN where nothing is known.
+    """Compute the fraction of known entries (image, label) that are predicted wrongly; NaN if nothing is known.
 
     Args:
         scores: ``[N, L]``.
         targets: ``[N, L]``, 1 where a label is present, else 0.
-        known: ``[N, L]``, true where the target is known; the rest is left out.
-        weights: ``[N]`` or ``[D, N]``, how often each image counts (default: once).
+        known: ``[N, L]``, true where the target is known; the rest is ignored.
+        weights: ``[N]`` or ``[D, N]``, weight of each image (default: 1).
         threshold: Predict labels whose score reaches it; one number or one for each label.
 
     Examples:
@@ -173,14 +173,14 @@ def _count_wrong(scores: Tensor, targets: Tensor, known: Tensor | None, threshol
 
 
 def _sum(matrix: Tensor, counts: Tensor) -> Tensor:
-    """Return the weighted sum over images of each column, ``[L, D]``; some labels at a time, to save memory."""
+    """Return the weighted sum over images of each column, ``[L, D]``; in blocks of labels, to save memory."""
     step = max(1, inputs.BLOCK // max(1, len(matrix)))
     blocks = [matrix[:, start : start + step].t().to(counts.dtype) for start in range(0, matrix.shape[1], step)]
     return torch.cat([block @ counts for block in blocks]) if blocks else counts.new_zeros(0, counts.shape[1])
 
 
 def _ratio(part: Tensor, whole: Tensor, *, where: Tensor) -> Tensor:
-    """Divide whole numbers: 0 where there is nothing to divide by, NaN outside of `where`."""
+    """Divide whole numbers: 0 for 0 / 0, NaN outside of `where`."""
     return torch.where(where, part / whole.clamp(min=1), torch.nan)
 
 

@@ -1,7 +1,6 @@
-"""Inputs of every metric: checked once, turned into decisions, and weighted by how often each image counts.
+"""Inputs of every metric: checks, decisions by threshold or rank, and weights of the images.
 
-A metric computes per image what it needs, and a weighted sum over the images does the rest. The bootstrap is then the
-metric itself, called with how often each image was drawn.
+A metric is a weighted sum over images. The bootstrap calls it with the number of times each image was drawn.
 
 Letters in shape comments: N images, L labels, D weightings.
 """
@@ -28,19 +27,19 @@ __all__ = [
     "where_present",
 ]
 
-BLOCK = 4_000_000  # scores processed at once: some tens of MB on top of what is given, however large that is
-_WEIGHTINGS = 32  # at once: 128 bytes an image, so that the weights of tens of thousands of images fit in a cache
+BLOCK = 4_000_000  # scores processed at once: limits the additional memory to some tens of MB
+_WEIGHTINGS = 32  # at once: 128 bytes per image, so the weights of tens of thousands of images fit in a cache
 
 Threshold = float | Sequence[float] | Tensor
 
 
 class Inputs(NamedTuple):
-    """Scores and targets, ready to be compared.
+    """Checked scores and targets.
 
     Attributes:
         scores: ``[N, L]``, floating point, without NaN.
         positives: ``[N, L]``, true where a label is known to be present.
-        known: ``[N, L]``, true where it is known whether a label is present; None where all of it is.
+        known: ``[N, L]``, true where the target is known; None if all are.
     """
 
     scores: Tensor
@@ -53,14 +52,14 @@ class Inputs(NamedTuple):
         return ~self.positives if self.known is None else self.known & ~self.positives
 
     def by_image(self) -> Iterator["Inputs"]:
-        """Yield some images at a time; each part ``[n, L]`` is a view."""
+        """Yield blocks of images ``[n, L]``, as views."""
         step = max(1, BLOCK // max(1, self.scores.shape[1]))
         for start in range(0, self.scores.shape[0], step):
             rows = slice(start, start + step)
             yield Inputs(self.scores[rows], self.positives[rows], None if self.known is None else self.known[rows])
 
     def by_label(self) -> Iterator["Inputs"]:
-        """Yield some labels at a time; each part ``[l, N]`` is a copy with one row per label."""
+        """Yield blocks of labels ``[l, N]``, as transposed copies."""
         step = max(1, BLOCK // max(1, self.scores.shape[0]))
         for start in range(0, self.scores.shape[1], step):
             columns = (slice(None), slice(start, start + step))
@@ -94,14 +93,14 @@ def check(scores: Tensor, targets: Tensor, known: Tensor | None = None) -> Input
             raise ConfigError(f"{what} must have the shape of scores, {list(scores.shape)}, got {list(matrix.shape)}")
     if known is not None and known.dtype != torch.bool:
         raise ConfigError(f"known must be true or false, got {known.dtype}; write known.bool()")
-    if scores.numel() and scores.min().isnan():  # the minimum of anything with a NaN in it is NaN
+    if scores.numel() and scores.min().isnan():  # NaN if any score is
         raise ConfigError(f"scores must be numbers, but {int(scores.isnan().sum())} are NaN; fix the model first")
     positives = where_present(targets)
     return Inputs(scores.detach(), positives if known is None else positives & known, known)
 
 
 def where_present(targets: Tensor) -> Tensor:
-    """Return where targets are 1 or true.
+    """Return the mask of targets that are 1 or true.
 
     Raises:
         ConfigError: A target is neither 0 nor 1.
@@ -125,7 +124,7 @@ def above_threshold(scores: Tensor, threshold: Threshold = 0.5) -> Tensor:
 
     Args:
         scores: ``[N, L]``.
-        threshold: One number for all labels, or one for each; a score equal to it counts as predicted.
+        threshold: One for all labels, or one per label; equal scores count as predicted.
 
     Raises:
         ConfigError: The number of thresholds is neither 1 nor that of the labels.
@@ -182,11 +181,11 @@ def decide(scores: Tensor, *, threshold: Threshold | None = None, top_k: int | N
 
 
 def weighted(statistic: Callable[[Tensor], Tensor], weights: Tensor | None, *, like: Tensor) -> Tensor:
-    """Compute a statistic of images that count once each, or as often as `weights` says.
+    """Compute a weighted statistic of images.
 
     Args:
-        statistic: Makes values ``[..., D]`` of weights ``[N, D]``.
-        weights: ``[N]``, or ``[D, N]`` for D weightings at once; whole numbers (default: 1 for every image).
+        statistic: Returns values ``[..., D]`` for weights ``[N, D]``.
+        weights: ``[N]``, or ``[D, N]`` for D weightings at once; whole numbers (default: 1 per image).
         like: Scores ``[N, L]``, for the number of images and the device.
 
     Returns:
@@ -213,7 +212,7 @@ def weighted(statistic: Callable[[Tensor], Tensor], weights: Tensor | None, *, l
 
 
 def weighted_ratio(numerator: Tensor, denominator: Tensor, weights: Tensor | None, *, like: Tensor) -> Tensor:
-    """Divide two sums over images ``[N]``, weighted as in `weighted`; NaN where there is nothing to divide by.
+    """Divide two sums over images ``[N]``, weighted as in `weighted`; NaN if the denominator is 0.
 
     Examples:
         >>> weighted_ratio(torch.tensor([1, 0]), torch.tensor([2, 1]), torch.tensor([2, 0]), like=torch.rand(2, 3))
@@ -227,13 +226,13 @@ def weighted_ratio(numerator: Tensor, denominator: Tensor, weights: Tensor | Non
 
 
 def _by_block(statistic: Callable[[Tensor], Tensor], weights: Tensor) -> Tensor:
-    """Return ``[..., D]`` for weights ``[D, N]``, a few weightings at a time, in threads where there are many."""
+    """Return ``[..., D]`` for weights ``[D, N]``, computed in blocks of weightings, in threads."""
 
     def compute(start: int) -> Tensor:
         with torch.no_grad():  # each thread has its own
             return statistic(weights[start : start + _WEIGHTINGS].t().float().contiguous()).float()
 
-    if not len(weights):  # one even for none, to know the shape
+    if not len(weights):  # computed once for the shape
         return statistic(weights.new_ones(weights.shape[1], 1, dtype=torch.float32))[..., :0].float()
     starts = range(0, len(weights), _WEIGHTINGS)
     if len(starts) == 1:
@@ -244,10 +243,9 @@ def _by_block(statistic: Callable[[Tensor], Tensor], weights: Tensor) -> Tensor:
 
 @contextmanager
 def _single_threaded() -> Iterator[int]:
-    """Let each operation of torch run in one thread, and give how many it had.
+    """Limit torch to one thread per operation, and yield the number of threads before.
 
-    Threads inside each of many small operations wait for each other more than they work, and on a busy machine take
-    several times as long as one alone; whole blocks of weightings in threads of their own do not.
+    The threads of many small operations mostly wait for each other; one thread per block of weightings does not.
     """
     num_threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -258,7 +256,7 @@ def _single_threaded() -> Iterator[int]:
 
 
 def _transpose(matrix: Tensor) -> Tensor:
-    """Return the columns as rows, copied tile by tile: a third of the time that a single copy takes."""
+    """Transpose a matrix tile by tile, which takes a third of the time of a single copy."""
     rows = matrix.new_empty(matrix.shape[::-1])
     for start in range(0, len(matrix), 512):
         rows[:, start : start + 512] = matrix[start : start + 512].t()

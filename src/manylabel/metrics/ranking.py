@@ -1,7 +1,7 @@
-"""Metrics of the order of each image's labels: ranking loss, coverage, one-error and top-1 accuracy.
+"""Ranking metrics: ranking loss, coverage, one-error and top-1 accuracy.
 
-Images that say nothing about a metric are left out of it. scikit-learn counts them as 0 in ranking loss and coverage,
-which is the best value there is.
+Images for which a metric is undefined are excluded. scikit-learn counts them as 0, the best value, in ranking loss and
+coverage.
 
 Letters in shape comments: N images, L labels, n images of a block.
 """
@@ -21,13 +21,13 @@ def ranking_loss(
 ) -> Tensor:
     """Compute the fraction of (present, absent) pairs of labels in the wrong order, averaged over images.
 
-    Equal scores are in the wrong order. Images without such a pair are left out; NaN where none has one.
+    Equal scores are in the wrong order. Images without such a pair are excluded; NaN if none has one.
 
     Args:
         scores: ``[N, L]``.
         targets: ``[N, L]``, 1 where a label is present, else 0.
         known: ``[N, L]``, true where the target is known; other labels are in no pair.
-        weights: ``[N]`` or ``[D, N]``, how often each image counts (default: once).
+        weights: ``[N]`` or ``[D, N]``, weight of each image (default: 1).
 
     Examples:
         >>> ranking_loss(torch.tensor([[0.9, 0.5, 0.7]]), torch.tensor([[1, 1, 0]])).item()
@@ -46,15 +46,15 @@ def ranking_loss(
 
 
 def coverage(scores: Tensor, targets: Tensor, known: Tensor | None = None, *, weights: Tensor | None = None) -> Tensor:
-    """Compute how many labels to take from the top to have all that are present, averaged over images.
+    """Compute the number of top-ranked labels needed to cover all present ones, averaged over images.
 
-    Equal scores are taken together. Images without a known positive are left out; NaN where none has one.
+    Equal scores count together. Images without a known positive are excluded; NaN if none has one.
 
     Args:
         scores: ``[N, L]``.
         targets: ``[N, L]``, 1 where a label is present, else 0.
         known: ``[N, L]``, true where the target is known; other labels are not counted.
-        weights: ``[N]`` or ``[D, N]``, how often each image counts (default: once).
+        weights: ``[N]`` or ``[D, N]``, weight of each image (default: 1).
 
     Examples:
         >>> coverage(torch.tensor([[0.9, 0.5, 0.7]]), torch.tensor([[1, 1, 0]])).item()
@@ -73,14 +73,13 @@ def coverage(scores: Tensor, targets: Tensor, known: Tensor | None = None, *, we
 def one_error(scores: Tensor, targets: Tensor, known: Tensor | None = None, *, weights: Tensor | None = None) -> Tensor:
     """Compute the fraction of images whose highest score is of an absent label.
 
-    Images without a known positive are left out, as they could only be wrong; NaN where none has one. Of equal scores
-    the first counts.
+    Images without a known positive are excluded; NaN if none has one. Of equal scores the first counts.
 
     Args:
         scores: ``[N, L]``.
         targets: ``[N, L]``, 1 where a label is present, else 0.
         known: ``[N, L]``, true where the target is known; other labels are skipped.
-        weights: ``[N]`` or ``[D, N]``, how often each image counts (default: once).
+        weights: ``[N]`` or ``[D, N]``, weight of each image (default: 1).
 
     Examples:
         >>> one_error(torch.tensor([[0.9, 0.5], [0.2, 0.7]]), torch.tensor([[1, 0], [1, 0]])).item()
@@ -98,9 +97,9 @@ def top_one_accuracy(
 
     Args:
         scores: ``[N, L]``; of equal ones, the first counts.
-        targets: ``[N, L]``, at most one 1 in each row; images without any are left out, and NaN where none has one.
+        targets: ``[N, L]``, at most one 1 per row; images without any are excluded; NaN if none has one.
         known: ``[N, L]``, true where the target is known; other labels are skipped.
-        weights: ``[N]`` or ``[D, N]``, how often each image counts (default: once).
+        weights: ``[N]`` or ``[D, N]``, weight of each image (default: 1).
 
     Raises:
         ConfigError: An image has more than one label.

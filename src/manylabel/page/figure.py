@@ -1,4 +1,4 @@
-"""Matplotlib drawings: in a page as SVG whose ink follows it from light to dark, or as a PNG file of their own."""
+"""Matplotlib figures: inline SVG that follows the light or dark mode of a page, or PNG files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # matplotlib takes a second to import, and most commands draw
 
 __all__ = ["ACCENT", "INK", "Figure", "new_figure", "write_drawing"]
 
-# Stand-ins that no drawing would choose by chance; in the page they become colours of its style sheet.
+# Placeholders, replaced by colours of the style sheet.
 INK = "#010203"
 ACCENT = "#2a78c1"
 _FAINT = "#040506"
@@ -48,7 +48,7 @@ _STYLE: dict[Any, Any] = {
 def new_figure(*, width: float = 6.4, height: float = 3.0) -> tuple[Drawing, Axes]:
     """Return an empty drawing in the style of the page, and its axes.
 
-    Text is shown as it is, never read as a formula; a logarithmic axis therefore wants a plain formatter.
+    Text is never parsed as a formula; a logarithmic axis therefore needs a plain formatter.
 
     Args:
         width: Width in inches.
@@ -73,8 +73,8 @@ class Figure:
     """A drawing with a caption.
 
     Args:
-        drawing: A figure of `new_figure`, with something drawn on it.
-        caption: The text below it, and for screen readers.
+        drawing: A figure of `new_figure`.
+        caption: Text below it, and for screen readers.
     """
 
     drawing: Drawing
@@ -93,14 +93,14 @@ def write_drawing(drawing: Drawing, path: str | Path, *, overwrite: bool = False
 
     Args:
         drawing: A matplotlib figure.
-        path: Where the file goes.
-        overwrite: Whether a file that is there may be replaced.
+        path: The file.
+        overwrite: Whether to replace an existing file.
 
     Returns:
-        The path, for the caller to name.
+        The path.
 
     Raises:
-        OutputExistsError: The file is there and `overwrite` is false.
+        OutputExistsError: The file exists and `overwrite` is false.
 
     Examples:
         >>> import tempfile
@@ -108,37 +108,37 @@ def write_drawing(drawing: Drawing, path: str | Path, *, overwrite: bool = False
         'empty.png'
     """
     with replacing(path, overwrite=overwrite) as temporary, warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # a box is drawn instead
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         drawing.savefig(temporary, format="png", dpi=130, facecolor="white")
     return Path(path)
 
 
 def _svg(drawing: Drawing, *, salt: str) -> str:
-    """Return a drawing as SVG with text kept as text and the colours of the page."""
+    """Return a drawing as SVG with text as text, and the colours of the page."""
     import matplotlib as mpl
     from matplotlib.text import Text
 
     encoded = io.StringIO()
-    # Ids are made from the salt: two drawings on one page must not share theirs, and the same drawing keeps its own.
+    # The salt makes ids reproducible, and unique on a page.
     settings = _STYLE | {"svg.fonttype": "none", "svg.hashsalt": salt}
     for text in drawing.findobj(Text):
-        text.set_parse_math(False)  # a label such as "$5 bill$" is no formula
+        text.set_parse_math(False)  # such as a label "$5 bill$"
     with mpl.rc_context(settings), warnings.catch_warnings():
-        # Matplotlib lays text out with its own font, the browser then writes it with one that has the letters.
+        # The browser renders the text, with fonts that have the letters.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         _wrap_titles(drawing)
         drawing.savefig(encoded, format="svg", transparent=True, metadata={"Date": None})
     svg = encoded.getvalue()
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg ") :], flags=re.DOTALL)
-    svg = re.sub(r'<g id="[^"]*"', "<g", svg)  # names of groups, the same in every drawing and used by none
+    svg = re.sub(r'<g id="[^"]*"', "<g", svg)  # unused, and the same in every drawing
     for stand_in, colour in _IN_THE_PAGE.items():
         svg = svg.replace(stand_in, colour)
     return svg
 
 
 def _wrap_titles(drawing: Drawing) -> None:
-    """Break titles of x axes that would be cut off at the edges of the drawing; the layout makes room for them."""
-    drawing.draw_without_rendering()  # places the axes
+    """Wrap titles of x axes that would be cut off at the edges of the drawing."""
+    drawing.draw_without_rendering()  # computes the layout
     edge = drawing.bbox
     for axes in drawing.axes:
         box = axes.get_window_extent()

@@ -1,4 +1,4 @@
-"""Self-contained pages: a title, and parts one below the other: headings, text, notes, tables, images and sections."""
+"""Self-contained HTML pages and their parts: headings, text, notes, tables, images and sections."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ __all__ = [
 
 _LONG = 100  # rows of a table that can be folded away
 
-# The browser itself refuses whatever is not in the file, so a page that opens also opens without a network.
+# Browsers refuse everything that is not in the file: the page needs no network.
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
 
 _TEMPLATE = """<!doctype html>
@@ -67,21 +67,21 @@ _TEMPLATE = """<!doctype html>
 
 
 class Part(Protocol):
-    """Anything that can stand on a page."""
+    """Part of a page."""
 
     def html(self) -> str:
-        """Return the part as HTML, with every text in it escaped."""
+        """Return the part as HTML, all text escaped."""
         ...
 
 
 def escape(text: object) -> str:
-    """Return a text that is safe inside HTML and its attributes.
+    """Escape text for HTML and its attributes.
 
     Examples:
         >>> escape('<a> & "b"')
         '&lt;a&gt; &amp; &quot;b&quot;'
     """
-    # A file name that is not UTF-8 reaches Python with lone surrogates, which no file can hold.
+    # File names that are not UTF-8 have lone surrogates, which cannot be encoded.
     return html.escape(str(text).encode("utf-8", "replace").decode("utf-8"))
 
 
@@ -111,8 +111,8 @@ class Heading:
     """A heading.
 
     Args:
-        text: What it says.
-        level: 2 for the parts of a page, 3 for the parts of these.
+        text: Text.
+        level: 2 or 3.
 
     Examples:
         >>> Heading("Labels").html()
@@ -145,11 +145,11 @@ class Text:
 
 @dataclass(frozen=True)
 class Note:
-    """Something the reader should not overlook.
+    """A highlighted remark.
 
     Args:
-        text: What it says.
-        kind: How bad it is; each has its own colour and its own word.
+        text: Text.
+        kind: Severity, shown as a word and a colour.
 
     Examples:
         >>> Note("All is well.", kind="good").html()
@@ -166,7 +166,7 @@ class Note:
 
 @dataclass(frozen=True)
 class Tile:
-    """A key figure: a value, what it is, and a remark."""
+    """A key figure: value, label and a remark."""
 
     value: str
     label: str
@@ -199,8 +199,8 @@ class Thumbnail:
     """A thumbnail with a caption.
 
     Args:
-        jpeg: The thumbnail, encoded; empty where there is none to show.
-        caption: What stands below it.
+        jpeg: Encoded thumbnail; empty if there is none.
+        caption: Text below it.
     """
 
     jpeg: bytes
@@ -212,8 +212,8 @@ class Thumbnail:
 
         Args:
             image: The image.
-            caption: What stands below it.
-            height: Height of the thumbnail in pixels; very wide images become lower.
+            caption: Text below it.
+            height: Height in pixels; less for very wide images.
 
         Examples:
             >>> Thumbnail.of(Image.new("RGB", (640, 480)), "a.jpg").html()[:43]
@@ -234,11 +234,11 @@ class Thumbnail:
 
 @dataclass(frozen=True)
 class Thumbnails:
-    """Thumbnails side by side, over as many lines as they need.
+    """Thumbnails side by side.
 
     Args:
         images: The thumbnails.
-        title: What they have in common.
+        title: Text above them.
 
     Examples:
         >>> Thumbnails([Thumbnail(b"", "gone.jpg")], title="Cats").html().count("figcaption")
@@ -256,7 +256,7 @@ class Thumbnails:
 
 @dataclass(frozen=True)
 class Columns:
-    """Parts side by side, as many as there is room for.
+    """Parts side by side, as many as fit.
 
     Examples:
         >>> Columns([Text("left"), Text("right")]).html()
@@ -272,12 +272,12 @@ class Columns:
 
 @dataclass(frozen=True)
 class Section:
-    """Parts that fold away under a title.
+    """Parts that can be folded away under a title.
 
     Args:
-        title: What stays to be seen.
-        parts: What folds away.
-        is_open: Whether they show at first.
+        title: Title.
+        parts: Parts.
+        is_open: Whether the parts are shown at first.
 
     Examples:
         >>> Section("More", [Text("Yes.")]).html()
@@ -307,12 +307,12 @@ Cell = str | int | float | Fraction | None
 
 @dataclass(frozen=True)
 class Table:
-    """A table that sorts by the column whose head is clicked, or chosen with Tab and Enter.
+    """A table that is sorted by clicking a column head, or with Tab and Enter.
 
     Args:
         columns: The heads.
         rows: The cells: text, numbers, fractions, or None for an empty cell.
-        caption: What stands above the table.
+        caption: Text above the table.
 
     Raises:
         ConfigError: A row has more or fewer cells than there are columns.
@@ -348,14 +348,14 @@ class Table:
 
 
 def _head(name: str, cells: Sequence[Cell]) -> str:
-    """Return the head of a column; a button, so that the keyboard reaches it."""
+    """Return the head of a column; a button, for keyboard access."""
     is_text = any(isinstance(cell, str) for cell in cells)
     kind = "" if is_text else ' class="number"'
     return f'<th scope="col"{kind}><button type="button">{escape(name)}</button></th>'
 
 
 def _cell(value: Cell) -> str:
-    """Return a cell, with the number to sort by where it is one."""
+    """Return a cell, with its number to sort by."""
     if value is None:
         return '<td class="number"></td>'
     if isinstance(value, str):
@@ -373,9 +373,9 @@ class Page:
     """A self-contained HTML page; adding to it gives a new page.
 
     Args:
-        title: The title, in the browser's tab and on top of the page.
-        subtitle: A line below the title.
-        parts: What the page shows, from top to bottom.
+        title: Title.
+        subtitle: Line below the title.
+        parts: Parts, from top to bottom.
 
     Examples:
         >>> from manylabel.page import Heading, Text
@@ -389,7 +389,7 @@ class Page:
     parts: tuple[Part, ...] = ()
 
     def add(self, *parts: Part) -> Page:
-        """Return a page with these parts below those that are there."""
+        """Return a page with these parts appended."""
         return replace(self, parts=(*self.parts, *parts))
 
     def html(self) -> str:
@@ -404,22 +404,22 @@ class Page:
         )
 
     def write(self, path: str | Path, *, overwrite: bool = False) -> Path:
-        """Write the page in one move.
+        """Write the page to a file.
 
         Args:
-            path: Where the file goes; parent folders are made.
-            overwrite: Whether a file that is there may be replaced.
+            path: The file; parent folders are created.
+            overwrite: Whether to replace an existing file.
 
         Returns:
-            The path, for the caller to name.
+            The path.
 
         Raises:
-            OutputExistsError: The file is there and `overwrite` is false.
+            OutputExistsError: The file exists and `overwrite` is false.
         """
         return write_text(path, self.html(), overwrite=overwrite)
 
 
 @cache
 def _asset(name: str) -> str:
-    """Return the text of a file next to this module."""
+    """Return the text of a file of this package."""
     return files("manylabel.page").joinpath(name).read_text(encoding="utf-8")
