@@ -101,7 +101,7 @@ def test_the_part_after_the_colon_need_not_be_a_path(monkeypatch):
 @pytest.mark.parametrize(
     ("spec", "reason"),
     [
-        ("photos", "'photos' does not exist; looked for an existing folder, a table.*csv:photos; there is: .*voc"),
+        ("photos", r"'photos' does not exist; .*there is: .* In full: FORMAT:PATH, such as csv:photos; formats: .*voc"),
         ("here/labels.csv", "'here/labels.csv' does not exist"),
         ("cocoa:photos", "no format 'cocoa'.*did you mean 'coco'"),
         ("fake:", "nothing after the colon"),
@@ -150,6 +150,8 @@ def write_layouts(root):
         "categories": [{"id": 1, "name": "cat"}],
         "annotations": [{"image_id": 1, "category_id": 1, "area": 4}],
     }
+    draw(root / "shop" / "photos" / "a.png")
+    (root / "shop" / "tags.csv").write_text("image,tags\na.png,cat\n")
     annotations = root / "coco" / "annotations" / "instances_val.json"
     annotations.parent.mkdir()
     annotations.write_text(json.dumps(content))
@@ -176,6 +178,7 @@ def write_layouts(root):
         ("plain", [], 1),
         ("mixed", [], 3),
         ("plain/a.png", [], 1),
+        ("shop", ["cat"], 1),
     ],
 )
 def test_guesses_the_format_of_a_path(tmp_path, path, labels, num_images):
@@ -188,9 +191,14 @@ def test_guesses_the_format_of_a_path(tmp_path, path, labels, num_images):
 
 def test_what_cannot_be_guessed_lists_what_was_looked_for(tmp_path):
     with pytest.raises(
-        SpecError, match=r"cannot guess the format of .*data\.yaml \(YOLO\).*Write FORMAT:PATH, such as"
+        SpecError, match=r"cannot guess the format of .*data\.yaml \(YOLO\).*In full: FORMAT:PATH, such as"
     ):
         load(tmp_path)
+    write_layouts(tmp_path)
+    with pytest.raises(SpecError, match=r"of its tables, give one: labels\.csv, labels\.jsonl"):
+        load(tmp_path / "table")
+    with pytest.raises(SpecError, match=r"'.*lables\.csv' does not exist; did you mean 'labels\.csv'"):
+        load(tmp_path / "table" / "lables.csv")
     (tmp_path / "notes.md").touch()
     with pytest.raises(SpecError, match=r"cannot guess the format of .*notes\.md"):
         load(tmp_path / "notes.md")

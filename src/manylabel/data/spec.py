@@ -44,8 +44,9 @@ FORMATS: dict[str, str | Callable[..., ImageDataset]] = {
 """The reader of each format: a module of `manylabel.data.readers` and its function, imported on first use, or any
 function that returns an `ImageDataset`."""
 
-TABLE_ENDINGS = {".csv": "csv", ".tsv": "tsv", ".tab": "tsv", ".txt": "csv", ".parquet": "parquet", ".pq": "parquet"}
-TABLE_ENDINGS |= {".jsonl": "jsonl", ".ndjson": "jsonl"}
+_TABLES = {".csv": "csv", ".txt": "csv", ".tsv": "tsv", ".tab": "tsv", ".parquet": "parquet", ".pq": "parquet"}
+_TABLES |= {".jsonl": "jsonl", ".ndjson": "jsonl"}
+_FILE_FORMATS = {**_TABLES, ".json": "coco", ".yaml": "yolo", ".yml": "yolo", **dict.fromkeys(IMAGE_ENDINGS, "files")}
 
 _NEXT_OPTION = re.compile(r",(?=[A-Za-z_]\w*=)")  # any other comma belongs to a path or a value
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
@@ -169,7 +170,8 @@ def _open(data: object) -> tuple[Callable[..., ImageDataset], object, dict[str, 
         name, path, given = _parse(data)
         return find_reader(name), path, given
     if isinstance(data, Path):
-        return find_reader(_guess_format(str(data))), data, {}
+        name, path = _guess(str(data))
+        return find_reader(name), Path(path), {}
     from manylabel.data.readers import memory
 
     reader, source = memory.open_objects(data)
@@ -185,7 +187,7 @@ def _parse(spec: str) -> tuple[str, str, dict[str, str]]:
     head, *pairs = _NEXT_OPTION.split(spec)
     name, colon, path = head.partition(":")
     if not colon or (name not in FORMATS and Path(head).expanduser().exists()):
-        name, path = _guess_format(head), head
+        name, path = _guess(head)
     elif name not in FORMATS:
         raise SpecError(f"no format {name!r} (in {spec!r}); {list_choices(name, FORMATS, at_most=len(FORMATS))}")
     elif not path:
@@ -199,49 +201,55 @@ def _parse(spec: str) -> tuple[str, str, dict[str, str]]:
     return name, path, given
 
 
-def _guess_format(text: str) -> str:
-    """Guess the format of the file, folder or Hugging Face dataset of this name."""
+def _guess(text: str) -> tuple[str, str]:
+    """Return the format and path of a file, a folder or a Hugging Face dataset."""
     path = Path(text).expanduser()
+    is_file = path.suffix.lower() in _FILE_FORMATS or path.parent.is_dir()
+    if not path.exists() and not is_file and _HUB_NAME.fullmatch(text):
+        return "hf", text
+    if not path.exists():
+        near = list_choices(path.name, (each.name for each in path.parent.iterdir())) if path.parent.is_dir() else ""
+        raise SpecError(f"{text!r} does not exist{f'; {near}' if near else ''}. {_spec_form(text)}")
     if path.is_dir():
-        found = _guess_folder(path)
-        looked = (
-            "data.yaml (YOLO), ImageSets/Main (VOC), annotations/instances_*.json (COCO), one table, folders of images"
-        )
+        found, looked = _guess_folder(path)
     else:
-        kinds = (
-            TABLE_ENDINGS | {".json": "coco", ".yaml": "yolo", ".yml": "yolo"} | dict.fromkeys(IMAGE_ENDINGS, "files")
-        )
-        found = kinds.get(path.suffix.lower())
-        if found is None and not path.exists() and not path.parent.is_dir() and _HUB_NAME.fullmatch(text):
-            found = "hf"
-        looked = "an existing folder, a table (.csv, .tsv, .parquet, .jsonl), a COCO .json, a Hugging Face user/name"
-    if found is None or (found != "hf" and not path.exists()):
-        wrong = f"cannot guess the format of {text!r}" if path.exists() else f"{text!r} does not exist"
-        raise SpecError(
-            f"{wrong}; looked for {looked}. Write FORMAT:PATH, such as csv:{text}; "
-            f"{list_choices(path.name, FORMATS, at_most=len(FORMATS))}"
-        )
-    logger.info("reading %s as %s:%s", text, found, text)
-    return found
+        found = _FILE_FORMATS.get(path.suffix.lower()), path
+        looked = "a table (.csv, .tsv, .parquet, .jsonl), a COCO .json, a YOLO .yaml, an image"
+    name, path = found
+    if name is None:
+        raise SpecError(f"cannot guess the format of {text!r}; looked for {looked}. {_spec_form(text)}")
+    logger.info("reading %s as %s:%s", text, name, path)
+    return name, str(path)
 
 
-def _guess_folder(folder: Path) -> str | None:
-    """Guess the format of a folder by what lies in it; None if it holds no data that are known."""
+def _spec_form(text: str) -> str:
+    return f"In full: FORMAT:PATH, such as csv:{text}; formats: {', '.join(FORMATS)}"
+
+
+def _guess_folder(folder: Path) -> tuple[tuple[str | None, Path], str]:
+    """Guess the format and path of a folder's data, and describe what was looked for."""
+    entries = [entry for entry in folder.iterdir() if not entry.name.startswith(".")]
+    tables = [entry for entry in entries if entry.suffix.lower() in _TABLES and entry.suffix != ".txt"]
+    subfolders = [entry for entry in entries if entry.is_dir()]
+    has_images = next(image_names(folder, quiet=True), None) is not None
     years = [folder, *folder.glob("VOC*"), *folder.glob("VOCdevkit/VOC*")]
-    if any((year / "ImageSets" / "Main").is_dir() for year in years):
-        return "voc"
-    if any((folder / "annotations").glob("instances_*.json")):
-        return "coco"
-    if find_yolo(folder) is not None:
-        return "yolo"
-    if (folder / "dataset_dict.json").exists() or (folder / "state.json").exists():
-        return "hf"
-    first = next(image_names(folder, quiet=True), None)
-    if first is None:
-        return None
-    inside = [each for each in folder.iterdir() if each.is_dir() and not each.name.startswith(".")]
-    are_labels = len(inside) > 1 and not any(each.suffix.lower() in IMAGE_ENDINGS for each in folder.iterdir())
-    return "folder" if are_labels else "files"
+    looked = "ImageSets/Main (VOC), annotations/instances_*.json (COCO), data.yaml (YOLO), one table, images"
+    if len(tables) > 1:
+        looked += f"; of its tables, give one: {', '.join(sorted(table.name for table in tables))}"
+    guesses: list[tuple[object, str, Path]] = [
+        (any((year / "ImageSets" / "Main").is_dir() for year in years), "voc", folder),
+        (any((folder / "annotations").glob("instances_*.json")), "coco", folder),
+        (find_yolo(folder), "yolo", folder),
+        ((folder / "dataset_dict.json").exists() or (folder / "state.json").exists(), "hf", folder),
+        (len(tables) == 1, _TABLES[tables[0].suffix.lower()] if tables else "", tables[0] if tables else folder),
+        (not tables and len(subfolders) > 1 and not any(map(_is_image, entries)) and has_images, "folder", folder),
+        (not tables and has_images, "files", folder),
+    ]
+    return next(((name, path) for is_it, name, path in guesses if is_it), (None, folder)), looked
+
+
+def _is_image(path: Path) -> bool:
+    return path.suffix.lower() in IMAGE_ENDINGS
 
 
 def _options(function: Callable[..., ImageDataset], *, skip: int = 1) -> dict[str, Any]:
