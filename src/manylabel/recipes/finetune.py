@@ -1,27 +1,106 @@
-"""Fine-tuning: train backbone and head on augmented images, the backbone at a lower learning rate.
+"""Fine-tuning: train the top of the backbone and the head on cached maps, or the whole network on augmented images.
 
-    manylabel train coco:coco --recipe finetune --preset ml_decoder --backbone tresnet_m.miil_in21k --out runs/finetune
+    manylabel train coco:coco --recipe finetune --out runs/finetune
+    manylabel train coco:coco --recipe finetune --preset ml_decoder --backbone tresnet_m.miil_in21k
 
-Presets are the settings of the papers and the authors' code. Deviation: momentum does not cycle with the learning rate.
-HSQ and Query2Label do not specify the warmup; it is that of ML-Decoder's code.
+The bottom of a pretrained backbone is frozen and runs once; its maps are cached, so an epoch costs only the top and the
+head (``--train-from``). Cached maps are mirrored at random, batch-norm statistics are fixed, and the top has a lower
+learning rate than the head. ``--train-from all`` trains the whole network on images.
+
+Presets are the settings of the papers and the authors' code; they train the whole network. Deviation: momentum does not
+cycle with the learning rate. HSQ and Query2Label do not specify the warmup; it is that of ML-Decoder's code.
 """
 
-from collections.abc import Mapping
-from functools import partial
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
+from manylabel.backbone import Backbone
+from manylabel.backbone.split import Top
+from manylabel.errors import ConfigError
 from manylabel.evaluation import compute_metrics, score
-from manylabel.recipes.loaders import image_loaders
 from manylabel.recipes.models import Parts, build_classifier, build_loss, load_to_train
-from manylabel.recipes.recipe import Recipe, Setup
+from manylabel.recipes.recipe import Recipe, Setup, train_setup
 from manylabel.recipes.reporter import Reporter
 from manylabel.recipes.sets import TrainAndVal
 from manylabel.settings import Finetune
-from manylabel.training import ClassificationTask, FreezeFirst, RunFolder, fit
+from manylabel.training import FreezeFirst, RunFolder
 
-__all__ = ["finetune", "mix_in"]
+__all__ = ["TopAndHead", "choose_stage", "finetune", "mix_in"]
+
+logger = logging.getLogger(__name__)
+
+CACHE_BYTES = 20 * 10**9  # of all images, for an automatic cut
+IMAGE_BYTES = 128_000  # of one image: reading more from a disk takes longer than the top
+TOP_SCALE, WHOLE_SCALE = 0.25, 0.05  # learning rate of the backbone relative to the head
+
+
+class TopAndHead(nn.Module):
+    """The trained part of a classifier: the top of its backbone and its head, which share their weights with it.
+
+    Args:
+        top: Top of the backbone, from `Backbone.split`.
+        head: Head of the classifier.
+        mirror: In training, mirror the maps of each image left to right with probability 0.5.
+    """
+
+    def __init__(self, top: Top, head: nn.Module, *, mirror: bool) -> None:
+        super().__init__()
+        self.backbone = top  # the name that selects its learning rate
+        self.head = head
+        self.mirror = mirror
+
+    def forward(self, features: Sequence[Tensor]) -> Tensor:
+        """Return logits ``[B, L]`` for the output of the bottom."""
+        if self.training and self.mirror:
+            chosen = torch.rand(len(features[0]), 1, 1, 1, device=features[0].device) < 0.5
+            *below, last = features
+            mirrored = [*(maps.flip(3) for maps in below), self.backbone.mirror(last)]
+            features = [torch.where(chosen, *pair) for pair in zip(mirrored, features, strict=True)]
+        logits: Tensor = self.head(self.backbone(features))
+        return logits
+
+
+def choose_stage(settings: Finetune, backbone: Backbone, *, num_images: int, parts: Parts) -> int | str | None:
+    """Return the stage after which the backbone is trained, or None to train all of it.
+
+    ``auto`` is the earliest stage whose maps take at most 20 GB for all images and 128 kB for one, and with at most
+    half of the MACs above it. It is the whole network where that is impossible, or where the settings need images in
+    every epoch: an untrained backbone, frozen epochs, new batch-norm statistics or a custom transform.
+
+    Args:
+        settings: Settings of the recipe.
+        backbone: Backbone of the classifier.
+        num_images: Number of training and validation images.
+        parts: Objects passed from Python.
+
+    Raises:
+        ConfigError: A stage is named together with a setting that needs images in every epoch.
+    """
+    name = settings.train_from
+    untrained = not settings.pretrained and settings.start_from is None
+    needs_images = {
+        "freeze_epochs": settings.freeze_epochs > 0,
+        "keep_statistics=False": settings.keep_statistics is False,
+        "transform": parts.transform is not None,
+    }
+    reasons = [setting for setting, is_set in needs_images.items() if is_set]
+    if name == "all" or (name == "auto" and (untrained or reasons)):
+        return None
+    if reasons:
+        raise ConfigError(
+            f"train_from={name} trains on cached maps, but {', '.join(reasons)} needs images; set train_from to all"
+        )
+    if name != "auto":
+        return int(name) if name.lstrip("-").isdecimal() else name
+    try:
+        return backbone.choose_cut(max_cache_bytes_per_image=min(IMAGE_BYTES, CACHE_BYTES // num_images)).stage
+    except ConfigError as error:
+        logger.info("training the whole backbone: %s", error)
+        return None
 
 
 def _prepare(settings: Finetune, data: TrainAndVal, parts: Parts) -> Setup[Finetune]:
@@ -30,34 +109,38 @@ def _prepare(settings: Finetune, data: TrainAndVal, parts: Parts) -> Setup[Finet
     else:
         model = load_to_train(settings.start_from, data.train, parts=parts)
     model.backbone.keep_statistics(settings.keeps_statistics)
-    loss = build_loss(settings, single_label=model.single_label, parts=parts)
-    return Setup(settings, data, data, model, loss, parts, on_features=False)
+    setup = Setup(
+        settings=settings,
+        data=data,
+        sets=data,
+        model=model,
+        loss=build_loss(settings, single_label=model.single_label, parts=parts),
+        parts=parts,
+        trained=model,
+        backbone_scale=settings.backbone_scale or WHOLE_SCALE,
+        augment=settings.augment,
+    )
+    stage = choose_stage(settings, model.backbone, num_images=len(data.train) + len(data.val), parts=parts)
+    if stage is None:
+        return setup
+    bottom, top = model.backbone.split(stage, size=model.input_spec.size)
+    trained = TopAndHead(top, model.head, mirror=settings.augment)
+    return replace(setup, cached=bottom, trained=trained, backbone_scale=settings.backbone_scale or TOP_SCALE)
 
 
 def _train(setup: Setup[Finetune], run: RunFolder, reporter: Reporter) -> None:
-    """Train backbone and head together."""
-    settings, model, sets = setup.settings, setup.model, setup.sets
+    """Train the top of the backbone, or all of it, and the head."""
+    settings, model = setup.settings, setup.model
     start = {name: weights.clone() for name, weights in model.state_dict().items()} if settings.start_fraction else {}
+    if isinstance(setup.trained, TopAndHead):
+        reporter.say(f"training the head and the backbone above {setup.trained.backbone.cut}, on cached maps")
     freezing = [FreezeFirst(model.backbone, epochs=settings.freeze_epochs)] if settings.freeze_epochs else []
-    task = ClassificationTask(
-        model,
-        setup.loss,
-        settings=settings,
-        single_label=model.single_label,
-        backbone_scale=settings.backbone_scale,
-    )
-    fit(
-        task,
-        partial(image_loaders, model, sets, settings, augment=settings.augment, transform=setup.parts.transform),
-        run=run,
-        callbacks=[*freezing, *reporter.callbacks],
-        find_unused=bool(freezing),
-    )
+    train_setup(setup, run, reporter, callbacks=freezing)
     if start:
         mix_in(model, start, fraction=settings.start_fraction)
     run.save(model)
     if start:
-        value = 100 * compute_metrics(score(model, sets.val, batch_size=settings.batch_size))["mAP"]
+        value = 100 * compute_metrics(score(model, setup.sets.val, batch_size=settings.batch_size))["mAP"]
         reporter.say(f"mAP {value:.2f} after averaging with start_from (weight {settings.start_fraction:.0%})")
 
 

@@ -7,6 +7,7 @@ from typing import TypeAlias
 from PIL import Image
 from torch import Tensor
 
+from manylabel.backbone import Backbone
 from manylabel.classifier import Classifier
 from manylabel.data import ImageLoader, eval_transform, train_transform
 from manylabel.errors import ConfigError
@@ -69,7 +70,12 @@ class SetsPlan:
 
 
 def plan_sets(
-    model: Classifier, sets: TrainAndVal, settings: RecipeSettings, *, transform: Transform | None = None
+    model: Classifier,
+    sets: TrainAndVal,
+    settings: RecipeSettings,
+    *,
+    bottom: Backbone | None = None,
+    transform: Transform | None = None,
 ) -> SetsPlan:
     """Plan the features of a run: whole maps if an earlier run cached more of those, else the pooling the head needs.
 
@@ -77,6 +83,7 @@ def plan_sets(
         model: Classifier.
         sets: Training and validation set.
         settings: Views and workers.
+        bottom: Part of the backbone to cache, as whole maps (default: all of it).
         transform: Transform of the views after the first (default: random crops and flips).
 
     Raises:
@@ -87,8 +94,10 @@ def plan_sets(
             f"features cannot be cached with the transform {transform!r}, whose repr does not describe it; use a "
             "torchvision transform, define __repr__, or train on images (cache=False, or finetune)"
         )
-    cache = FeatureCache(model.backbone, input_spec=model.input_spec, num_workers=num_workers(settings))
-    enough, views = pooled_input(model.head), settings.num_views(len(sets.train))
+    backbone = bottom or model.backbone
+    cache = FeatureCache(backbone, input_spec=model.input_spec, num_workers=num_workers(settings))
+    enough = pooled_input(model.head) if backbone is model.backbone else "none"
+    views = settings.num_views(len(sets.train))
     train = cache.plan(sets.train, pooling=enough, views=views, augmentation=transform)
     val = cache.plan(sets.val, pooling=enough)
     pooled = SetsPlan(cache, train, val)
@@ -102,6 +111,7 @@ def cache_sets(
     sets: TrainAndVal,
     settings: RecipeSettings,
     *,
+    bottom: Backbone | None = None,
     progress: Callable[[int, int], None] | None = None,
     transform: Transform | None = None,
 ) -> CachedSets:
@@ -111,13 +121,15 @@ def cache_sets(
         model: Classifier.
         sets: Training and validation set.
         settings: Views and workers.
+        bottom: Part of the backbone to cache (default: all of it).
         progress: Called after every batch with the number of views done, and in total.
         transform: Transform of the views after the first (default: random crops and flips).
     """
-    model.backbone.to(find_device(settings.device, count=settings.devices))
-    plan = plan_sets(model, sets, settings, transform=transform)
+    backbone = bottom or model.backbone
+    backbone.to(find_device(settings.device, count=settings.devices))
+    plan = plan_sets(model, sets, settings, bottom=bottom, transform=transform)
     cached = CachedSets(*(plan.cache.fill(part, progress=progress) for part in (plan.train, plan.val)))
-    model.backbone.to("cpu")  # only the head trains
+    backbone.to("cpu")  # it is not trained
     return cached
 
 

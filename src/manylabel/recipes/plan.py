@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from manylabel.classifier import Classifier
 from manylabel.cost import Cost, count_cost, count_parameters
@@ -92,7 +92,7 @@ def plan(setup: Setup[RecipeSettings]) -> Plan:
     steps = -(-len(sets.train) // (settings.batch_size * settings.accumulate * settings.devices))
     return Plan(
         settings=settings,
-        on_features=setup.on_features,
+        on_features=setup.cached is not None,
         num_train=len(sets.train),
         num_val=len(sets.val),
         num_labels=len(sets.train.labels),
@@ -109,16 +109,17 @@ def _estimate(setup: Setup[RecipeSettings], images: Tensor) -> tuple[float, floa
     """Return the estimated seconds of feature extraction and of an epoch."""
     settings, model, sets = setup.settings, setup.model, setup.sets
     decoding = _seconds(lambda: _some_images(model, sets)) / len(images) / max(num_workers(settings), 1)
+    frozen = setup.cached or model.backbone
     with torch.inference_mode():
-        inference = decoding + _seconds(lambda: model.backbone(images)) / len(images)
-        maps = model.backbone(images[:1])
-    if setup.on_features:
-        plans = plan_sets(model, sets, settings)
+        inference = decoding + _seconds(lambda: frozen(images)) / len(images)
+        maps = frozen(images[:1])
+    if setup.cached is not None:
+        plans = plan_sets(model, sets, settings, bottom=setup.cached, transform=setup.parts.transform)
         pooled = pool(maps, plans.pooling)
         features = [stage.float().clone().expand(settings.batch_size, -1, -1, -1) for stage in pooled]
-        step = _step_seconds(setup, model.head, features, settings.batch_size)
+        step = _step_seconds(setup, features, settings.batch_size)
         return inference * plans.missing, step * len(sets.train) / settings.batch_size
-    step = _step_seconds(setup, model, images, len(images))
+    step = _step_seconds(setup, images, len(images))
     return 0.0, max(decoding, step / len(images)) * len(sets.train) + inference * len(sets.val)
 
 
@@ -132,11 +133,10 @@ def _some_images(model: Classifier, sets: TrainAndVal) -> Tensor:
     return found.images
 
 
-def _step_seconds(
-    setup: Setup[RecipeSettings], trained: nn.Module, inputs: Tensor | list[Tensor], num_images: int
-) -> float:
+def _step_seconds(setup: Setup[RecipeSettings], inputs: Tensor | list[Tensor], num_images: int) -> float:
     """Time an optimizer step."""
-    loss, optimizer = setup.loss, make_optimizer(trained, setup.settings)
+    trained, loss = setup.trained, setup.loss
+    optimizer = make_optimizer(trained, setup.settings)
     targets = torch.zeros(num_images, len(setup.model.labels))
     targets[:, 0] = 1
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from lightning import Callback
 from PIL import Image
 from rich.console import Console
 from torch import Tensor, nn
@@ -18,14 +20,15 @@ from manylabel.backbone import Backbone
 from manylabel.classifier import Classifier
 from manylabel.errors import ConfigError
 from manylabel.features import remove_leftovers
+from manylabel.recipes.loaders import cache_sets, feature_loaders, image_loaders
 from manylabel.recipes.models import NO_PARTS, Loss, Parts, build_classifier, build_loss, resolve
 from manylabel.recipes.reporter import Reporter
 from manylabel.recipes.sets import TrainAndVal, describe_images, open_sets
 from manylabel.settings import RecipeSettings
 from manylabel.system import find_device
-from manylabel.training import RunFolder
+from manylabel.training import ClassificationTask, Loaders, RunFolder, Share, fit
 
-__all__ = ["Recipe", "Setup", "prepare_frozen"]
+__all__ = ["Recipe", "Setup", "prepare_frozen", "train_setup"]
 
 logger = logging.getLogger(__name__)
 
@@ -42,8 +45,11 @@ class Setup(Generic[Settings]):
         sets: Training and validation set, with the trained labels.
         model: Classifier.
         loss: Loss.
+        trained: Trained part of the model: the head, the top of the backbone and the head, or all.
+        cached: Frozen part of the backbone, whose maps are cached; None to train on images.
         parts: Objects passed from Python.
-        on_features: Train on cached features of a frozen backbone.
+        backbone_scale: Learning rate of the backbone relative to the head.
+        augment: Augment training images.
         total_epochs: Total epochs of all models of the run (default: those of one model).
     """
 
@@ -52,8 +58,11 @@ class Setup(Generic[Settings]):
     sets: TrainAndVal
     model: Classifier
     loss: nn.Module
+    trained: nn.Module
+    cached: Backbone | None = None
     parts: Parts = NO_PARTS
-    on_features: bool = True
+    backbone_scale: float = 1.0
+    augment: bool = False
     total_epochs: float | None = None
 
 
@@ -67,7 +76,37 @@ def prepare_frozen(settings: Settings, data: TrainAndVal, parts: Parts) -> Setup
     """
     model = build_classifier(settings, data.train, frozen=True, parts=parts)
     loss = build_loss(settings, single_label=model.single_label, parts=parts)
-    return Setup(settings, data, data, model, loss, parts)
+    return Setup(settings, data, data, model, loss, model.head, model.backbone, parts)
+
+
+def train_setup(
+    setup: Setup[Settings], run: RunFolder, reporter: Reporter, *, callbacks: Sequence[Callback] = ()
+) -> None:
+    """Train the trained part of a model, on cached features or on images.
+
+    Args:
+        setup: Setup of the run.
+        run: Run folder.
+        reporter: Progress output.
+        callbacks: Further callbacks, which may freeze parameters for some epochs.
+    """
+    settings, model, transform = setup.settings, setup.model, setup.parts.transform
+    loaders: Callable[[Share], Loaders]
+    if setup.cached is None:
+        loaders = partial(image_loaders, model, setup.sets, settings, augment=setup.augment, transform=transform)
+    else:
+        cached = cache_sets(
+            model, setup.sets, settings, bottom=setup.cached, progress=reporter.features, transform=transform
+        )
+        loaders = partial(feature_loaders, cached, settings)
+    task = ClassificationTask(
+        setup.trained,
+        setup.loss,
+        settings=settings,
+        single_label=model.single_label,
+        backbone_scale=setup.backbone_scale,
+    )
+    fit(task, loaders, run=run, callbacks=[*callbacks, *reporter.callbacks], find_unused=bool(callbacks))
 
 
 @dataclass(frozen=True)

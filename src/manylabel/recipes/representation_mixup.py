@@ -8,24 +8,18 @@ first block group (RM@1). Not specified there, chosen here: batch size 64, no we
 augmentation (features are cached), 30 % warmup as in torch.
 """
 
-from functools import partial
-
-from manylabel.recipes.loaders import cache_sets, feature_loaders
-from manylabel.recipes.recipe import Recipe, Setup
+from manylabel.recipes.recipe import Recipe, Setup, train_setup
 from manylabel.recipes.reporter import Reporter
 from manylabel.settings import RepresentationMixup
-from manylabel.training import ClassificationTask, RunFolder, fit
+from manylabel.training import RunFolder
 
 __all__ = ["representation_mixup"]
 
 
 def _train(setup: Setup[RepresentationMixup], run: RunFolder, reporter: Reporter) -> None:
     """Train the representation mixup head on a frozen backbone."""
-    settings, model = setup.settings, setup.model
-    cached = cache_sets(model, setup.sets, settings, progress=reporter.features, transform=setup.parts.transform)
-    task = ClassificationTask(model.head, setup.loss, settings=settings, single_label=model.single_label)
-    fit(task, partial(feature_loaders, cached, settings), run=run, callbacks=reporter.callbacks)
-    run.save(model)
+    train_setup(setup, run, reporter)
+    run.save(setup.model)
 
 
 representation_mixup = Recipe(RepresentationMixup, _train)

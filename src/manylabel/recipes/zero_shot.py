@@ -62,7 +62,7 @@ def _prepare(settings: ZeroShot, data: TrainAndVal, parts: Parts) -> Setup[ZeroS
     model = build_classifier(settings, sets.train, frozen=True, parts=parts, head_arguments=arguments)
     model.text = text
     loss = build_loss(settings, single_label=False, parts=parts)
-    return Setup(settings, data, sets, model, loss, parts)
+    return Setup(settings, data, sets, model, loss, model.head, model.backbone, parts)
 
 
 def _train(setup: Setup[ZeroShot], run: RunFolder, reporter: Reporter) -> None:

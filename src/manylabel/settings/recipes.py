@@ -50,7 +50,7 @@ class Probe(RecipeSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class Finetune(RecipeSettings):
-    """Train backbone and head together, the backbone at a lower learning rate.
+    """Train the top of the backbone and the head on cached maps, or the whole network on images.
 
     Examples:
         >>> Finetune(data="scenes:100", **PRESETS["finetune"]["ml_decoder"]).epochs
@@ -61,9 +61,21 @@ class Finetune(RecipeSettings):
 
     out: _Out = Path("runs/finetune")
     epochs: Annotated[Count, info("Number of epochs.")] = 10
-    batch_size: Annotated[Count, info("Images per batch on each device.")] = 32
-    learning_rate: Annotated[Positive, info("Peak learning rate of the head.")] = 5e-4
-    backbone_scale: Annotated[Positive, info("Learning rate of the backbone relative to the head.")] = 0.1
+    train_from: Annotated[
+        str,
+        info(
+            "Stage or module of the backbone above which it is trained, on cached maps, such as 3 or blocks.4; auto: "
+            "the earliest one that leaves at most half of the MACs; all: the whole network, on images."
+        ),
+    ] = "auto"
+    learning_rate: Annotated[Positive, info("Peak learning rate of the head.")] = 1e-3
+    backbone_scale: Annotated[
+        Positive | None,
+        info("Learning rate of the backbone relative to the head (default: 0.25; 0.05 for --train-from all)."),
+    ] = None
+    ema_decay: Annotated[Fraction, info("Decay of the exponential moving average of the weights; 0 disables it.")] = (
+        0.999
+    )
     start_from: Annotated[
         str | None, info("Trained model to start from, such as a run folder; sets backbone, head and image size.")
     ] = None
@@ -78,7 +90,7 @@ class Finetune(RecipeSettings):
     keep_statistics: Annotated[
         bool | None, info("Freeze batch-norm statistics of the backbone (default: if it is pretrained).")
     ] = None
-    augment: Annotated[bool, info("Augment training images: flip, Cutout, RandAugment.")] = True
+    augment: Annotated[bool, info("Augment training images: flip, Cutout, RandAugment; mirror cached maps.")] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -290,6 +302,7 @@ PRESETS: dict[str, dict[str, Mapping[str, Any]]] = {
             "loss_settings": {"gamma_negative": 4, "gamma_positive": 0, "clip": 0.05},
             "optimizer": "adam",
             "learning_rate": 1e-4,
+            "train_from": "all",
             "backbone_scale": 1.0,
             "weight_decay": 1e-4,
             "warmup": 0.2,
@@ -305,13 +318,16 @@ PRESETS: dict[str, dict[str, Mapping[str, Any]]] = {
             "loss": "asymmetric",
             "optimizer": "adam",
             "learning_rate": 1e-4,
+            "train_from": "all",
             "backbone_scale": 1.0,
             "weight_decay": 1e-2,
             "betas": (0.9, 0.9999),
             "warmup": 0.2,
             "epochs": 100,
+            "batch_size": 32,
             "keep_statistics": False,
             "image_size": 576,
+            "ema_decay": 0.9997,
         },
         # Liu et al., "Query2Label", and their code
         "q2l": {
@@ -320,10 +336,12 @@ PRESETS: dict[str, dict[str, Mapping[str, Any]]] = {
             "loss_settings": {"gamma_negative": 2, "gamma_positive": 0, "clip": 0.0},
             "optimizer": "adamw",
             "learning_rate": 1e-4,
+            "train_from": "all",
             "backbone_scale": 1.0,
             "weight_decay": 1e-2,
             "warmup": 0.2,
             "epochs": 80,
+            "batch_size": 32,
             "keep_statistics": False,
             "image_size": 448,
             "ema_decay": 0.9997,

@@ -67,7 +67,8 @@ def _prepare(settings: SelfDistillation, data: TrainAndVal, parts: Parts) -> Set
     model = build_classifier(settings, data.train, frozen=settings.on_features, parts=parts)
     loss = build_loss(settings, single_label=False, parts=parts)
     epochs = _total_epochs(settings, data.train)
-    return Setup(settings, data, data, model, loss, parts, on_features=settings.on_features, total_epochs=epochs)
+    trained, cached = (model.head, model.backbone) if settings.on_features else (model, None)
+    return Setup(settings, data, data, model, loss, trained, cached, parts, total_epochs=epochs)
 
 
 def _train(setup: Setup[SelfDistillation], run: RunFolder, reporter: Reporter) -> None:

@@ -1,0 +1,133 @@
+"""Fine-tuning the top of a backbone on cached maps of its bottom."""
+
+import signal
+from dataclasses import replace
+
+import pytest
+import torch
+from lightning import Callback
+from torch import nn
+
+from manylabel.backbone import Backbone
+from manylabel.classifier import Classifier
+from manylabel.errors import ConfigError, RunInterruptedError
+from manylabel.recipes import Finetune, Parts, Reporter, finetune
+from manylabel.recipes.finetune import TopAndHead, choose_stage
+
+
+@pytest.fixture
+def settings(quick, tmp_path):
+    """Settings that train the last stage of a small network."""
+    return Finetune(**quick | {"epochs": 2}, head="linear", train_from="2", augment=False, out=tmp_path / "run")
+
+
+class RunsBottom(nn.Module):
+    """Bottom, top and head, run on images in every step."""
+
+    def __init__(self, bottom, trained):
+        super().__init__()
+        self.bottom, self.backbone, self.head = bottom, trained.backbone, trained.head
+
+    def forward(self, images):
+        with torch.no_grad():
+            features = self.bottom(images)
+        return self.head(self.backbone(features))
+
+
+def run_bottom_each_step(settings, data, parts):
+    setup = finetune.prepare(settings, data, parts)
+    return replace(setup, cached=None, trained=RunsBottom(setup.cached, setup.trained))
+
+
+@pytest.mark.slow
+def test_cached_maps_train_like_a_frozen_bottom_run_in_every_step(settings, sets, tmp_path):
+    settings = replace(settings, optimizer="sgd", learning_rate=0.02)
+    start = finetune.setup(settings, sets=sets).model.state_dict()
+    online = replace(finetune, prepare=run_bottom_each_step)(replace(settings, out=tmp_path / "other"), sets=sets)
+    expected, found = (Classifier.load(run.model).state_dict() for run in (online, finetune(settings, sets=sets)))
+    changed = {name for name, value in found.items() if not torch.equal(value, start[name])}
+    assert {name.split(".")[2] if name.startswith("backbone.") else "head" for name in changed} == {"layer4", "head"}
+    assert not any("running" in name for name in changed)
+    moved, apart = (
+        torch.cat([(found[name] - other[name]).flatten() for name in changed]).norm() for other in (start, expected)
+    )
+    assert apart < 0.01 * moved  # maps are cached in half precision
+    assert all(torch.equal(value, expected[name]) for name, value in found.items() if name not in changed)
+
+
+@pytest.mark.slow
+def test_a_saved_model_predicts_what_was_validated(settings, sets):
+    run = finetune(replace(settings, augment=True), sets=sets)
+    model = Classifier.load(run.model)
+    values, known = map(torch.from_numpy, sets.val.targets.dense())
+    from manylabel.metrics import mean_average_precision
+
+    scores = model.predict([sets.val.images[index] for index in range(len(sets.val))]).scores
+    measured = mean_average_precision(torch.from_numpy(scores), values, known)
+    assert float(run.metrics.read_text().splitlines()[-1].split(",")[4]) == pytest.approx(float(measured), abs=2e-3)
+
+
+class Stop(Callback):
+    def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
+        if trainer.global_step == 4:
+            signal.raise_signal(signal.SIGTERM)
+
+
+class Stopping(Reporter):
+    callbacks = [Stop()]
+
+
+@pytest.mark.slow
+def test_a_stopped_run_resumes_to_the_same_weights(settings, sets, tmp_path):
+    settings = replace(settings, augment=True)
+    whole = finetune(settings, sets=sets)
+    other = replace(settings, out=tmp_path / "stopped")
+    with pytest.raises(RunInterruptedError):
+        finetune(other, sets=sets, reporter=Stopping())
+    resumed = finetune(other, sets=sets, resume=True)
+    one, two = (Classifier.load(run.model).state_dict() for run in (whole, resumed))
+    assert all(torch.equal(value, two[name]) for name, value in one.items())
+
+
+def test_maps_are_mirrored_in_training_only():
+    backbone = Backbone("resnet10t", pretrained=False, stages=(-1,), image_size=64)
+    bottom, top = backbone.split(2)
+    module = TopAndHead(top, nn.Identity(), mirror=True)
+    maps = bottom(torch.rand(16, 3, 64, 64))
+    plain, flipped = module.eval()(maps)[0], module([maps[0].flip(3)])[0]
+    mixed = module.train()(maps)[0]
+    is_plain, is_flipped = (torch.isclose(mixed, each, atol=1e-5).all((1, 2, 3)) for each in (plain, flipped))
+    assert (is_plain | is_flipped).all()
+    assert is_plain.any()
+    assert is_flipped.any()
+
+
+def test_the_learning_rate_of_the_top_is_lower(settings, sets):
+    setup = finetune.setup(settings, sets=sets)
+    assert setup.backbone_scale == 0.25
+    assert finetune.setup(replace(settings, train_from="all"), sets=sets).backbone_scale == 0.05
+    assert finetune.setup(replace(settings, backbone_scale=0.5), sets=sets).backbone_scale == 0.5
+
+
+def test_the_cut_is_chosen_by_cost():
+    def choose(parts=Parts(), num_images=1_000, **changes):  # noqa: B008 (frozen)
+        return choose_stage(Finetune(data="x", **changes), backbone, num_images=num_images, parts=parts)
+
+    backbone = Backbone("resnet10t", pretrained=False, stages=(-1,))
+    assert choose() == 1
+    assert choose(num_images=200_000) == 2  # 20 GB in all
+    assert choose(num_images=10**9) is None
+    assert choose(train_from="layer1") == "layer1"
+    assert choose(train_from="-2") == -2
+    for images in ({"pretrained": False}, {"freeze_epochs": 1}, {"keep_statistics": False}, {"train_from": "all"}):
+        assert choose(**images) is None
+    assert choose(Parts(transform=torch.nn.Identity())) is None
+    with pytest.raises(ConfigError, match="train_from=2 trains on cached maps, but freeze_epochs needs images"):
+        choose(train_from="2", freeze_epochs=1)
+
+
+@pytest.mark.parametrize(("stage", "words"), [("-1", "after its final stage"), ("no.such", "cannot be cut after")])
+def test_a_backbone_that_cannot_be_cut_there_is_one_sentence(settings, sets, stage, words):
+    with pytest.raises(ConfigError, match=words):
+        finetune(replace(settings, train_from=stage), sets=sets)
+    assert not settings.out.exists()
