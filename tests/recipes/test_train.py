@@ -75,7 +75,7 @@ def test_ready_objects_are_trained_and_recorded(pairs, tmp_path):
     assert config["transform"] == "torchvision.transforms.v2._container:Compose"
     assert all(torch.equal(value, head.state_dict()[name]) for name, value in before.items())
     assert not torch.equal(model.head.linear.weight, before["linear.weight"])
-    with pytest.raises(ModelFormatError, match="custom head, .*Corner, but none was passed"):
+    with pytest.raises(ModelFormatError, match=r"custom head, .*Corner, but none was passed"):
         Classifier.load(tmp_path / "run" / "model")
 
 
