@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 SECONDS_TO_FETCH = 30.0
 EXPLAINED = ".explained.png"
 """Ending of the heat maps of `manylabel explain`, which folders and patterns leave out."""
-MOST_BYTES = 100_000_000  # of a downloaded image
+MAX_BYTES = 100_000_000  # of a downloaded image
 
 
 def list_images(
@@ -191,7 +191,7 @@ def fetch(address: str, *, seconds: float | None = None) -> bytes:
     try:
         request = urllib.request.Request(_ascii(address), headers={"User-Agent": "manylabel"})  # noqa: S310 - see `_opener`
         with _opener(sockets).open(request, timeout=seconds) as answer:
-            content = answer.read(MOST_BYTES + 1)
+            content = answer.read(MAX_BYTES + 1)
     except (OSError, ValueError, http.client.HTTPException) as error:
         reason = f"HTTP {error.code}" if isinstance(error, urllib.error.HTTPError) else str(error)
     finally:
@@ -200,8 +200,8 @@ def fetch(address: str, *, seconds: float | None = None) -> bytes:
         reason = f"it took longer than {seconds:g} seconds"
     if reason:
         raise ImageError(address, f"it could not be fetched: {reason}")
-    if len(content) > MOST_BYTES:
-        raise ImageError(address, f"it has more than {MOST_BYTES:,} bytes")
+    if len(content) > MAX_BYTES:
+        raise ImageError(address, f"it has more than {MAX_BYTES:,} bytes")
     return content
 
 

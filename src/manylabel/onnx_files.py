@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # opening a file must not import torch
 
 __all__ = ["open_session", "write_onnx"]
 
-MOST_BYTES = 1.9e9  # ONNX files are limited to 2 GB
+MAX_BYTES = 1.9e9  # ONNX files are limited to 2 GB
 
 
 def open_session(path: str | Path, *, num_threads: int | None = None) -> Any:  # noqa: ANN401 - onnxruntime has no types
@@ -79,7 +79,7 @@ def write_onnx(
 
     require("onnxscript", extra="onnx")
     num_bytes = sum(weight.numel() * 4 for weight in module.state_dict().values())
-    if num_bytes > MOST_BYTES:
+    if num_bytes > MAX_BYTES:
         raise ConfigError(f"{name} has {num_bytes / 1e9:.1f} GB of weights, more than one ONNX file can hold")
     try:
         with warnings.catch_warnings():

@@ -55,8 +55,8 @@ METADATA_KEY = "manylabel"
 """Metadata key of the `InferenceSpec` in an exported file."""
 
 SPEC_VERSION = 2
-MOST_SHOWN = 10  # images in a repr
-MOST_FIGURES = 24  # images in a notebook
+MAX_SHOWN = 10  # images in a repr
+MAX_FIGURES = 24  # images in a notebook
 DRAWN, SHOWN, THUMBNAIL = 1280, 480, 200  # largest height and width in pixels: of a file, on a sheet, in a notebook
 
 logger = logging.getLogger(__name__)
@@ -466,15 +466,15 @@ class Predictions(Sequence[ImagePrediction]):
         contact_sheet(drawn).show()
 
     def __repr__(self) -> str:
-        half = MOST_SHOWN // 2
-        is_long = len(self) > MOST_SHOWN
+        half = MAX_SHOWN // 2
+        is_long = len(self) > MAX_SHOWN
         head, tail = (self[:half], self[-half:]) if is_long else (self, ())
         lines = [_shorten(repr(image)) for image in head] + ["..."] * is_long
         lines += [_shorten(repr(image)) for image in tail]
         return "\n".join([*lines, f"[{self._summary()}]"])
 
     def _repr_html_(self) -> str:
-        shown = self[:MOST_FIGURES]
+        shown = self[:MAX_FIGURES]
         more = f"; the first {len(shown)} are shown" if len(shown) < len(self) else ""
         figures = "".join(image._repr_html_() for image in shown)
         return f'<div style="display:flex;flex-wrap:wrap;gap:12px">{figures}</div><p>{self._summary()}{more}</p>'

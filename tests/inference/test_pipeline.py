@@ -83,7 +83,7 @@ def test_addresses_are_fetched_and_what_cannot_be_says_why(folder, monkeypatch):
         (batch,) = batches_of([f"{address}/my photo.jpg", f"{address}/good0.jpg"], SPEC)
         assert "could not be fetched" in batch.errors[0]
         assert batch.errors[1] is None
-        monkeypatch.setattr(image_files, "MOST_BYTES", 10)
+        monkeypatch.setattr(image_files, "MAX_BYTES", 10)
         (batch,) = batches_of([f"{address}/good0.jpg"], SPEC)
         assert batch.errors == ("it has more than 10 bytes",)
         server.shutdown()

@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from manylabel.server import ServerSettings, api, run
-from manylabel.server.limits import BODIES_HELD, MOST_IMAGES
+from manylabel.server.limits import BODIES_HELD, MAX_IMAGES
 from sample_files import encode
 from server_apps import listening, slow_app
 
@@ -144,7 +144,7 @@ def test_a_request_may_take_longer_than_its_headers():
 def test_half_open_connections_of_one_address_shut_nobody_out():
     _, app = slow_app()
     with listening(app) as (address, _):
-        lines = [connect(address, b"GET / HTTP/1.1\r\nHost: loc") for _ in range(run.MOST_PER_ADDRESS)]
+        lines = [connect(address, b"GET / HTTP/1.1\r\nHost: loc") for _ in range(run.MAX_PER_ADDRESS)]
         with connect(address) as refused:
             assert refused.recv(100).startswith(b"HTTP/1.1 429 ")
         with connect(address, b"GET /healthz HTTP/1.0\r\n\r\n", source="127.0.0.2") as other:
@@ -155,8 +155,8 @@ def test_half_open_connections_of_one_address_shut_nobody_out():
 
 
 def test_connections_have_a_limit_in_all(monkeypatch):
-    monkeypatch.setattr(run, "MOST_CONNECTIONS", 6)
-    monkeypatch.setattr(run, "MOST_PER_ADDRESS", 3)
+    monkeypatch.setattr(run, "MAX_CONNECTIONS", 6)
+    monkeypatch.setattr(run, "MAX_PER_ADDRESS", 3)
     head = b"GET / HTTP/1.1\r\nHost: loc"
     _, app = slow_app()
     with listening(app) as (address, _):
@@ -174,12 +174,12 @@ def test_the_docs_state_the_limits_that_are_tested_here():
     _, _, table = page.partition("## Limits\n")
     for row in (
         f"| size of a request | {settings.max_body_bytes / 1e6:g} MB |",
-        f"| images per request | {MOST_IMAGES} |",
+        f"| images per request | {MAX_IMAGES} |",
         f"| pixels of all images of a request | {settings.max_pixels / 1e6:g} million |",
         f"| images in the queue | {settings.max_waiting} |",
         f"| time to receive a request, and to answer it | {settings.seconds:g} s each |",
         f"| time to receive the headers | {run.HEAD_SECONDS:g} s |",
-        f"| connections, per client address and in total | {run.MOST_PER_ADDRESS} and {run.MOST_CONNECTIONS} |",
+        f"| connections, per client address and in total | {run.MAX_PER_ADDRESS} and {run.MAX_CONNECTIONS} |",
     ):
         assert row in table
     assert BODIES_HELD == 10
@@ -257,7 +257,7 @@ def test_an_answer_that_takes_too_long_is_given_up():
     with listening(app) as (address, _):
         answer = post(address)
         assert answer.status_code == 429
-        assert "no answer within 0.2 s" in answer.json()["message"]
+        assert "no response within 0.2 s" in answer.json()["message"]
 
 
 def test_an_end_finishes_what_was_accepted():

@@ -44,7 +44,7 @@ logger = logging.getLogger(__name__)
 
 HeadFactory: TypeAlias = Callable[..., nn.Module]
 
-MOST_SCORES = 32_000  # images x text labels in a batch: about a gigabyte
+MAX_SCORES = 32_000  # images x text labels in a batch: about a gigabyte
 
 
 class Classifier(nn.Module):
@@ -191,7 +191,7 @@ class Classifier(nn.Module):
         """
         if labels is not None:
             other = self.with_labels(labels)
-            few = max(1, min(batch_size, MOST_SCORES // len(other.labels)))
+            few = max(1, min(batch_size, MAX_SCORES // len(other.labels)))
             return other.predict(images, batch_size=few)
         was_training = self.training
         try:

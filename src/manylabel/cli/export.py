@@ -73,7 +73,7 @@ def _quantise(path: Path, dataset: ImageDataset, *, overwrite: bool) -> None:
 
     from manylabel.images import prepare
     from manylabel.inference import OnnxEngine
-    from manylabel.inference.quantisation import MOST_FLIPPED, flipped_tags, quantise
+    from manylabel.inference.quantisation import MAX_FLIPPED, flipped_tags, quantise
 
     spec, small = OnnxEngine(path).spec, _int8_path(path)
     used = _readable(dataset, min(CALIBRATION_IMAGES, max(1, len(dataset) // 2)))
@@ -98,9 +98,9 @@ def _quantise(path: Path, dataset: ImageDataset, *, overwrite: bool) -> None:
     else:
         old, new = (100 * _mean_average_precision(each, rest) for each in (before, after))
         typer.echo(f"mAP on them: {old:.2f} before, {new:.2f} as int8 ({new - old:+.2f} points)")
-    if fraction > MOST_FLIPPED:
+    if fraction > MAX_FLIPPED:
         typer.echo(
-            f"int8 is not recommended for this model: it changes more than {100 * MOST_FLIPPED:.0f} % of the tags"
+            f"int8 is not recommended for this model: it changes more than {100 * MAX_FLIPPED:.0f} % of the tags"
         )
 
 

@@ -25,9 +25,9 @@ from manylabel.predictions import Predictions
 from manylabel.storage import refuse_existing, replacing
 from manylabel.system import require
 
-__all__ = ["MOST_FLIPPED", "Quantised", "flipped_tags", "quantise"]
+__all__ = ["MAX_FLIPPED", "Quantised", "flipped_tags", "quantise"]
 
-MOST_FLIPPED = 0.05
+MAX_FLIPPED = 0.05
 """Maximum fraction of tags that may change; above it, int8 is not recommended."""
 
 BATCH_SIZE = 16
@@ -58,7 +58,7 @@ def quantise(source: str | Path, path: str | Path, images: Pixels, *, overwrite:
     """Quantise an exported model to 8-bit integers, per channel.
 
     Activations are quantised as well (static quantisation), except those of the first and last layer, unless that flips
-    more than `MOST_FLIPPED` of the images' tags: then only the weights are quantised, which saves the same space.
+    more than `MAX_FLIPPED` of the images' tags: then only the weights are quantised, which saves the same space.
 
     Args:
         source: File written by `export_onnx`.
@@ -81,8 +81,10 @@ def quantise(source: str | Path, path: str | Path, images: Pixels, *, overwrite:
     with replacing(path, overwrite=overwrite) as temporary:
         try:
             _quantise_all(Path(source), temporary, images)
-            flipped, num_tags = flipped_tags(*(_predict(OnnxEngine(file), images) for file in (source, temporary)))
-            weights_only = flipped > MOST_FLIPPED * num_tags
+            flipped, num_tags = flipped_tags(
+                *(OnnxEngine(file).predict(images, batch_size=BATCH_SIZE) for file in (source, temporary))
+            )
+            weights_only = flipped > MAX_FLIPPED * num_tags
             if weights_only:
                 _quantise_weights(Path(source), temporary)
             after = OnnxEngine(temporary)
@@ -106,12 +108,6 @@ def flipped_tags(before: Predictions, after: Predictions) -> tuple[int, int]:
     """
     labels = [[{tag.label for tag in image.tags} for image in each] for each in (before, after)]
     return sum(len(old ^ new) for old, new in zip(*labels, strict=True)), sum(map(len, labels[0]))
-
-
-def _predict(engine: OnnxEngine, images: Pixels) -> Predictions:
-    parts = [engine.scores(images[start : start + BATCH_SIZE]) for start in range(0, len(images), BATCH_SIZE)]
-    spec, names = engine.spec, list(map(str, range(len(images))))
-    return Predictions(np.concatenate(parts), spec.labels, names, spec.thresholds, spec.single_label)
 
 
 def _quantise_all(source: Path, target: Path, images: Pixels) -> None:

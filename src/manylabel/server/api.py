@@ -19,31 +19,31 @@ from starlette.requests import Request
 from manylabel.errors import ImageError, LabelError
 from manylabel.images import Pixels, image_size, prepare
 from manylabel.predictions import InferenceSpec, TagChoice
-from manylabel.server.answers import (
-    ExplainAnswer,
-    ExplanationAnswer,
-    ImageAnswer,
-    LabelAnswer,
-    LabelsAnswer,
-    LimitsAnswer,
-    PredictAnswer,
-    ProblemError,
-    StatusAnswer,
-    TagAnswer,
-    join_mistakes,
-)
 from manylabel.server.batcher import Batcher
-from manylabel.server.limits import MOST_EXPLAINED, MOST_IMAGES, MOST_LABELS, MOST_LETTERS, ServerSettings
+from manylabel.server.limits import MAX_EXPLAINED, MAX_IMAGES, MAX_LABEL_LENGTH, MAX_LABELS, ServerSettings
 from manylabel.server.metrics import ServerMetrics
 from manylabel.server.model import ServedModel
+from manylabel.server.schemas import (
+    ExplainResponse,
+    ExplanationResponse,
+    ImageResponse,
+    LabelResponse,
+    LabelsResponse,
+    LimitsResponse,
+    PredictResponse,
+    ProblemError,
+    StatusResponse,
+    TagResponse,
+    join_mistakes,
+)
 from manylabel.system import default_workers
 
 __all__ = ["Api"]
 
-_MOST_NAME = 255  # characters of a file name
+_MAX_NAME_LENGTH = 255  # characters of a file name
 _bearer = HTTPBearer(auto_error=False, description="API key, if the server requires one; checked by `Limits`.")
 
-Label = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=MOST_LETTERS)]
+Label = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=MAX_LABEL_LENGTH)]
 
 
 class PredictOptions(BaseModel):
@@ -60,7 +60,7 @@ class PredictOptions(BaseModel):
     labels: list[Label] | None = Field(
         default=None,
         min_length=1,
-        max_length=MOST_LABELS,
+        max_length=MAX_LABELS,
         description="Labels to score (default: all); new ones only if /v1/labels reports new_labels.",
     )
 
@@ -79,7 +79,7 @@ class ExplainOptions(BaseModel):
     labels: list[Label] | None = Field(
         default=None,
         min_length=1,
-        max_length=MOST_EXPLAINED,
+        max_length=MAX_EXPLAINED,
         description="Labels to explain (default: the predicted ones).",
     )
 
@@ -89,7 +89,7 @@ class ImagesForm(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    images: list[UploadFile] = Field(default=[], min_length=1, max_length=MOST_IMAGES, description="Image files.")
+    images: list[UploadFile] = Field(default=[], min_length=1, max_length=MAX_IMAGES, description="Image files.")
 
 
 class ImageForm(ImagesForm):
@@ -162,7 +162,7 @@ class Api:
         request: Request,
         form: Annotated[ImagesForm, Form(media_type="multipart/form-data")],
         options: Annotated[PredictOptions, Query()],
-    ) -> PredictAnswer:
+    ) -> PredictResponse:
         """Predict the tags of images sent as a multipart form, or of one image sent as the request body.
 
         Concurrent images are scored in batches, within and across requests. An unreadable image is returned with an
@@ -185,20 +185,20 @@ class Api:
                     if columns is not None:
                         scores, spec = scores[:, columns], self.model.spec_of(columns)
         tags = iter(TagChoice(options.top, options.threshold).pick(scores, spec))
-        answers = [
-            ImageAnswer(name=image.name, tags=[], error=found)
+        results = [
+            ImageResponse(name=image.name, tags=[], error=found)
             if isinstance(found, str)
-            else ImageAnswer(name=image.name, tags=TagAnswer.list_of(next(tags), spec.labels))
+            else ImageResponse(name=image.name, tags=TagResponse.list_of(next(tags), spec.labels))
             for image, found in zip(images, read, strict=True)
         ]
-        return PredictAnswer(model=self.model.name, images=answers)
+        return PredictResponse(model=self.model.name, images=results)
 
     async def explain(
         self,
         request: Request,
         form: Annotated[ImageForm, Form(media_type="multipart/form-data")],
         options: Annotated[ExplainOptions, Query()],
-    ) -> ExplainAnswer:
+    ) -> ExplainResponse:
         """Explain labels of an image with heat maps."""
         if self.model.folder is None:
             message = "an exported file cannot be explained; serve the model's folder instead"
@@ -210,37 +210,37 @@ class Api:
             async with self._in_time():
                 await self._check_pixels(images, request)
                 found = await self._in_torch(request, self._explain, image, options.labels)
-        return ExplainAnswer(model=self.model.name, name=image.name, explanations=found)
+        return ExplainResponse(model=self.model.name, name=image.name, explanations=found)
 
-    async def labels(self) -> LabelsAnswer:
+    async def labels(self) -> LabelsResponse:
         """List labels with their thresholds, capabilities of the model, and request limits."""
-        return LabelsAnswer(
+        return LabelsResponse(
             model=self.model.name,
-            labels=LabelAnswer.list_of(self.model.spec),
+            labels=LabelResponse.list_of(self.model.spec),
             single_label=self.model.spec.single_label,
             new_labels=self.model.takes_new_labels,
             explains=self.model.folder is not None,
-            limits=LimitsAnswer(
+            limits=LimitsResponse(
                 body_bytes=self.settings.max_body_bytes,
-                images=min(MOST_IMAGES, self.settings.max_waiting),
+                images=min(MAX_IMAGES, self.settings.max_waiting),
                 pixels=self.settings.max_pixels,
-                labels=MOST_LABELS,
-                explained_labels=MOST_EXPLAINED,
-                label_letters=MOST_LETTERS,
+                labels=MAX_LABELS,
+                explained_labels=MAX_EXPLAINED,
+                label_length=MAX_LABEL_LENGTH,
                 seconds=self.settings.seconds,
             ),
         )
 
-    async def health(self) -> StatusAnswer:
+    async def health(self) -> StatusResponse:
         """Report that the process is alive."""
-        return StatusAnswer(status="ok")
+        return StatusResponse(status="ok")
 
-    async def ready(self) -> StatusAnswer:
+    async def ready(self) -> StatusResponse:
         """Report readiness; 503 while the server starts or stops."""
         if not self.scoring.is_running:
             message = "the server is starting or stopping; try again later"
             raise ProblemError(503, "not_ready", message, headers={"Retry-After": "1"})
-        return StatusAnswer(status="ready")
+        return StatusResponse(status="ready")
 
     async def show_metrics(self) -> PlainTextResponse:
         """Return metrics in the Prometheus format."""
@@ -266,7 +266,7 @@ class Api:
             async with asyncio.timeout(self.settings.seconds):
                 yield
         except TimeoutError:
-            raise _busy(f"no answer within {self.settings.seconds:g} s; send fewer or smaller images") from None
+            raise _busy(f"no response within {self.settings.seconds:g} s; send fewer or smaller images") from None
 
     async def _check_pixels(self, images: list[SentImage], request: Request) -> None:
         """Refuse too many pixels, counted from the image headers."""
@@ -289,9 +289,9 @@ class Api:
             raise ProblemError(422, found.code, found.message)
         return found
 
-    def _explain(self, image: SentImage, labels: list[str] | None) -> list[ExplanationAnswer]:
+    def _explain(self, image: SentImage, labels: list[str] | None) -> list[ExplanationResponse]:
         found = self.model.explain(image.content, labels, name=image.name)
-        return [ExplanationAnswer.of(each, self.model.spec.labels) for each in found]
+        return [ExplanationResponse.of(each, self.model.spec.labels) for each in found]
 
 
 class _Refusal(NamedTuple):
@@ -347,7 +347,7 @@ async def _read(request: Request, files: list[UploadFile]) -> list[SentImage]:
 
 def _clean(name: str) -> str:
     """Shorten a name, and replace lone surrogates, which JSON cannot hold."""
-    return name.encode("utf-8", "replace").decode()[:_MOST_NAME]
+    return name.encode("utf-8", "replace").decode()[:_MAX_NAME_LENGTH]
 
 
 def _unreadable(images: list[SentImage], reasons: list[Any]) -> ProblemError:

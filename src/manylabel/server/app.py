@@ -16,11 +16,11 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
 
 from manylabel.errors import LabelError
-from manylabel.server.answers import Problem, ProblemError, join_mistakes, problem_response
 from manylabel.server.api import Api
 from manylabel.server.limits import Limits, ServerSettings
 from manylabel.server.metrics import MeasureRequests
 from manylabel.server.model import ServedModel
+from manylabel.server.schemas import Problem, ProblemError, join_mistakes, problem_response
 
 __all__ = ["create_app"]
 

@@ -12,14 +12,14 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from manylabel.errors import ConfigError
-from manylabel.server.answers import ProblemError, problem_response
+from manylabel.server.schemas import ProblemError, problem_response
 
-__all__ = ["MOST_EXPLAINED", "MOST_IMAGES", "MOST_LABELS", "MOST_LETTERS", "Limits", "ServerSettings"]
+__all__ = ["MAX_EXPLAINED", "MAX_IMAGES", "MAX_LABELS", "MAX_LABEL_LENGTH", "Limits", "ServerSettings"]
 
-MOST_IMAGES = 64  # per request
-MOST_LABELS = 100  # per /v1/predict request
-MOST_EXPLAINED = 10  # labels per /v1/explain request
-MOST_LETTERS = 100  # per label
+MAX_IMAGES = 64  # per request
+MAX_LABELS = 100  # per /v1/predict request
+MAX_EXPLAINED = 10  # labels per /v1/explain request
+MAX_LABEL_LENGTH = 100  # per label
 BODIES_HELD = 10  # bodies of maximum size in memory at once
 TYPES = ("multipart/form-data", "image/", "application/octet-stream")
 OPEN_PATHS = frozenset(("/", "/page.css", "/page.js", "/openapi.json", "/healthz", "/readyz"))  # need no key

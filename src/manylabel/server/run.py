@@ -11,8 +11,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 __all__ = ["make_server", "run_server"]
 
-MOST_CONNECTIONS = 512
-MOST_PER_ADDRESS = 256  # connections; a proxy counts as one address
+MAX_CONNECTIONS = 512
+MAX_PER_ADDRESS = 256  # connections; a proxy counts as one address
 IDLE_SECONDS = 15
 HEAD_SECONDS = 10.0
 
@@ -48,7 +48,7 @@ def make_server(
         log_level="error",  # uvicorn warns of every malformed request
         access_log=False,
         server_header=False,
-        limit_concurrency=MOST_CONNECTIONS,
+        limit_concurrency=MAX_CONNECTIONS,
         timeout_keep_alive=IDLE_SECONDS,
         timeout_graceful_shutdown=finish_seconds,
     )
@@ -68,7 +68,7 @@ class _Protocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as in the parent
         super().connection_made(transport)
-        if sum(_address(each) == _address(self) for each in self.connections) > MOST_PER_ADDRESS:
+        if sum(_address(each) == _address(self) for each in self.connections) > MAX_PER_ADDRESS:
             transport.write(b"HTTP/1.1 429 Too Many Requests\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
             transport.close()
         else:

@@ -3,9 +3,9 @@
 // stored, so moving the slider needs no request. Heat maps are fetched from /v1/explain on demand.
 
 const AT_ONCE = 4;
-const MOST_TAGS = 100;
-const MOST_TRIES = 5;
-const MOST_KNOWN = 80;
+const MAX_TAGS = 100;
+const MAX_TRIES = 5;
+const MAX_KNOWN = 80;
 
 const find = (id) => document.getElementById(id);
 const state = {
@@ -34,7 +34,7 @@ async function ask(path, form) {
       throw new Error("The server is not responding. Is it still running?");
     }
     if (answer.ok) return answer.json();
-    if (answer.status === 429 && tries < MOST_TRIES) {
+    if (answer.status === 429 && tries < MAX_TRIES) {
       await pause(Math.min(Number(answer.headers.get("Retry-After")) || 1, 10));
       continue;
     }
@@ -62,7 +62,7 @@ async function fill(card) {
     const size = (bytes) => `${(bytes / 1e6).toFixed(1)} MB`;
     throw new Error(`The file is too large: ${size(card.file.size)}; the limit is ${size(most)}.`);
   }
-  card.tags ??= await predict(card, { top: MOST_TAGS });
+  card.tags ??= await predict(card, { top: MAX_TAGS });
   const missing = state.newTags.filter((name) => !card.asked.has(name));
   if (!missing.length) return;
   try {
@@ -286,7 +286,7 @@ function setThreshold(own) {
 
 function addNewTags(text) {
   const { limits } = state.model;
-  const names = text.split(/[,;\n]/).map((name) => name.trim().slice(0, limits.label_letters)).filter(Boolean);
+  const names = text.split(/[,;\n]/).map((name) => name.trim().slice(0, limits.label_length)).filter(Boolean);
   state.newTags = [...new Set([...state.newTags, ...names])].slice(0, limits.labels);
   showChips();
   enqueue(state.cards.filter((card) => !card.busy));
@@ -363,8 +363,8 @@ async function start() {
 
 function showKnown() {
   const { labels, new_labels: takesNew } = state.model;
-  const more = labels.length > MOST_KNOWN ? [`and ${(labels.length - MOST_KNOWN).toLocaleString("en")} more`] : [];
-  const names = labels.slice(0, MOST_KNOWN).map((each) => each.display_name);
+  const more = labels.length > MAX_KNOWN ? [`and ${(labels.length - MAX_KNOWN).toLocaleString("en")} more`] : [];
+  const names = labels.slice(0, MAX_KNOWN).map((each) => each.display_name);
   find("known-title").textContent = takesNew ? "Labels, and any other tag you type" : "Labels";
   find("known").querySelector("ul").replaceChildren(...[...names, ...more].map((textContent) => make("li", { textContent })));
   find("known").hidden = false;

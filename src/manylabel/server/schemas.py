@@ -1,4 +1,4 @@
-"""JSON responses of the server, built from predictions and explanations."""
+"""Schemas of the JSON responses, built from predictions and explanations."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:  # needs torch, which predictions do not
     from manylabel.explain import Explanation
 
 __all__ = [
-    "ExplainAnswer",
-    "ExplanationAnswer",
-    "ImageAnswer",
-    "LabelAnswer",
-    "LabelsAnswer",
-    "LimitsAnswer",
-    "PredictAnswer",
+    "ExplainResponse",
+    "ExplanationResponse",
+    "ImageResponse",
+    "LabelResponse",
+    "LabelsResponse",
+    "LimitsResponse",
+    "PredictResponse",
     "Problem",
     "ProblemError",
-    "StatusAnswer",
-    "TagAnswer",
+    "StatusResponse",
+    "TagResponse",
     "join_mistakes",
     "problem_response",
 ]
@@ -37,7 +37,7 @@ OVERLAY = 640  # pixels of the longer side of an image under its heat map
 Fraction = Annotated[float, Field(ge=0, le=1)]
 
 
-class TagAnswer(BaseModel):
+class TagResponse(BaseModel):
     """A label and its score."""
 
     label: str = Field(examples=["cat"])
@@ -45,32 +45,32 @@ class TagAnswer(BaseModel):
     score: Fraction = Field(description="Probability.", examples=[0.98])
 
     @classmethod
-    def list_of(cls, tags: Sequence[Tag], labels: LabelSpace) -> list[TagAnswer]:
+    def list_of(cls, tags: Sequence[Tag], labels: LabelSpace) -> list[TagResponse]:
         """Return tags with their display names.
 
         Examples:
-            >>> TagAnswer.list_of([Tag("cat", 0.9)], LabelSpace(["cat"]))
-            [TagAnswer(label='cat', display_name='cat', score=0.9)]
+            >>> TagResponse.list_of([Tag("cat", 0.9)], LabelSpace(["cat"]))
+            [TagResponse(label='cat', display_name='cat', score=0.9)]
         """
         return [cls(label=tag.label, display_name=labels.display(tag.label), score=tag.score) for tag in tags]
 
 
-class ImageAnswer(BaseModel):
+class ImageResponse(BaseModel):
     """Tags of one image, or the reason it could not be read."""
 
     name: str = Field(description="File name as sent.", examples=["photo.jpg"])
-    tags: list[TagAnswer] = Field(description="Tags, most confident first; empty if the image could not be read.")
+    tags: list[TagResponse] = Field(description="Tags, most confident first; empty if the image could not be read.")
     error: str | None = Field(default=None, description="Reason the image could not be read.")
 
 
-class PredictAnswer(BaseModel):
+class PredictResponse(BaseModel):
     """Tags of the images in a request."""
 
     model: str = Field(examples=["builtin:coco80"])
-    images: list[ImageAnswer] = Field(description="Results in the order of the request.")
+    images: list[ImageResponse] = Field(description="Results in the order of the request.")
 
 
-class ExplanationAnswer(TagAnswer):
+class ExplanationResponse(TagResponse):
     """Heat map of one label."""
 
     method: str = Field(description="Explanation method.", examples=["attention"])
@@ -82,7 +82,7 @@ class ExplanationAnswer(TagAnswer):
     )
 
     @classmethod
-    def of(cls, explanation: Explanation, labels: LabelSpace) -> ExplanationAnswer:
+    def of(cls, explanation: Explanation, labels: LabelSpace) -> ExplanationResponse:
         """Return an explanation with its overlay; a new label keeps the spelling of the request."""
         x, y = explanation.hottest()
         rows: list[list[float]] = explanation.heat.tolist()
@@ -98,15 +98,15 @@ class ExplanationAnswer(TagAnswer):
         )
 
 
-class ExplainAnswer(BaseModel):
+class ExplainResponse(BaseModel):
     """Heat maps of some labels for one image."""
 
     model: str = Field(examples=["builtin:coco80"])
     name: str = Field(description="File name as sent.", examples=["photo.jpg"])
-    explanations: list[ExplanationAnswer]
+    explanations: list[ExplanationResponse]
 
 
-class LabelAnswer(BaseModel):
+class LabelResponse(BaseModel):
     """A label of the model."""
 
     label: str = Field(examples=["cat"])
@@ -114,13 +114,13 @@ class LabelAnswer(BaseModel):
     threshold: Fraction | None = Field(description="Lowest score that counts as present; null for single-label models.")
 
     @classmethod
-    def list_of(cls, spec: InferenceSpec) -> list[LabelAnswer]:
+    def list_of(cls, spec: InferenceSpec) -> list[LabelResponse]:
         """Return a model's labels with their thresholds; no thresholds for single-label models.
 
         Examples:
             >>> from manylabel.types import InputSpec
-            >>> LabelAnswer.list_of(InferenceSpec(LabelSpace(["cat"]), InputSpec()))
-            [LabelAnswer(label='cat', display_name='cat', threshold=0.5)]
+            >>> LabelResponse.list_of(InferenceSpec(LabelSpace(["cat"]), InputSpec()))
+            [LabelResponse(label='cat', display_name='cat', threshold=0.5)]
         """
         limits = spec.thresholds or [None if spec.single_label else 0.5] * len(spec.labels)
         return [
@@ -129,7 +129,7 @@ class LabelAnswer(BaseModel):
         ]
 
 
-class LimitsAnswer(BaseModel):
+class LimitsResponse(BaseModel):
     """Limits of a request."""
 
     body_bytes: int = Field(description="Maximum bytes per request.")
@@ -137,22 +137,22 @@ class LimitsAnswer(BaseModel):
     pixels: int = Field(description="Maximum pixels per request, over all images.")
     labels: int = Field(description="Maximum labels per /v1/predict request.")
     explained_labels: int = Field(description="Maximum labels per /v1/explain request.")
-    label_letters: int = Field(description="Maximum length of a label, in characters.")
+    label_length: int = Field(description="Maximum length of a label, in characters.")
     seconds: float = Field(description="Time limit for a response, in seconds.")
 
 
-class LabelsAnswer(BaseModel):
+class LabelsResponse(BaseModel):
     """Labels, capabilities and limits."""
 
     model: str = Field(examples=["builtin:coco80"])
-    labels: list[LabelAnswer]
+    labels: list[LabelResponse]
     single_label: bool = Field(description="The model predicts exactly one label per image, the most confident.")
     new_labels: bool = Field(description="The model accepts labels it was not trained on.")
     explains: bool = Field(description="The model supports /v1/explain.")
-    limits: LimitsAnswer
+    limits: LimitsResponse
 
 
-class StatusAnswer(BaseModel):
+class StatusResponse(BaseModel):
     """State of the server."""
 
     status: str = Field(examples=["ok"])
