@@ -24,7 +24,7 @@ from manylabel.inference import open_engine
 @torch.inference_mode()
 def plain_scores(model: Classifier, dataset: ImageDataset) -> np.ndarray:
     """Score by a loop over batches."""
-    loader = ImageLoader(dataset, transform=eval_transform(model.input_spec), on_bad="skip")
+    loader = ImageLoader(dataset, transform=eval_transform(model.input_spec), max_bad_fraction=1)
     return torch.cat([model.scores(model(batch.images)) for batch in loader]).numpy()
 
 

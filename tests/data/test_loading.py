@@ -18,7 +18,7 @@ from manylabel.data.loading import DecodedImages, ImageLoader, collate, most_bad
 from manylabel.data.sampling import class_aware_sampler
 from manylabel.data.sources import Files, LazyBytes
 from manylabel.data.transforms import eval_transform, train_transform
-from manylabel.errors import BadImagesError, ConfigError, DataError, ImageError
+from manylabel.errors import BadImagesError, ConfigError, DataError
 from manylabel.targets import Targets
 from manylabel.types import Batch, InputSpec, LabelSpace
 from sample_files import ODD_NAMES, bad_files, encode, photo, write_files
@@ -69,7 +69,7 @@ def test_bad_images_are_left_out_and_named_once(folder, num_workers):
     files, good, bad = folder
     dataset = make_dataset(files)
     loader = ImageLoader(
-        dataset, transform=eval_transform(SPEC), batch_size=3, num_workers=num_workers, on_bad="skip", shuffle=True
+        dataset, transform=eval_transform(SPEC), batch_size=3, num_workers=num_workers, max_bad_fraction=1, shuffle=True
     )
     for _ in range(2):
         batches = list(loader)
@@ -95,7 +95,7 @@ def test_each_image_keeps_its_own_labels(num_workers):
     names = [str(index) for index in range(12)]
     dataset = make_dataset(LazyBytes(names, load=lambda index: b"" if index % 4 == 2 else one_colour(index)))
     loader = ImageLoader(
-        dataset, transform=eval_transform(SPEC), batch_size=5, shuffle=True, num_workers=num_workers, on_bad="skip"
+        dataset, transform=eval_transform(SPEC), batch_size=5, shuffle=True, num_workers=num_workers, max_bad_fraction=1
     )
     seen = []
     for batch in loader:
@@ -107,17 +107,17 @@ def test_each_image_keeps_its_own_labels(num_workers):
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
-def test_raise_stops_at_the_first_bad_image(folder, num_workers):
+def test_tolerating_none_stops_at_the_first_bad_image(folder, num_workers):
     files, _, bad = folder
     loader = ImageLoader(
-        make_dataset(files), transform=eval_transform(SPEC), batch_size=1, num_workers=num_workers, on_bad="raise"
+        make_dataset(files), transform=eval_transform(SPEC), batch_size=1, num_workers=num_workers, max_bad_fraction=0
     )
     batches = iter(loader)
     assert next(batches).indices.tolist() == [0]
-    with pytest.raises(ImageError) as caught:
+    with pytest.raises(BadImagesError, match="1 of") as caught:
         next(batches)
-    assert caught.value.name == files.name(1)
-    assert caught.value.name in bad
+    assert files.name(1) in bad
+    assert repr(files.name(1)) in str(caught.value)
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
@@ -141,7 +141,7 @@ def test_stops_once_too_many_are_bad_and_lists_them(num_workers):
 
 def test_an_all_bad_batch_is_not_yielded_but_counted():
     dataset = make_dataset(LazyBytes(["a", "b", "c"], load=lambda index: one_colour(1) if index == 2 else b""))
-    loader = ImageLoader(dataset, transform=eval_transform(SPEC), batch_size=2, on_bad="skip")
+    loader = ImageLoader(dataset, transform=eval_transform(SPEC), batch_size=2, max_bad_fraction=1)
     assert [batch.indices.tolist() for batch in loader] == [[2]]
     assert [image.index for image in loader.bad] == [0, 1]
     empty = collate(list(loader.bad))
@@ -151,7 +151,7 @@ def test_an_all_bad_batch_is_not_yielded_but_counted():
 
 def test_logs_each_bad_image_once(caplog):
     dataset = make_dataset(LazyBytes(["new\nline"], load=lambda index: b""))
-    loader = ImageLoader(dataset, transform=eval_transform(SPEC), on_bad="skip")
+    loader = ImageLoader(dataset, transform=eval_transform(SPEC), max_bad_fraction=1)
     with caplog.at_level(logging.WARNING):
         list(loader)
         list(loader)
@@ -167,7 +167,7 @@ def test_a_image_that_cannot_be_fetched_is_bad():
 
 
 def augmented(dataset, *, epochs, **options):
-    loader = ImageLoader(dataset, transform=train_transform(SPEC), batch_size=3, on_bad="skip", **options)
+    loader = ImageLoader(dataset, transform=train_transform(SPEC), batch_size=3, max_bad_fraction=1, **options)
     return [[(batch.indices, batch.images) for batch in loader] for _ in range(epochs)], loader
 
 
@@ -308,7 +308,6 @@ def test_an_empty_data_set_gives_no_batches():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"on_bad": "stop"}, "on_bad cannot be 'stop'; .*stop_above_fraction"),
         ({"max_bad_fraction": 1.5}, "got 1.5"),
         ({"batch_size": 0}, "got 0"),
         ({"num_workers": -1}, "got 32 and -1"),

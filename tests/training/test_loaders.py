@@ -84,7 +84,7 @@ def test_others_come_again_in_place_of_batches_of_bad_images_alone(bad, expected
 
     def make():
         plain = eval_transform(InputSpec(size=(8, 8)))
-        loader = ImageLoader(files(tmp_path), transform=plain, batch_size=1, on_bad="skip", max_bad_fraction=0.5)
+        loader = ImageLoader(files(tmp_path), transform=plain, batch_size=1, max_bad_fraction=1)
         return ResumableLoader(loader)
 
     expected = [[index] for index in expected]

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 import torch
 from PIL import Image
@@ -20,7 +20,7 @@ from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 from manylabel.data.dataset import ImageDataset
 from manylabel.data.sampling import Draw, SeededBatches, every_image
 from manylabel.data.sources import fetch
-from manylabel.errors import BadImagesError, ConfigError, DataError, ImageError, list_choices
+from manylabel.errors import BadImagesError, ConfigError, DataError, ImageError
 from manylabel.images import decode
 from manylabel.types import BadImage, Batch
 
@@ -28,7 +28,6 @@ __all__ = [
     "BadImages",
     "DecodedImages",
     "ImageLoader",
-    "OnBad",
     "Sample",
     "collate",
     "explained_worker_deaths",
@@ -39,9 +38,6 @@ __all__ = [
 logger = logging.getLogger(__name__)
 
 MOST_LISTED = 20  # bad images in an error
-
-OnBad = Literal["skip", "raise", "stop_above_fraction"]
-"""Policy for images that cannot be decoded."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,9 +136,7 @@ class BadImages:
 
     Args:
         num_images: Total number of images.
-        on_bad: ``"skip"`` bad images, ``"raise"`` the first as `ImageError`, or ``"stop_above_fraction"``: skip until
-            there are too many.
-        max_bad_fraction: Fraction of bad images that ``"stop_above_fraction"`` tolerates; see `most_bad`.
+        max_bad_fraction: Fraction of bad images that is tolerated: 0 for none, 1 for all; see `most_bad`.
 
     Raises:
         ConfigError: A setting is invalid.
@@ -154,15 +148,10 @@ class BadImages:
         manylabel.errors.BadImagesError: 1 of 2 images cannot be read so far, more than max_bad_fraction=0.1 allows; ...
     """
 
-    def __init__(
-        self, num_images: int, *, on_bad: OnBad = "stop_above_fraction", max_bad_fraction: float = 0.01
-    ) -> None:
-        if on_bad not in get_args(OnBad):
-            raise ConfigError(f"on_bad cannot be {on_bad!r}; {list_choices(on_bad, get_args(OnBad))}")
+    def __init__(self, num_images: int, *, max_bad_fraction: float = 0.01) -> None:
         if not 0 <= max_bad_fraction <= 1:
             raise ConfigError(f"max_bad_fraction must be in 0..1, got {max_bad_fraction}")
         self.num_images = num_images
-        self.on_bad = on_bad
         self.max_bad_fraction = max_bad_fraction
         self._by_index: dict[int, BadImage] = {}
 
@@ -176,17 +165,13 @@ class BadImages:
         """Record bad images.
 
         Raises:
-            ImageError: The first bad image, with ``on_bad="raise"``.
             BadImagesError: There are too many; the message lists the first.
         """
         for image in bad:
             if image.index not in self._by_index:
                 logger.warning("bad image %r: %s", image.name, image.reason)
             self._by_index.setdefault(image.index, image)
-        if bad and self.on_bad == "raise":
-            raise ImageError(bad[0].name, bad[0].reason)
-        too_many = len(self) > most_bad(self.num_images, self.max_bad_fraction)
-        if bad and self.on_bad == "stop_above_fraction" and too_many:
+        if bad and len(self) > most_bad(self.num_images, self.max_bad_fraction):
             raise BadImagesError("\n".join(self._lines()))
 
     def _lines(self) -> Iterator[str]:
@@ -217,15 +202,12 @@ class ImageLoader(DataLoader[Any]):
         shuffle: Whether to reshuffle the images every epoch.
         sampler: Sampler of image positions, instead of `shuffle`; for example `class_aware_sampler`.
         num_workers: Number of decoding processes; 0 decodes in the main process.
-        on_bad: ``"skip"`` bad images, ``"raise"`` the first as `ImageError`, or ``"stop_above_fraction"``: skip until
-            there are too many.
-        max_bad_fraction: Fraction of bad images that ``"stop_above_fraction"`` tolerates; see `most_bad`.
+        max_bad_fraction: Fraction of bad images that is tolerated: 0 for none, 1 for all; see `most_bad`.
         seed: Seed of order and augmentation.
 
     Raises:
         ConfigError: A setting is invalid.
-        ImageError: While iterating, with ``on_bad="raise"``.
-        BadImagesError: While iterating, with ``on_bad="stop_above_fraction"``.
+        BadImagesError: While iterating: too many images are bad.
         DataError: While iterating: a worker died.
 
     Examples:
@@ -235,7 +217,7 @@ class ImageLoader(DataLoader[Any]):
         >>> from manylabel.types import InputSpec
         >>> targets = Targets.from_lists([[0], [0]], num_labels=1)
         >>> dataset = ImageDataset(Files("nowhere", ["a.jpg", "b.jpg"]), targets, LabelSpace(["cat"]))
-        >>> loader = ImageLoader(dataset, transform=eval_transform(InputSpec()), batch_size=2, on_bad="skip")
+        >>> loader = ImageLoader(dataset, transform=eval_transform(InputSpec()), batch_size=2, max_bad_fraction=1)
         >>> len(list(loader)), [image.name for image in loader.bad]
         (0, ['a.jpg', 'b.jpg'])
     """
@@ -249,7 +231,6 @@ class ImageLoader(DataLoader[Any]):
         shuffle: bool = False,
         sampler: Sampler[int] | None = None,
         num_workers: int = 0,
-        on_bad: OnBad = "stop_above_fraction",
         max_bad_fraction: float = 0.01,
         seed: int = 0,
     ) -> None:
@@ -257,10 +238,9 @@ class ImageLoader(DataLoader[Any]):
             raise ConfigError(f"batch_size must be at least 1 and num_workers 0, got {batch_size} and {num_workers}")
         if shuffle and sampler is not None:
             raise ConfigError("give shuffle or a sampler, not both: the sampler decides on the order")
-        self.on_bad = on_bad
         self.max_bad_fraction = max_bad_fraction
         self.seed = seed
-        self._bad = BadImages(len(dataset), on_bad=on_bad, max_bad_fraction=max_bad_fraction)
+        self._bad = BadImages(len(dataset), max_bad_fraction=max_bad_fraction)
         self.num_empty = 0
         self.batches = SeededBatches(
             every_image(len(dataset), shuffle=shuffle, seed=seed) if sampler is None else sampler,

@@ -145,10 +145,10 @@ def _order_by_likeness(columns: csr_array, generator: np.random.Generator) -> ND
     bits = max(int(num_columns).bit_length(), 1)
     num_digits = 63 // bits
     rows = np.repeat(np.arange(num_images), lengths)
-    places = np.arange(columns.nnz) - np.repeat(columns.indptr[:-1], lengths)
-    kept = places < num_digits
+    positions = np.arange(columns.nnz) - np.repeat(columns.indptr[:-1], lengths)
+    kept = positions < num_digits
     digits = np.zeros((num_images, num_digits), dtype=np.int64)
-    digits[rows[kept], places[kept]] = num_columns - columns.indices[kept]
+    digits[rows[kept], positions[kept]] = num_columns - columns.indices[kept]
     digits[:, 1::2] = num_columns - digits[:, 1::2]
     keys = digits @ (1 << bits * np.arange(num_digits)[::-1])
     shuffled = generator.permutation(num_images)
@@ -164,8 +164,8 @@ def _deal(sizes: NDArray[np.int64], generator: np.random.Generator) -> NDArray[n
 def _excess(columns: csr_array, folds: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.float64]:
     """Return the excess of each column in each fold over its expectation, ``[K, C]``, in integer N-ths of an image."""
     num_images, num_columns = columns.shape
-    places = np.repeat(folds, np.diff(columns.indptr)) * num_columns + columns.indices
-    counts = np.bincount(places, minlength=len(sizes) * num_columns).reshape(len(sizes), num_columns)
+    positions = np.repeat(folds, np.diff(columns.indptr)) * num_columns + columns.indices
+    counts = np.bincount(positions, minlength=len(sizes) * num_columns).reshape(len(sizes), num_columns)
     excess: NDArray[np.int64] = num_images * counts - np.outer(sizes, counts.sum(axis=0))
     return excess.astype(np.float64)
 

@@ -254,6 +254,8 @@ def _feature_batches(
     chosen = dataset.subset(np.unique(np.linspace(0, len(dataset) - 1, min(limit, len(dataset))).astype(np.int64)))
     device = next(model.parameters()).device
     model.eval()
-    for batch in ImageLoader(chosen, transform=eval_transform(model.input_spec), batch_size=batch_size, on_bad="skip"):
+    for batch in ImageLoader(
+        chosen, transform=eval_transform(model.input_spec), batch_size=batch_size, max_bad_fraction=1
+    ):
         names = [chosen.images.name(index) for index in batch.indices.tolist()]
         yield _FeatureBatch(model.backbone(batch.images.to(device)), batch.targets, names)

@@ -114,9 +114,9 @@ class LabelGraph:
         """
         row = self.labels.index(name)
         start, end = self.pairs.indptr[row : row + 2]  # the three matrices store the same positions
-        places = start + np.argsort(-self.affinity.data[start:end], kind="stable")[:at_most]
+        positions = start + np.argsort(-self.affinity.data[start:end], kind="stable")[:at_most]
         columns = (self.pairs.indices, self.pairs.data, self.rates.data, self.affinity.data)
-        found = zip(*(column[places].tolist() for column in columns), strict=True)
+        found = zip(*(column[positions].tolist() for column in columns), strict=True)
         return tuple(Neighbour(self.labels[position], *numbers) for position, *numbers in found)
 
     def to_dict(self) -> dict[str, Any]:

@@ -188,18 +188,18 @@ def _cut(affinity: Affinity, num_subsets: int, seeds: list[int], num_restarts: i
     elif num_parts >= num_subsets:
         found = [_deal(np.bincount(parts), np.zeros(num_subsets, dtype=np.int64))[parts]]
     else:
-        places = spectral_embedding(linked_graph, num_subsets, seed=seeds[0])
-        found = [_cluster(places, num_subsets, seed, num_restarts) for seed in seeds]
+        positions = spectral_embedding(linked_graph, num_subsets, seed=seeds[0])
+        found = [_cluster(positions, num_subsets, seed, num_restarts) for seed in seeds]
     return [_with_loose(subset_of, linked, num_subsets, len(affinity)) for subset_of in found]
 
 
-def _cluster(places: NDArray[np.float64], num_subsets: int, seed: int, num_restarts: int) -> NDArray[np.int64]:
+def _cluster(positions: NDArray[np.float64], num_subsets: int, seed: int, num_restarts: int) -> NDArray[np.int64]:
     """Return the cluster of each row by k-means; no cluster is empty."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # coinciding points, handled below
-        means = KMeans(num_subsets, n_init=num_restarts, random_state=seed).fit(places)
+        means = KMeans(num_subsets, n_init=num_restarts, random_state=seed).fit(positions)
     subset_of = np.array(means.labels_, dtype=np.int64)
-    distances = np.linalg.norm(places - means.cluster_centers_[subset_of], axis=1)
+    distances = np.linalg.norm(positions - means.cluster_centers_[subset_of], axis=1)
     for empty in np.setdiff1d(np.arange(num_subsets), subset_of):
         members = np.flatnonzero(subset_of == np.bincount(subset_of).argmax())
         subset_of[members[distances[members].argmax()]] = empty

@@ -125,7 +125,7 @@ def _estimate(setup: Setup[RecipeSettings], images: Tensor) -> tuple[float, floa
 
 def _some_images(model: Classifier, sets: TrainAndVal) -> Tensor:
     few = sets.train.subset(range(min(NUM_TIMED, len(sets.train))))
-    found = next(iter(ImageLoader(few, transform=eval_transform(model.input_spec), on_bad="skip")), None)
+    found = next(iter(ImageLoader(few, transform=eval_transform(model.input_spec), max_bad_fraction=1)), None)
     if found is None:
         raise DataError(
             f"none of the first {len(few)} images of {few.name} can be read; run: manylabel data check DATA"

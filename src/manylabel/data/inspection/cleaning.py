@@ -138,7 +138,7 @@ def _paths(dataset: ImageDataset, folder: Path) -> Iterator[str]:
     for index in range(len(dataset)):
         image = dataset.images[index]
         if not isinstance(image, Path):
-            raise DataError(f"the images of {dataset.name} are not files, so that no table can list them")
+            raise DataError(f"the images of {dataset.name} are not files, which a table needs")
         try:
             yield Path(os.path.relpath(image, folder)).as_posix()
         except ValueError:  # another drive of Windows
