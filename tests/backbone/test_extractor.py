@@ -71,7 +71,7 @@ def test_model_stays_in_its_mode() -> None:
 
 
 def test_rejects_weights_for_a_model_that_has_some(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="a given model keeps its weights"):
+    with pytest.raises(ConfigError, match="loaded for a model given by name only"):
         Backbone(models.resnet18(), weights=tmp_path / "weights.pth")
 
 

@@ -1,3 +1,4 @@
+import copy
 from itertools import pairwise
 
 import pytest
@@ -93,6 +94,13 @@ def test_bottom_is_not_changed_by_training_the_backbone(small: Backbone) -> None
     torch.testing.assert_close(bottom.train()(images), before)
 
 
+def test_top_holds_no_batch_after_a_run_and_can_be_copied(small: Backbone) -> None:
+    _, top = small.split(2)
+    features = [torch.rand(2, 256, 4, 4, requires_grad=True) * 2]  # no leaf: deepcopy would refuse it
+    expected = top.train()(features)
+    torch.testing.assert_close(copy.deepcopy(top)(features), expected)
+
+
 def test_parts_hold_the_parameters_of_their_own_layers_only(small: Backbone) -> None:
     bottom, top = small.split(2)
     whole = {name for name, _ in small.named_parameters()}
@@ -116,7 +124,7 @@ def test_rejects_what_cannot_be_cut(small: Backbone) -> None:
         small.split(-1)
     with pytest.raises(ConfigError, match="has the stages 0 to 3"):
         small.split(4)
-    with pytest.raises(ConfigError, match="after 'layer9': it has no such step; its cuts: layer1, layer2, layer3"):
+    with pytest.raises(ConfigError, match=r"after 'layer9', which is no module .* its cuts: layer1, layer2, layer3"):
         small.split("layer9")
     with pytest.raises(ConfigError, match=r"after 'layer3.0.conv1': the layers above need more than its output"):
         small.split("layer3.0.conv1")

@@ -106,7 +106,7 @@ def test_names_the_tensors_that_do_not_fit(state: dict[str, Tensor], tmp_path: P
 def test_rejects_a_damaged_file(name: str, tmp_path: Path) -> None:
     path = tmp_path / name
     path.write_bytes(b"not a model")
-    with pytest.raises(ModelFormatError, match="no file of weights that can be read safely"):
+    with pytest.raises(ModelFormatError, match="no weights file that can be read safely"):
         Backbone("resnet10t", weights=path)
 
 
@@ -124,7 +124,7 @@ def test_rejects_a_file_without_tensors(tmp_path: Path) -> None:
 
 
 def test_rejects_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(ModelFormatError, match="there is no file of weights"):
+    with pytest.raises(ModelFormatError, match="there is no weights file"):
         Backbone("resnet10t", weights=tmp_path / "nothing.pth")
 
 

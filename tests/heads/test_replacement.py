@@ -97,7 +97,7 @@ def test_torchvision_model_stays_as_it_was() -> None:
 
 
 def test_names_a_model_without_maps() -> None:
-    with pytest.raises(ConfigError, match="Sequential gives no feature map at 224 x 224 pixels"):
+    with pytest.raises(ConfigError, match="Sequential has no feature map at 224 x 224 pixels"):
         replace_head(nn.Sequential(nn.Flatten(), nn.Linear(3 * 224 * 224, 5)), LinearClassifier, 2)
 
 

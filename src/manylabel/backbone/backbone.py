@@ -1,4 +1,4 @@
-"""Any timm model as a source of feature maps ``[B, C, H, W]``, finest first, the final one last.
+"""Any timm or torchvision model as a source of feature maps ``[B, C, H, W]``, finest first, the final one last.
 
 Letters in shape comments: B images, C channels, H and W pixels of an image or positions of a map.
 """
@@ -34,23 +34,23 @@ from manylabel.backbone.blueprint import (
     unused_parameters,
 )
 from manylabel.backbone.extractor import adopt_model
-from manylabel.backbone.split import Call, Cut, Tap, Top, bottom_model, to_cache, top_model, trace_calls
+from manylabel.backbone.split import Call, Cut, Tap, Top, bottom_model, shallow_copy, to_cache, top_model, trace_calls
 from manylabel.backbone.weights import build_model, timm_name
 from manylabel.errors import ConfigError
 from manylabel.types import LARGEST_INPUT, InputSpec
 
 __all__ = ["Backbone", "fingerprint_weights", "fold_batch_norms"]
 
-# Convolutions that use their weight as it is; one that standardises it first cannot take a norm in.
+# Convolutions that use their weight unchanged; a norm cannot be folded into one that standardises it first.
 FOLDABLE = (nn.Conv2d, Conv2dSame)
 
 
 class Backbone(nn.Module):
-    """Any timm or torchvision model, reduced to what heads need: images in, feature maps out.
+    """Any timm or torchvision model, as a feature extractor for heads: images in, feature maps out.
 
     Stages are numbered from the first block group (stride 4 in a hierarchical model; every block is a stage in a
-    plain transformer) to the final one, and from the end with negative numbers, as in a list. A stem in front of the
-    first group is no stage. The final map is the one that the model's own classifier pools: after its last norm or
+    plain transformer) to the final one, and from the end with negative numbers, as in a list. The stem before the first
+    group is no stage. The final map is the one that the model's own classifier pools: after its last norm or
     convolution, but before a norm that timm applies to the pooled vector. Class and register tokens are dropped.
 
     Args:
@@ -58,9 +58,9 @@ class Backbone(nn.Module):
             (``"offline:efficientnet_lite0"``), whose weights come with the extra ``offline`` and need no hub. Or a
             model: one of timm's, which loses its classifier, or another image classifier such as torchvision's, whose
             modules are shared.
-        pretrained: Load the pretrained weights of the name; a given model keeps its own.
-        frozen: Stop gradients and stay in eval mode, so that batch-norm statistics stay, too.
-        stages: Stages whose maps to return, in rising order (default: all).
+        pretrained: Load the pretrained weights of the name; a model that is given as such has its own.
+        frozen: Stop gradients and stay in eval mode, which fixes batch-norm statistics.
+        stages: Stages whose maps to return, in ascending order (default: all).
         weights: A ``.safetensors`` file or a state dict saved by torch, instead of the pretrained weights.
         image_size: Input size, for models that timm builds for one; for others it only changes `input_spec`.
 
@@ -95,7 +95,9 @@ class Backbone(nn.Module):
         if image_size is not None and not 1 <= image_size <= LARGEST_INPUT:
             raise ConfigError(f"image_size must be in 1..{LARGEST_INPUT} pixels, got {image_size}")
         if not isinstance(model, str) and weights is not None:
-            raise ConfigError("a given model keeps its weights, got weights, too; load them into it, or give its name")
+            raise ConfigError(
+                "weights are loaded for a model given by name only, got a model and weights; load them into the model"
+            )
         self.frozen = frozen
         self.weights = None if weights is None else str(weights)
         self.image_size = image_size
@@ -139,7 +141,7 @@ class Backbone(nn.Module):
         """Freeze the statistics of batch-norms, also in training, or unfreeze them.
 
         Args:
-            keep: Keep the running means and variances instead of those of each batch.
+            keep: Use the running means and variances instead of those of each batch.
 
         Examples:
             >>> backbone = Backbone("resnet10t", pretrained=False)
@@ -154,10 +156,10 @@ class Backbone(nn.Module):
         """Choose the stages whose maps are returned.
 
         Args:
-            stages: Numbers of stages, in rising order (default: all).
+            stages: Numbers of stages, in ascending order (default: all).
 
         Raises:
-            ConfigError: There is no such stage, or they do not rise.
+            ConfigError: There is no such stage, or they are not in ascending order.
 
         Examples:
             >>> backbone = Backbone("resnet10t", pretrained=False)
@@ -241,7 +243,7 @@ class Backbone(nn.Module):
         return fused.to(memory_format=torch.channels_last) if channels_last else fused
 
     def cuts(self, *, size: tuple[int, int] | None = None) -> list[Cut]:
-        """List the stages after which the backbone can be cut, with what a cut there costs.
+        """List the stages after which the backbone can be cut, with the cost of each cut.
 
         Args:
             size: Height and width of the images (default: those of `input_spec`).
@@ -290,7 +292,7 @@ class Backbone(nn.Module):
         listed = "; ".join(f"{cut.stage} ({cut.num_bytes:,} bytes, {cut.top_macs:.0%})" for cut in cuts)
         raise ConfigError(
             f"{self.name} has no cut with at most {max_cache_bytes_per_image:,} bytes per image and {max_top_macs:.0%} "
-            f"of the MACs above it; its stages: {listed or 'none that it can be cut at'}; raise a limit"
+            f"of the MACs above it; its cuts: {listed or 'none'}; raise a limit"
         )
 
     def split(self, stage: int | str, *, size: tuple[int, int] | None = None) -> tuple[Backbone, Top]:
@@ -327,9 +329,16 @@ class Backbone(nn.Module):
         calls, _ = self._trace(size)
         if not _cuttable(calls.get(name)):
             names = ", ".join(cut.name for cut in self.cuts(size=size))
-            raise ConfigError(f"{self.name} cannot be cut after {name!r}: it has no such step; its cuts: {names}")
+            raise ConfigError(
+                f"{self.name} cannot be cut after {name!r}, which is no module that runs once and returns a map; "
+                f"its cuts: {names or 'none'}"
+            )
         blueprint, layout, shape = self._blueprint, self._layout_of(calls[name][0]), self._cut_shape(calls[name][0])
-        below = [number for number, path in enumerate(blueprint.modules) if calls[path][-1].end < calls[name][0].end]
+        below = [
+            number
+            for number, path in enumerate(blueprint.modules)
+            if path in calls and calls[path][-1].end < calls[name][0].end
+        ]
         above = [number for number in self.stages if number not in below]
         if not above or blueprint.modules[above[-1] :][:1] == (name,):
             raise ConfigError(f"no chosen stage of {self.name} lies above {name!r}, got {self.stages}; cut it earlier")
@@ -381,8 +390,8 @@ class Backbone(nn.Module):
     ) -> Backbone:
         """Return a frozen backbone whose final map is the output at the cut."""
         blueprint = self._blueprint
-        bottom = copy.copy(self)
-        bottom._modules = {"model": model}
+        bottom = shallow_copy(self)
+        bottom.model = model
         bottom._tap = Tap(layout)
         model.get_submodule(cut).register_forward_hook(bottom._tap)
         bottom._blueprint = dataclasses.replace(
@@ -420,11 +429,11 @@ class Backbone(nn.Module):
                 f"resize the images or build it with image_size={height}"
             )
         if step > 1 and (height % step or width % step):
-            raise ConfigError(f"{self.name} wants multiples of {step} pixels each way, got {height} x {width}")
+            raise ConfigError(f"{self.name} needs multiples of {step} pixels each way, got {height} x {width}")
 
 
 def _absolute(stages: Sequence[int] | None, *, count: int, name: str) -> tuple[int, ...]:
-    """Count stages from the front, and check them."""
+    """Return non-negative stage numbers, checked."""
     if stages is None:
         return tuple(range(count))
     wrong = [stage for stage in stages if not -count <= stage < count]
@@ -432,7 +441,7 @@ def _absolute(stages: Sequence[int] | None, *, count: int, name: str) -> tuple[i
         raise ConfigError(f"{name} has the stages 0 to {count - 1}, or -{count} to -1, got {list(stages)}")
     absolute = tuple(stage % count for stage in stages)
     if list(absolute) != sorted(set(absolute)):
-        raise ConfigError(f"stages must rise, the finest first, got {list(stages)} of {count}")
+        raise ConfigError(f"stages must be in ascending order, finest first, got {list(stages)} of {count}")
     return absolute
 
 
@@ -488,7 +497,7 @@ def fingerprint_weights(backbone: Backbone) -> str:
 def fold_batch_norms(model: nn.Module, images: Tensor) -> int:
     """Fold every batch-norm that directly follows a convolution into it, in place.
 
-    The order of layers is found by running the model once, so that this works for any model that can run.
+    The order of layers is found by running the model once, so any architecture works.
 
     Args:
         model: A model in eval mode.
@@ -511,7 +520,7 @@ def fold_batch_norms(model: nn.Module, images: Tensor) -> int:
 
 
 class _Reads(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves its hook for subclasses untyped
-    """Counts how often each tensor is read, whoever reads it: a module or a plain sum."""
+    """Count of reads per tensor, by modules or plain functions."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
@@ -532,14 +541,14 @@ def _find_pairs(model: nn.Module, images: Tensor) -> list[tuple[nn.Conv2d, nn.Ba
     """Run the model and find norms that are the only reader of a convolution's output, each of them used once."""
     reads = _Reads()
     calls: Counter[nn.Module] = Counter()
-    written: dict[int, tuple[nn.Conv2d, Tensor]] = {}  # keeping the tensors keeps their identities apart
+    written: dict[int, tuple[nn.Conv2d, Tensor]] = {}  # a reference to each tensor, so that ids stay unique
     candidates: list[tuple[nn.Conv2d, nn.BatchNorm2d, int]] = []
 
     def watch(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
         calls[module] += 1
         if type(module) in FOLDABLE and isinstance(module, nn.Conv2d):
             written[id(output)] = (module, output)
-            reads.counts[id(output)] = 0  # the identity may have been another tensor's before
+            reads.counts[id(output)] = 0  # the id may have been another tensor's
         elif isinstance(module, nn.BatchNorm2d) and id(inputs[0]) in written:
             candidates.append((written[id(inputs[0])][0], module, id(inputs[0])))
 

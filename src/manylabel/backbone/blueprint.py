@@ -34,12 +34,12 @@ __all__ = [
 ]
 
 Layout = Literal["NCHW", "NHWC", "tokens"]
-# timm's models share attributes and methods that nn.Module's type does not know of
+# timm's models have attributes and methods that the type nn.Module lacks
 TimmModel: TypeAlias = Any
 Result = TypeVar("Result")
 
 
-# Options that let a model take other sizes than the one it was built for; each family knows one of them.
+# Options that let a model take other sizes than the one it was built for; each family has one of them at most.
 FREEING_OPTIONS: tuple[dict[str, bool], ...] = ({"dynamic_img_size": True}, {"strict_img_size": False})
 # Errors of a meta run with a size that a model does not take: timm asserts, torch finds shapes that do not fit.
 SIZE_ERRORS = (AssertionError, RuntimeError, ValueError)
@@ -176,7 +176,7 @@ def _describe(model: TimmModel, options: Mapping[str, Any], size: tuple[int, int
     layout = _final_layout(model, images)
     if layout is None:
         architecture = model.pretrained_cfg["architecture"]
-        raise ConfigError(f"{architecture} gives no feature map, so no head can work on it; choose another model")
+        raise ConfigError(f"{architecture} has no feature map for a head; choose another model")
     features = _features(model)
     # a stem is no stage: the first block group works at stride 4 or coarser in every family
     entries = [entry for entry, feature in enumerate(features[:-1]) if feature["reduction"] >= 4]
@@ -234,7 +234,7 @@ def stage_maps(model: TimmModel, images: Tensor, entries: Sequence[int], *, layo
     Args:
         model: A timm model.
         images: ``[B, 3, H, W]``.
-        entries: Positions in timm's list of features, rising; -1 at the end stands for the final map.
+        entries: Positions in timm's list of features, ascending; -1 at the end stands for the final map.
         layout: Layout of the model's final features.
 
     Returns:
@@ -295,7 +295,7 @@ def as_map(final: Tensor, layout: Layout, *, like: Tensor | None) -> Tensor:
 
 
 def _intermediate_maps(model: TimmModel, images: Tensor, entries: Sequence[int]) -> list[Tensor]:
-    """Return maps before the final one, and compute nothing behind the last of them."""
+    """Return maps before the final one, and compute nothing after the last of them."""
     if not hasattr(model, "forward_intermediates"):
         return _hooked_maps(model, images, entries)[0]
     maps: list[Tensor] = model.forward_intermediates(

@@ -70,7 +70,7 @@ class FeatureExtractor(nn.Module):
         name = type(model).__name__
         maps = {path: seen[-1] for path, seen in calls.items() if _has_positions(path, seen[-1].output)}
         if not maps:
-            raise ConfigError(f"{name} gives no feature map at {side} x {side} pixels, so no head can work on it")
+            raise ConfigError(f"{name} has no feature map at {side} x {side} pixels for a head; choose another model")
         final = max(maps, key=lambda path: maps[path].end)
         self.model = without_rest(model, calls, final)
         self.feature_info = _stages(maps, final, side)

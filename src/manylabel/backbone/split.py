@@ -13,7 +13,7 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -30,11 +30,15 @@ __all__ = [
     "Top",
     "bottom_model",
     "from_cache",
+    "shallow_copy",
     "to_cache",
     "top_model",
     "trace_calls",
     "without_rest",
 ]
+
+
+Module = TypeVar("Module", bound=nn.Module)
 
 
 @dataclass(frozen=True)
@@ -113,7 +117,7 @@ def top_model(model: TimmModel, calls: Mapping[str, list[Call]], cut: str) -> Ti
     """Return a copy of a model in which placeholders stand for everything before a module's end.
 
     Modules that run after it are shared with the model. The placeholder of the module itself returns the features that
-    its ``forward.features`` is set to.
+    ``forward.features`` holds.
     """
     end = calls[cut][0].end
     before = [path for path, seen in calls.items() if seen[-1].end < end and not _contains(cut, path)]
@@ -157,7 +161,7 @@ def from_cache(features: Tensor, layout: Layout) -> Tensor:
 
 
 class Tap:
-    """Forward hook of the module at the cut, which hands its output to the bottom.
+    """Forward hook of the module at the cut, which holds its output for the bottom.
 
     Args:
         layout: Layout of the output.
@@ -232,9 +236,10 @@ class Top(nn.Module):
         *below, last = features
         given: _Given = self.model.get_submodule(self.cut).forward
         given.features = from_cache(last, self.layout)
-        # only its shape is read, and takes no memory
-        images = last.new_zeros(()).expand(last.shape[0], 3, *self.size)
-        return [*below, *stage_maps(self.model, images, self.entries, layout=self.final_layout)]
+        images = last.new_zeros(()).expand(last.shape[0], 3, *self.size)  # only the shape is read
+        maps = stage_maps(self.model, images, self.entries, layout=self.final_layout)
+        del given.features  # else the batch would stay in memory, and in copies of the model
+        return [*below, *maps]
 
     def mirror(self, features: Tensor) -> Tensor:
         """Mirror features at the cut left to right, as an approximation of the features of the mirrored image.
@@ -307,14 +312,14 @@ class _Placeholder(nn.Module):
 
 def _with_placeholders(model: nn.Module, forwards: Mapping[str, Callable[..., object]]) -> TimmModel:
     """Return a copy of a model with placeholders, each with its forward; all other modules are shared."""
-    copied = {"": _shallow_copy(model)}
+    copied = {"": shallow_copy(model)}
 
     def own(path: str) -> nn.Module:
         """Copy the modules on a path, each once, so that the originals stay as they are."""
         if path not in copied:
             parent, _, name = path.rpartition(".")
             owner = own(parent)
-            copied[path] = owner._modules[name] = _shallow_copy(owner.get_submodule(name))
+            copied[path] = owner._modules[name] = shallow_copy(owner.get_submodule(name))
         return copied[path]
 
     for path, forward in forwards.items():
@@ -324,7 +329,8 @@ def _with_placeholders(model: nn.Module, forwards: Mapping[str, Callable[..., ob
     return copied[""]
 
 
-def _shallow_copy(module: nn.Module) -> nn.Module:
+def shallow_copy(module: Module) -> Module:
+    """Return a copy of a module with the same contents, whose contents and hooks can be changed alone."""
     twin = copy.copy(module)
     for registry in ("_parameters", "_buffers", "_modules", "_forward_hooks", "_forward_pre_hooks"):
         setattr(twin, registry, copy.copy(getattr(module, registry)))

@@ -1,4 +1,4 @@
-"""Pretrained weights: from timm's hub, from a file, or from a package on disk that needs no network."""
+"""Pretrained weights: from the Hugging Face hub, a file, or a package on disk."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def build_model(name: str, options: Mapping[str, Any], *, pretrained: bool, weig
 
 
 def load_weights(model: TimmModel, path: Path) -> None:
-    """Load a file of weights into a timm model; weights of a classifier in it are left out.
+    """Load a file of weights into a timm model; weights of a classifier in it are skipped.
 
     A file of another kind or image size is converted as timm does it for its own downloads: the position embeddings of
     a transformer are resampled, for example.
@@ -113,7 +113,7 @@ def _convert(tensors: dict[str, Tensor], model: TimmModel) -> dict[str, Tensor]:
     convert = getattr(sys.modules[type(model).__module__], "checkpoint_filter_fn", None)
     try:
         converted: dict[str, Tensor] = convert(dict(tensors), model) if convert else tensors
-    except Exception:  # timm's converters fail in any way on files of other models; the check that follows says why
+    except Exception:  # timm's converters fail in any way on files of other models; the check that follows reports it
         logger.debug("timm cannot convert the weights for %s", type(model).__name__, exc_info=True)
         return tensors
     return converted
@@ -151,7 +151,7 @@ def check_tensors(
         extra: Prefixes of names that may be in the file without being in the model.
 
     Raises:
-        ModelFormatError: Names, shapes or kinds of numbers differ; the message names the first few.
+        ModelFormatError: Names, shapes or dtypes differ; the message lists the first few.
 
     Examples:
         >>> check_tensors({"a": torch.ones(2)}, {"a": torch.ones(3)}, source="weights.pth", model="resnet50")
@@ -173,7 +173,7 @@ def check_tensors(
 
 
 def _offline_tensors(name: str) -> dict[str, Tensor]:
-    """Return the tensors of an offline model under timm's keys; they stand in the same order."""
+    """Return the tensors of an offline model under timm's keys; the order is the same."""
     short = name.removeprefix("offline:")
     package = require(f"{short}_pytorch_model", extra="offline")
     file = next(Path(package.__path__[0]).glob("models/*.pth"))
@@ -184,19 +184,19 @@ def _offline_tensors(name: str) -> dict[str, Tensor]:
 
 
 def _read(path: Path) -> dict[str, Tensor]:
-    """Read the tensors of a file, out of the usual wrappings."""
+    """Read the tensors of a file, without the usual wrappers."""
     if not path.is_file():
-        raise ModelFormatError(f"there is no file of weights {path}")
+        raise ModelFormatError(f"there is no weights file {path}")
     try:
         content = load_file(path) if path.suffix == ".safetensors" else torch.load(path, "cpu", weights_only=True)
     except Exception as error:  # a damaged file makes torch fail in many ways
         reason = str(error).strip().partition("\n")[0]
-        raise ModelFormatError(f"{path} is no file of weights that can be read safely: {reason}") from error
-    for wrapping in ("state_dict", "model"):
-        if isinstance(content, dict) and isinstance(content.get(wrapping), dict):
-            content = content[wrapping]
+        raise ModelFormatError(f"{path} is no weights file that can be read safely: {reason}") from error
+    for wrapper in ("state_dict", "model"):
+        if isinstance(content, dict) and isinstance(content.get(wrapper), dict):
+            content = content[wrapper]
     if not isinstance(content, dict) or not all(isinstance(value, Tensor) for value in content.values()):
-        raise ModelFormatError(f"{path} holds no state dict, that is tensors by name; save model.state_dict()")
+        raise ModelFormatError(f"{path} holds no state dict (tensors by name); save model.state_dict()")
     return {key.removeprefix("module."): value for key, value in content.items()}
 
 
