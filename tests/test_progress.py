@@ -1,5 +1,8 @@
+import re
+import time
+
 from manylabel import progress as module
-from manylabel.progress import ProgressBar, progress_bar
+from manylabel.progress import ProgressBar, progress_bar, working
 
 
 def test_a_log_gets_a_line_every_ten_seconds(monkeypatch, capsys):
@@ -31,3 +34,10 @@ def test_a_terminal_gets_a_bar(monkeypatch, capsys):
     with progress_bar("reading images of [run]") as progress:
         progress(1, 2)
     assert "reading images of [run]" in capsys.readouterr().err
+
+
+def test_a_log_shows_that_a_single_long_step_is_in_progress(monkeypatch, capsys):
+    monkeypatch.setattr(module, "SECONDS_BETWEEN_LINES", 0)
+    with working("exporting the model"):
+        time.sleep(1.5)
+    assert re.fullmatch(r"(exporting the model: \d s\n)+", capsys.readouterr().err)

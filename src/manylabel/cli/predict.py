@@ -304,7 +304,7 @@ class _Results:
     def report(self, *, skipped: int) -> None:
         """Print a summary and the images that failed; exit with code 1 if all did."""
         errors = stderr_console()
-        if self.out is not None or self.bad:
+        if self.out is not None or self.steps or self.bad:
             where = "" if self.out is None else f" to {self.out}"
             failed = f", {self.bad:,} failed" if self.bad else ""
             rest = f", {skipped:,} skipped (already done)" if skipped else ""
