@@ -11,6 +11,7 @@ from PIL import Image
 from colour_model import SPEC
 from manylabel.errors import ConfigError, ImageError, MissingExtraError, ModelFormatError, OutputExistsError
 from manylabel.predictions import (
+    Engine,
     ImagePrediction,
     InferenceSpec,
     Predictions,
@@ -283,3 +284,32 @@ def test_one_image_is_a_list_of_one(one):
 def test_a_stack_of_arrays_or_tensors_is_a_batch():
     assert len(list(name_images(np.zeros((3, 8, 6, 3), np.uint8)))) == 3
     assert len(list(name_images(torch.zeros(3, 3, 8, 6)))) == 3
+
+
+class Grey(Engine):
+    """Scores every label by the mean grey value."""
+
+    spec = InferenceSpec(ABC, InputSpec(size=(4, 4)))
+
+    def scores(self, pixels):
+        return np.repeat(pixels.mean(axis=(1, 2, 3))[:, None] / 255, 3, axis=1).astype(np.float32)
+
+    logits = scores
+
+
+def test_several_batches_show_their_progress(monkeypatch, capsys):
+    monkeypatch.setattr("manylabel.progress.SECONDS_BETWEEN_LINES", 0)
+    images = [np.zeros((8, 8, 3), np.uint8)] * 3
+    assert len(Grey().predict(images, batch_size=3)) == 3
+    assert capsys.readouterr().err == ""
+    assert len(Grey().predict(images, batch_size=2)) == 3
+    assert "tagging images: 2/3" in capsys.readouterr().err
+
+
+def test_images_of_an_iterator_are_not_retained():
+    images = [np.full((8, 8, 3), 204, np.uint8)] * 3
+    assert Grey().predict(images)[0].image.size == (8, 8)
+    lazy = Grey().predict(iter(images), batch_size=2)
+    assert lazy[2].scores == pytest.approx({"a": 0.8, "b": 0.8, "c": 0.8})
+    with pytest.raises(ImageError, match="image 2"):
+        _ = lazy[2].image

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -34,6 +34,8 @@ from manylabel.types import BadImage, InputSpec, LabelSpace, Tag
 if TYPE_CHECKING:  # imported only when asked for
     import pandas as pd
     import polars as pl
+
+    from manylabel.progress import ProgressBar
 
 __all__ = [
     "METADATA_KEY",
@@ -541,7 +543,8 @@ class Engine(ABC):
             batch_size: Number of images per batch.
 
         Returns:
-            Scores of every image and label; an unreadable image is recorded at its position.
+            Scores of every image and label; an unreadable image is recorded at its position. Images in memory are
+            retained, to show and draw them, unless they come from an iterator.
 
         Raises:
             DataError: A folder contains no images.
@@ -549,15 +552,28 @@ class Engine(ABC):
         if batch_size < 1:
             raise ConfigError(f"batch_size must be at least 1, got {batch_size}")
         named = name_images(images)
-        parts = []
-        while batch := list(islice(named, batch_size)):
-            prepared = prepare_batch(batch, self.spec.input_spec)
-            sources = [None if isinstance(image, ImageError) else image for _, image in batch]
-            parts.append(score_batch(self, prepared, sources=sources))
+        is_lazy = isinstance(images, Iterator)
+        listed = None if is_lazy else list(named)
+        total = None if listed is None else len(listed)
+        remaining = named if listed is None else iter(listed)
+        parts: list[Predictions] = []
+        with nullcontext() if total is not None and total <= batch_size else _progress_bar() as bar:
+            while batch := list(islice(remaining, batch_size)):
+                prepared = prepare_batch(batch, self.spec.input_spec)
+                sources = [None if is_lazy or isinstance(image, ImageError) else image for _, image in batch]
+                parts.append(score_batch(self, prepared, sources=sources))
+                if bar is not None:
+                    bar.update(sum(map(len, parts)), total)
         return join_predictions(parts, self.spec)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({plural(len(self.spec.labels), 'label')})"
+
+
+def _progress_bar() -> ProgressBar:
+    from manylabel.progress import ProgressBar  # imports rich, which a single batch does not need
+
+    return ProgressBar("tagging images")
 
 
 class Uncalibrated(Engine):
