@@ -6,11 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
 import numpy as np
-from matplotlib.colors import LinearSegmentedColormap, PowerNorm
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 from numpy.typing import ArrayLike, NDArray
-from scipy.cluster.hierarchy import leaves_list, linkage
-from scipy.spatial.distance import squareform
 
 from manylabel.data.dataset import ImageDataset
 from manylabel.data.inspection.check import FEW_POSITIVES
@@ -169,15 +166,22 @@ def _labels(report: CheckReport) -> Iterator[Part]:
     yield Table(["label", "present", "of all images", "absent", "unknown"], rows)
     if len(shown) < len(ranked):
         yield Text(f"Showing the {len(shown):,} most and least frequent of {len(ranked):,} labels.")
-    heat_map = draw_heat_map(report)
-    if heat_map is not None:
+    pairs = report.frequent_pairs(_MOST_PAIRS)
+    if pairs:
         yield Heading("Label co-occurrence", level=3)
-        yield heat_map
+        counts = {label.name: label.positives for label in report.labels}
+        rows = [
+            [one, other, both, Fraction(both / counts[one]), Fraction(both / counts[other])]
+            for one, other, both in pairs
+        ]
+        yield Table(["label", "with", "images of both", "of the first", "of the second"], rows)
+        yield Text("The most frequent pairs; 'manylabel graph' draws all of them.")
 
 
 def _sizes(report: CheckReport) -> Iterator[Part]:
     yield Heading("Images")
-    bars = draw_bars(report.labels_per_image, what="labels", caption="Labels per image")
+    per_image = np.repeat(np.arange(len(report.labels_per_image)), report.labels_per_image)
+    bars = draw_histogram(per_image, what="labels", caption="Labels per image")
     if not len(report.readable_sizes):
         yield bars
         return
@@ -252,35 +256,21 @@ def _sentence(words: str) -> str:
     return f"{words[0].upper()}{words[1:]}."
 
 
-_MOST_WITH_NUMBERS = 25
-_MOST_BARS = 200
+_MOST_BARS = 60
+_MOST_PAIRS = 20
 _MOST_RANKS = 2_000
-
-
-def draw_bars(counts: Sequence[int], *, what: str, caption: str) -> Figure:
-    """Draw the number of images that have 0, 1, 2, ... of something."""
-    drawing, axes = new_figure(width=3.7, height=2.4)
-    if len(counts) > _MOST_BARS:
-        axes.hist(range(len(counts)), bins=40, weights=counts, color=ACCENT)
-    else:
-        axes.bar(range(len(counts)), counts, color=ACCENT, width=0.8)
-    axes.set(xlabel=what, ylabel="images")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
-    return Figure(drawing, caption)
 
 
 def draw_histogram(values: ArrayLike, *, what: str, caption: str) -> Figure:
     """Draw a histogram; the outermost half per cent on each side is clipped into the last bar."""
     values = np.asarray(values, dtype=np.float64)
     drawing, axes = new_figure(width=3.7, height=2.4)
-    low, high = np.quantile(values, [0.005, 0.995])
-    if high > low:
-        axes.hist(values.clip(low, high), bins=40, color=ACCENT)
-    else:
-        axes.bar([f"{low:g}"], [len(values)], width=0.2, color=ACCENT)
-        axes.set_xlim(-1, 1)
+    low, high = np.quantile(values, [0.005, 0.995]).tolist() if len(values) else (0.0, 0.0)
+    whole = (values == np.round(values)).all() and high - low < _MOST_BARS
+    bins = np.arange(low - 0.5, high + 1).tolist() if whole else 40 if high > low else 1
+    axes.hist(values.clip(low, high), bins=bins, color=ACCENT, rwidth=0.8 if whole else None)
     axes.set(xlabel=what, ylabel="images")
+    axes.xaxis.set_major_locator(MaxNLocator(6, integer=bool(whole)))
     axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
     return Figure(drawing, caption)
 
@@ -297,53 +287,3 @@ def draw_ranking(counts: Sequence[int], *, few: int, caption: str) -> Figure:
     axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     axes.set(xlabel="labels, the most frequent first", ylabel="images", xlim=(0.5, len(counts) + 0.5), ylim=(0, None))
     return Figure(drawing, caption)
-
-
-def draw_heat_map(report: CheckReport) -> Figure | None:
-    """Draw label co-occurrence, related labels adjacent; None if no two labels co-occur."""
-    positives = np.array([label.positives for label in report.labels])
-    shared = np.asarray(report.cooccurrence.sum(axis=1)).ravel() - positives
-    shown = np.sort(np.argsort(-shared, kind="stable")[: min(_MOST_LABELS, int((shared > 0).sum()))])
-    if len(shown) < 2:
-        return None
-    counts = report.cooccurrence[shown][:, shown].toarray()  # [L, L]
-    order = _order(counts)
-    shown, counts = shown[order], counts[order][:, order]
-    fraction = counts / counts.diagonal()[:, None]
-    np.fill_diagonal(fraction, np.nan)
-    caption = (
-        "Of the images with the label on the left, the fraction that also has the label above. "
-        "Labels that often co-occur are adjacent."
-    )
-    if len(shown) < len(report.labels):
-        caption += f" Showing the {len(shown)} of {len(report.labels):,} labels that co-occur most."
-    return _draw_matrix(fraction, [report.labels[label].display_name for label in shown], caption=caption)
-
-
-def _draw_matrix(fraction: NDArray[np.float64], names: Sequence[str], *, caption: str) -> Figure:
-    with_numbers = len(names) <= _MOST_WITH_NUMBERS
-    side = 1.8 + len(names) * (0.36 if with_numbers else 0.17)
-    drawing, axes = new_figure(width=side, height=side)
-    # From transparent rather than white: the page may be dark.
-    colours = LinearSegmentedColormap.from_list("accent", [f"{ACCENT}00", f"{ACCENT}ff"])
-    axes.imshow(fraction, cmap=colours, norm=PowerNorm(0.7, vmin=0, vmax=1), interpolation="nearest")
-    short = [name if len(name) <= 22 else f"{name[:21]}…" for name in names]
-    size = 9 if with_numbers else 7
-    axes.set_xticks(range(len(names)), short, rotation=90, fontsize=size)
-    axes.set_yticks(range(len(names)), short, fontsize=size)
-    axes.tick_params(length=0, top=True, labeltop=True, bottom=False, labelbottom=False)
-    axes.grid(visible=False)
-    axes.spines[:].set_visible(False)
-    if with_numbers:
-        for row, column in np.argwhere(fraction >= 0.005):
-            axes.text(column, row, f"{100 * fraction[row, column]:.0f}", ha="center", va="center", fontsize=7.5)
-    return Figure(drawing, caption)
-
-
-def _order(counts: NDArray[np.int64]) -> NDArray[np.int32]:
-    """Order the labels such that those with many images in common are neighbours."""
-    positives = counts.diagonal()
-    distance = 1 - counts / (positives[:, None] + positives[None] - counts)  # Jaccard
-    np.fill_diagonal(distance, 0)
-    tree = linkage(squareform(distance, checks=False), method="average", optimal_ordering=True)
-    return np.asarray(leaves_list(tree))

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, triu
 
 from manylabel.data.loading import most_bad
+from manylabel.page import plural, some
 from manylabel.types import BadImage
 
 __all__ = ["CheckReport", "DuplicateGroup", "LabelCount", "Leak", "LeakKind", "find_problems", "find_warnings"]
@@ -135,8 +136,8 @@ class CheckReport:
     def verdict(self) -> str:
         """Summary of problems and warnings in one sentence."""
         if self.problems:
-            return f"Found {_count(self.problems, 'problem')} that would break training or invalidate its results."
-        but = f", but see the {_count(self.warnings, 'warning')} above" if self.warnings else ""
+            return f"Found {plural(len(self.problems), 'problem')} that would break training or invalidate its results."
+        but = f", but see the {plural(len(self.warnings), 'warning')} above" if self.warnings else ""
         return f"Nothing would break training{but}."
 
     @property
@@ -158,18 +159,19 @@ class CheckReport:
             **msgspec.json.decode(msgspec.json.encode({name: getattr(self, name) for name in _PLAIN_FIELDS})),
             "labels_per_image": {"mean": self.mean_labels, "histogram": list(self.labels_per_image)},
             "sizes": _summaries(self.readable_sizes),
-            "cooccurrence": self._pairs(_MOST_PAIRS_IN_JSON),
+            "cooccurrence": [
+                {"labels": [one, other], "images": both}
+                for one, other, both in self.frequent_pairs(_MOST_PAIRS_IN_JSON)
+            ],
         }
 
-    def _pairs(self, at_most: int) -> list[dict[str, Any]]:
-        """Return the most frequent pairs of labels."""
+    def frequent_pairs(self, at_most: int) -> list[tuple[str, str, int]]:
+        """Return the most frequent pairs of labels, each with its number of images."""
         above = triu(self.cooccurrence, k=1, format="coo")
         order = np.argsort(-above.data, kind="stable")[:at_most]
-        triples = zip(above.row[order], above.col[order], above.data[order].tolist(), strict=True)
-        return [
-            {"labels": [self.labels[one].name, self.labels[other].name], "images": images}
-            for one, other, images in triples
-        ]
+        names = [label.name for label in self.labels]
+        pairs = zip(above.row[order], above.col[order], above.data[order].tolist(), strict=True)
+        return [(names[one], names[other], both) for one, other, both in pairs]
 
 
 def _summaries(sizes: NDArray[np.int32]) -> dict[str, dict[str, float]]:
@@ -242,7 +244,7 @@ def _problems(report: CheckReport) -> Iterator[str]:
     for leak in report.leaks:
         if leak.kind == "exact" and leak.fraction > _MOST_LEAKED:
             yield (
-                f"{_count(leak.indices, 'image')} of split {leak.split!r} ({leak.fraction:.1%}) also in split "
+                f"{plural(len(leak.indices), 'image')} of split {leak.split!r} ({leak.fraction:.1%}) also in split "
                 f"{leak.other!r}, which inflates scores; remove them from one of the two"
             )
 
@@ -251,25 +253,25 @@ def _spelling_warnings(report: CheckReport) -> Iterator[str]:
     shown = {label.name: _with_count(label) for label in report.labels}
     if report.variants:
         groups = [" = ".join(shown[name] for name in names) for names in report.variants]
-        yield f"labels that differ only in case or spacing: {_some(groups)}; merge them with 'manylabel data fix'"
+        yield f"labels that differ only in case or spacing: {some(groups)}; merge them with 'manylabel data fix'"
     if report.typos:
         pairs = [f"{shown[typo]} for {shown[meant]}" for typo, meant in report.typos]
         rename = "|".join(f"{typo}>{meant}" for typo, meant in report.typos[:3])
-        yield f"probable typos: {_some(pairs)}; if so, rename={rename} in the spec or 'manylabel data fix --typos'"
+        yield f"probable typos: {some(pairs)}; if so, rename={rename} in the spec or 'manylabel data fix --typos'"
 
 
 def _image_warnings(report: CheckReport) -> Iterator[str]:
     if 0 < len(report.bad) <= most_bad(report.num_images, _MOST_BAD):
-        yield f"{_count(report.bad, 'image')} cannot be read and will be skipped; for example {_first_bad(report)}"
+        yield f"{plural(len(report.bad), 'image')} cannot be read and will be skipped; for example {_first_bad(report)}"
     exact = [group for group in report.duplicates if group.is_exact]
     near = [group for group in report.duplicates if not group.is_exact]
     odd = [group for group in report.duplicates if group.labels_differ]
     if exact:
-        yield f"{_count(exact, 'group')} of files with the same content: {_members(exact)}"
+        yield f"{plural(len(exact), 'group')} of files with the same content: {_members(exact)}"
     if near:
-        yield f"{_count(near, 'group')} of images that look the same: {_members(near)}"
+        yield f"{plural(len(near), 'group')} of images that look the same: {_members(near)}"
     if odd:
-        yield f"{_count(odd, 'group')} of duplicate images with different labels: {_members(odd)}"
+        yield f"{plural(len(odd), 'group')} of duplicate images with different labels: {_members(odd)}"
     if report.unlabelled:
         meaning = (
             ""
@@ -280,18 +282,18 @@ def _image_warnings(report: CheckReport) -> Iterator[str]:
             )
         )
         fraction = len(report.unlabelled) / report.num_images
-        yield f"{_count(report.unlabelled, 'image')} ({fraction:.1%}) without any label{meaning}"
+        yield f"{plural(len(report.unlabelled), 'image')} ({fraction:.1%}) without any label{meaning}"
 
 
 def _leak_warnings(report: CheckReport) -> Iterator[str]:
     for leak in report.leaks:
         where = f"of split {leak.split!r} ({leak.fraction:.1%})"
         if leak.kind == "exact" and leak.fraction <= _MOST_LEAKED:
-            yield f"{_count(leak.indices, 'image')} {where} also in split {leak.other!r}"
+            yield f"{plural(len(leak.indices), 'image')} {where} also in split {leak.other!r}"
         elif leak.kind == "near":
-            yield f"{_count(leak.indices, 'image')} {where} looking the same as images of split {leak.other!r}"
+            yield f"{plural(len(leak.indices), 'image')} {where} looking the same as images of split {leak.other!r}"
         elif leak.kind == "name":
-            files = _count(leak.indices, "file name")
+            files = plural(len(leak.indices), "file name")
             yield f"{files} {where} also in split {leak.other!r}, for different images"
     shown = {label.name: label.display_name for label in report.labels}
     for split, names in report.unseen.items():
@@ -311,16 +313,16 @@ def _label_warnings(report: CheckReport, *, few: int) -> Iterator[str]:
         yield f"no image has {_labels(never)}; a model cannot learn what it never sees"
     if rare:
         verb = "has" if len(rare) == 1 else "have"
-        counted = _some([_with_count(label) for label in rare])
-        yield f"{_count(rare, 'label')} {verb} fewer than {few} images: {counted}"
+        counted = some([_with_count(label) for label in rare])
+        yield f"{plural(len(rare), 'label')} {verb} fewer than {few} images: {counted}"
     if always:
         yield f"no image is known to lack {_labels(always)}; a model learns to always predict it"
     shown = {label.name: label.display_name for label in report.labels}
     for names in report.always_together:
-        yield f"labels that always co-occur cannot be distinguished: {_some([shown[name] for name in names])}"
+        yield f"labels that always co-occur cannot be distinguished: {some([shown[name] for name in names])}"
     if report.only_with:
         pairs = [f"{shown[one]} only with {shown[other]}" for one, other in report.only_with]
-        yield f"labels that never occur alone: {_some(pairs)}"
+        yield f"labels that never occur alone: {some(pairs)}"
 
 
 def _is_without_labels(report: CheckReport, split: str) -> bool:
@@ -339,19 +341,10 @@ def _first_bad(report: CheckReport) -> str:
 
 def _members(groups: Sequence[DuplicateGroup]) -> str:
     """List the members of the first groups."""
-    return _some(
+    return some(
         [" = ".join(group.names[:3]) + (" = ..." if len(group.names) > 3 else "") for group in groups], at_most=3
     )
 
 
-def _count(things: Sequence[object], noun: str) -> str:
-    return f"{len(things):,} {noun}{'' if len(things) == 1 else 's'}"
-
-
 def _labels(names: Sequence[str]) -> str:
-    return f"label {names[0]}" if len(names) == 1 else f"{len(names):,} labels: {_some(names)}"
-
-
-def _some(names: Sequence[str], *, at_most: int = 8) -> str:
-    more = f" and {len(names) - at_most:,} more" if len(names) > at_most else ""
-    return ", ".join(names[:at_most]) + more
+    return f"label {names[0]}" if len(names) == 1 else f"{len(names):,} labels: {some(names)}"
