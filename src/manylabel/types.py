@@ -26,7 +26,7 @@ __all__ = ["BadImage", "Batch", "FeatureBatch", "InputSpec", "LabelSpace", "Tag"
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LabelSpace:
     """Ordered, unique label names, with optional display names and descriptions.
 
@@ -40,6 +40,8 @@ class LabelSpace:
 
     Examples:
         >>> labels = LabelSpace(["cat", "dog"])
+        >>> labels
+        LabelSpace(2 labels: cat, dog)
         >>> labels.index("dog"), len(labels), "cow" in labels
         (1, 2, False)
     """
@@ -75,6 +77,10 @@ class LabelSpace:
     @cached_property
     def _positions(self) -> dict[str, int]:
         return {name: position for position, name in enumerate(self.names)}
+
+    def __repr__(self) -> str:
+        more = ", ..." if len(self) > 5 else ""
+        return f"LabelSpace({len(self):,} labels: {', '.join(self.names[:5])}{more})"
 
     def __len__(self) -> int:
         return len(self.names)
