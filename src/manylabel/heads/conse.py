@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from manylabel.heads.checks import Features, check_positive, final_map
 from manylabel.heads.linear import Pool, PoolKind
-from manylabel.heads.traits import PooledInput, settings_text
+from manylabel.heads.traits import Head, PooledInput
 from manylabel.queries import check_text_vectors
 
 __all__ = ["ConSE"]
@@ -24,7 +24,7 @@ __all__ = ["ConSE"]
 SCALE, MIDDLE = 20.0, 0.5  # from cosines to logits: not in the paper; any increasing line ranks the same
 
 
-class ConSE(nn.Module):
+class ConSE(Head):
     """Linear classifier of the trained labels that scores any other set of labels by text.
 
     For the trained labels, logits are those of the linear layer. For others (`with_text`), all labels, trained ones
@@ -66,7 +66,6 @@ class ConSE(nn.Module):
         super().__init__()
         for name, value in {"in_channels": in_channels, "num_labels": num_labels, "num_best": num_best}.items():
             check_positive(name, value)
-        self.stages: tuple[int, ...] = (-1,)
         self.in_channels, self.num_labels, self.num_trained = in_channels, num_labels, num_trained
         self.num_best, self.pooling = num_best, pooling
         self.register_buffer("text_vectors", check_text_vectors(num_labels, text_vectors, text_dim))
@@ -75,10 +74,6 @@ class ConSE(nn.Module):
         self.register_buffer("trained_vectors", trained)
         self.pool = Pool(pooling)
         self.linear = nn.Linear(in_channels, len(trained))
-
-    def extra_repr(self) -> str:
-        """Return the settings."""
-        return settings_text(self)
 
     def forward(self, features: Features) -> Tensor:
         """Return logits ``[B, L]`` of a feature map ``[B, C, H, W]``, or of the last of several."""

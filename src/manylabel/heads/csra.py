@@ -15,12 +15,12 @@ from torch import Tensor, nn
 
 from manylabel.errors import ConfigError
 from manylabel.heads.checks import Features, check_positive, final_map
-from manylabel.heads.traits import settings_text
+from manylabel.heads.traits import Head
 
 __all__ = ["CSRA"]
 
 
-class CSRA(nn.Module):
+class CSRA(Head):
     """The CSRA head: as cheap as a linear one, with a free attention map per label.
 
     Args:
@@ -56,7 +56,6 @@ class CSRA(nn.Module):
             raise ConfigError(f"temperatures must be above 0, or None for the maximum, got {list(temperatures)}")
         if attention_weight < 0:
             raise ConfigError(f"attention_weight must be 0 or more, got {attention_weight}")
-        self.stages: tuple[int, ...] = (-1,)
         self.in_channels, self.num_labels = in_channels, num_labels
         self.temperatures, self.attention_weight = tuple(temperatures), attention_weight
 
@@ -65,10 +64,6 @@ class CSRA(nn.Module):
         self.scale: Tensor
         self.register_buffer("scale", torch.tensor(finite).reshape(1, -1, 1, 1), persistent=False)  # [1, h, 1, 1]
         self.classify = nn.Conv2d(in_channels, len(self.temperatures) * num_labels, 1, bias=False)
-
-    def extra_repr(self) -> str:
-        """Return the settings."""
-        return settings_text(self)
 
     def forward(self, features: Features) -> Tensor:
         """Return logits ``[B, L]`` of a feature map ``[B, C, H, W]``, or of the last of several."""

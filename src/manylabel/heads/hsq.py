@@ -31,12 +31,12 @@ from torch import Tensor, nn
 from manylabel.errors import ConfigError
 from manylabel.heads.checks import Features, check_choice, check_positive, final_map
 from manylabel.heads.query2label import QueryTransformer
-from manylabel.heads.traits import ProbeDefaults, settings_text
+from manylabel.heads.traits import Head, ProbeDefaults
 
 __all__ = ["HybridSharingLayer", "HybridSharingQuery", "LabelLinear", "initialise_before_relu"]
 
 
-class HybridSharingQuery(nn.Module):
+class HybridSharingQuery(Head):
     """The HSQ head.
 
     The paper's ResNet101 model is ``expert_widths=(1024, 512), gate_hidden=128, classifier_hidden=64``.
@@ -98,7 +98,6 @@ class HybridSharingQuery(nn.Module):
             raise ConfigError("expert_widths must have at least one width, got none; try (64, 16)")
         for expert_width in expert_widths:
             check_positive("expert_widths", expert_width)
-        self.stages: tuple[int, ...] = (-1,)
         self.in_channels, self.num_labels, self.width = in_channels, num_labels, width
         self.num_heads, self.feedforward, self.dropout = num_heads, feedforward, dropout
         self.num_encoder_layers, self.num_decoder_layers = num_encoder_layers, num_decoder_layers
@@ -121,10 +120,6 @@ class HybridSharingQuery(nn.Module):
         widths = [channels, *self.expert_widths]
         self.sharing = nn.ModuleList(self._layer(*pair) for pair in pairwise(widths))
         self.classify = _classifier(widths[-1], classifier_hidden)
-
-    def extra_repr(self) -> str:
-        """Return the settings."""
-        return settings_text(self)
 
     def forward(self, features: Features) -> Tensor:
         """Return logits ``[B, L]`` of a feature map ``[B, C, H, W]``, or of the last of several."""
@@ -240,10 +235,6 @@ class HybridSharingLayer(nn.Module):
         self.label_gate = self._gate(partial(LabelLinear, num_labels), num_label_experts + num_shared_experts)
         num_experts = num_labels * num_label_experts + num_shared_experts
         self.shared_gate = self._gate(nn.Linear, num_experts) if shared_output else None
-
-    def extra_repr(self) -> str:
-        """Return the settings."""
-        return settings_text(self)
 
     def forward(self, shared: Tensor | None, labels: Tensor) -> tuple[Tensor | None, Tensor]:
         """Return ``(O_s, O_t)``, each ``[B, L, O]``, of ``(X_s, X_t)``, each ``[B, L, D]``.

@@ -9,14 +9,14 @@ import torch
 from torch import Tensor, nn
 
 from manylabel.heads.checks import Features, check_choice, check_positive, final_map
-from manylabel.heads.traits import PooledInput, settings_text
+from manylabel.heads.traits import Head, PooledInput
 
 __all__ = ["LinearClassifier", "Pool", "PoolKind"]
 
 PoolKind = Literal["average", "max", "generalised_mean"]
 
 
-class LinearClassifier(nn.Module):
+class LinearClassifier(Head):
     """A linear layer on the pooled final map: on a frozen backbone, the linear probe.
 
     The papers compare against average pooling. Maximum pooling is often stronger with several objects in an image,
@@ -40,14 +40,9 @@ class LinearClassifier(nn.Module):
         super().__init__()
         check_positive("in_channels", in_channels)
         check_positive("num_labels", num_labels)
-        self.stages: tuple[int, ...] = (-1,)
         self.in_channels, self.num_labels, self.pooling = in_channels, num_labels, pooling
         self.pool = Pool(pooling)
         self.linear = nn.Linear(in_channels, num_labels)
-
-    def extra_repr(self) -> str:
-        """Return the settings."""
-        return settings_text(self)
 
     def forward(self, features: Features) -> Tensor:
         """Return logits ``[B, L]`` of a feature map ``[B, C, H, W]``, or of the last of several."""
@@ -88,8 +83,8 @@ class Pool(nn.Module):
         self.exponent = nn.Parameter(torch.tensor(3.0)) if pooling == "generalised_mean" else None
 
     def extra_repr(self) -> str:
-        """Return the settings."""
-        return settings_text(self)
+        """Return the kind of pooling."""
+        return self.pooling
 
     def forward(self, feature: Tensor) -> Tensor:
         """Return ``[B, C]`` of a map ``[B, C, H, W]``."""

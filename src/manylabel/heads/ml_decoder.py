@@ -22,13 +22,13 @@ from manylabel.errors import ConfigError
 from manylabel.heads.attention import MultiHeadAttention, feed_forward, to_tokens
 from manylabel.heads.checks import Features, check_fraction, check_positive, final_map
 from manylabel.heads.group_projection import GroupProjection, Projection, SharedProjection, TextGroupProjection
-from manylabel.heads.traits import ProbeDefaults, settings_text
+from manylabel.heads.traits import Head, ProbeDefaults
 from manylabel.queries import QueryKind, TextQueries, check_text_vectors, make_queries
 
 __all__ = ["FoldedMLDecoder", "MLDecoder"]
 
 
-class MLDecoder(nn.Module):
+class MLDecoder(Head):
     """The ML-Decoder head.
 
     Args:
@@ -83,7 +83,6 @@ class MLDecoder(nn.Module):
         for name, value in {**sizes, "num_layers": num_layers}.items():
             check_positive(name, value)
         check_fraction("dropout", dropout)
-        self.stages: tuple[int, ...] = (-1,)
         self.in_channels, self.num_labels, self.num_groups = in_channels, num_labels, num_groups
         self.width, self.num_heads, self.feedforward = width, num_heads, feedforward
         self.dropout, self.num_layers, self.queries = dropout, num_layers, queries
@@ -110,10 +109,6 @@ class MLDecoder(nn.Module):
     def text_vectors(self) -> Tensor | None:
         """The text vectors ``[L, E]`` behind text queries, or None."""
         return self.query_bank.vectors if isinstance(self.query_bank, TextQueries) else None
-
-    def extra_repr(self) -> str:
-        """Return the settings."""
-        return settings_text(self)
 
     def forward(self, features: Features) -> Tensor:
         """Return logits ``[B, L]`` of a feature map ``[B, C, H, W]``, or of the last of several."""

@@ -17,13 +17,13 @@ from torch import Tensor, nn
 from manylabel.errors import ConfigError
 from manylabel.heads.attention import MultiHeadAttention, feed_forward, to_tokens
 from manylabel.heads.checks import Features, check_fraction, check_positive, final_map
-from manylabel.heads.traits import ProbeDefaults, settings_text
+from manylabel.heads.traits import Head, ProbeDefaults
 from manylabel.queries import LearnableQueries
 
 __all__ = ["Query2Label", "QueryTransformer", "sine_positions"]
 
 
-class Query2Label(nn.Module):
+class Query2Label(Head):
     """The Query2Label head.
 
     Args:
@@ -65,7 +65,6 @@ class Query2Label(nn.Module):
     ) -> None:
         super().__init__()
         check_positive("in_channels", in_channels)
-        self.stages: tuple[int, ...] = (-1,)
         self.in_channels, self.num_labels, self.width = in_channels, num_labels, width
         self.num_heads, self.feedforward, self.dropout = num_heads, feedforward, dropout
         self.num_encoder_layers, self.num_decoder_layers = num_encoder_layers, num_decoder_layers
@@ -86,10 +85,6 @@ class Query2Label(nn.Module):
         bound = 1 / math.sqrt(channels)
         self.weight = nn.Parameter(torch.empty(num_labels, channels).uniform_(-bound, bound))
         self.bias = nn.Parameter(torch.empty(num_labels).uniform_(-bound, bound))
-
-    def extra_repr(self) -> str:
-        """Return the settings."""
-        return settings_text(self)
 
     def forward(self, features: Features) -> Tensor:
         """Return logits ``[B, L]`` of a feature map ``[B, C, H, W]``, or of the last of several."""

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from manylabel.errors import ConfigError
 from manylabel.heads.checks import Features, check_choice, check_positive, maps_per_stage
 from manylabel.heads.linear import LinearClassifier
-from manylabel.heads.traits import PooledInput, attention_of, label_weights, pooled_input, settings_text
+from manylabel.heads.traits import Head, PooledInput, attention_of, label_weights, pooled_input
 
 __all__ = ["RepresentationMixup", "Summary"]
 
@@ -33,7 +33,7 @@ Summary = Literal["convolution", "tokens"]
 """Ways from an earlier map to a vector: average and linear layer (Eq. 2), or flattened and pooled (Eq. 3)."""
 
 
-class RepresentationMixup(nn.Module):
+class RepresentationMixup(Head):
     """A head on a mixture of earlier stages and the final one; made for a frozen backbone.
 
     Args:
@@ -73,7 +73,7 @@ class RepresentationMixup(nn.Module):
         check_positive("num_labels", num_labels)
         check_choice("summary", summary, ["convolution", "tokens"])
         _check_stages(in_channels, stages)
-        self.stages: tuple[int, ...] = tuple(stages)
+        self.stages = tuple(stages)
         self.in_channels, self.num_labels, self.summary = tuple(in_channels), num_labels, summary
 
         *earlier, final = in_channels
@@ -83,10 +83,6 @@ class RepresentationMixup(nn.Module):
         for name, fitting in (("in_channels", final), ("num_labels", num_labels)):
             if (got := getattr(self.top, name, fitting)) != fitting:
                 raise ConfigError(f"the head on top must have {name}={fitting}, got {got}")
-
-    def extra_repr(self) -> str:
-        """Return the settings."""
-        return settings_text(self)
 
     def forward(self, features: Features) -> Tensor:
         """Return logits ``[B, L]`` from one map ``[B, C, H, W]`` per stage."""

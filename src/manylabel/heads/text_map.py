@@ -15,13 +15,13 @@ from torch import Tensor, nn
 
 from manylabel.heads.checks import Features, check_positive, final_map
 from manylabel.heads.linear import Pool, PoolKind
-from manylabel.heads.traits import PooledInput, settings_text
+from manylabel.heads.traits import Head, PooledInput
 from manylabel.queries import check_text_vectors
 
 __all__ = ["TextMap"]
 
 
-class TextMap(nn.Module):
+class TextMap(Head):
     """Cosine of a label's text vector and the image's, with a learned scale and bias.
 
     Args:
@@ -55,7 +55,6 @@ class TextMap(nn.Module):
         super().__init__()
         check_positive("in_channels", in_channels)
         check_positive("num_labels", num_labels)
-        self.stages: tuple[int, ...] = (-1,)
         self.in_channels, self.num_labels, self.pooling = in_channels, num_labels, pooling
         self.register_buffer("text_vectors", check_text_vectors(num_labels, text_vectors, text_dim))
         self.text_dim = self.text_vectors.shape[1]
@@ -63,10 +62,6 @@ class TextMap(nn.Module):
         self.map = nn.Linear(in_channels, self.text_dim)
         self.log_scale = nn.Parameter(torch.tensor(math.log(10.0)))
         self.bias = nn.Parameter(torch.tensor(-2.0))  # most labels are absent
-
-    def extra_repr(self) -> str:
-        """Return the settings."""
-        return settings_text(self)
 
     def forward(self, features: Features) -> Tensor:
         """Return logits ``[B, L]`` of a feature map ``[B, C, H, W]``, or of the last of several."""

@@ -15,13 +15,13 @@ from torch import Tensor, nn
 
 from manylabel.heads.attention import MultiHeadAttention, feed_forward, to_tokens
 from manylabel.heads.checks import Features, check_choice, check_fraction, check_positive, final_map
-from manylabel.heads.traits import ProbeDefaults, settings_text
+from manylabel.heads.traits import Head, ProbeDefaults
 from manylabel.queries import TextQueries, make_queries
 
 __all__ = ["TokenEncoder"]
 
 
-class TokenEncoder(nn.Module):
+class TokenEncoder(Head):
     """A pre-norm encoder over a token per label and the positions of the map, with one output weight for all labels.
 
     Args:
@@ -73,7 +73,6 @@ class TokenEncoder(nn.Module):
             check_positive(name, value)
         check_fraction("dropout", dropout)
         check_choice("queries", queries, ["learnable", "text"])
-        self.stages: tuple[int, ...] = (-1,)
         self.in_channels, self.num_labels, self.width = in_channels, num_labels, width
         self.num_heads, self.head_width = num_heads, head_width
         self.feedforward, self.dropout, self.num_layers, self.queries = feedforward, dropout, num_layers, queries
@@ -90,10 +89,6 @@ class TokenEncoder(nn.Module):
     def text_vectors(self) -> Tensor | None:
         """The text vectors ``[L, E]`` behind text tokens, or None."""
         return self.query_bank.vectors if isinstance(self.query_bank, TextQueries) else None
-
-    def extra_repr(self) -> str:
-        """Return the settings."""
-        return settings_text(self)
 
     def forward(self, features: Features) -> Tensor:
         """Return logits ``[B, L]`` of a feature map ``[B, C, H, W]``, or of the last of several."""

@@ -1,6 +1,6 @@
 """Optional traits of heads: what a head may offer beyond ``head(features) -> logits``.
 
-A head has a trait by having the attribute or method; there is no base class and no registry. Other
+A head has a trait by having the attribute or method; no base class is needed and there is no registry. Other
 packages ask for traits by the functions below and never check the class of a head.
 
 | trait | meaning | asked for by |
@@ -32,6 +32,7 @@ from manylabel.heads.checks import Features
 
 __all__ = [
     "ExpertHead",
+    "Head",
     "MixupHead",
     "OpenVocabularyHead",
     "PooledInput",
@@ -43,12 +44,24 @@ __all__ = [
     "label_weights",
     "pooled_input",
     "probe_defaults",
-    "settings_text",
     "stages_of",
 ]
 
 PooledInput = Literal["none", "average", "max", "earlier"]
 """Pooling that leaves a head's logits unchanged: none, average or maximum of all maps, or of all but the final one."""
+
+
+class Head(nn.Module):
+    """Base of our heads: reads the final stage, and shows its settings. A head of your own does not need it."""
+
+    stages: tuple[int, ...] = (-1,)
+
+    def extra_repr(self) -> str:
+        """Return the constructor's arguments, except tensors and modules."""
+        names = inspect.signature(type(self)).parameters
+        values = {name: getattr(self, name) for name in names if hasattr(self, name)}
+        shown = {name: value for name, value in values.items() if not isinstance(value, Tensor | nn.Module)}
+        return ", ".join(f"{name}={value!r}" for name, value in shown.items())
 
 
 @dataclass(frozen=True)
@@ -192,10 +205,3 @@ def stages_of(head: Callable[..., nn.Module], settings: Mapping[str, Any]) -> tu
     if not is_list or not all(isinstance(stage, int) for stage in stages):
         raise ConfigError(f"stages must be a list of whole numbers such as [0, -1], got {stages!r}")
     return tuple(stages)
-
-
-def settings_text(module: nn.Module) -> str:
-    """Return the constructor's arguments as the `extra_repr` of a module."""
-    names = inspect.signature(type(module)).parameters
-    values = {name: getattr(module, name) for name in names if hasattr(module, name)}
-    return ", ".join(f"{name}={value!r}" for name, value in values.items() if not isinstance(value, Tensor | nn.Module))
