@@ -50,10 +50,11 @@ def test_the_same_option_takes_the_same_kind_of_value_everywhere():
     assert {name: kind for name, kind in kinds.items() if len(kind) > 1} == {}
 
 
-def test_there_are_at_most_two_hundred_options():
+def test_there_are_at_most_two_hundred_options_and_fifty_settings():
     settings = {
         field.name for kind in RECIPE_SETTINGS.values() for field in settings_fields(kind).values() if field.is_flag
     }
+    assert len(settings) <= 50
     others = sum(len(options) for _, options in leaves(get_command(app)))
     assert len(settings | set(settings_fields(RunOptions))) + others <= 200
 

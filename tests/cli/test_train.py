@@ -105,6 +105,12 @@ def test_rejects_more_than_one_dataset(arguments):
     assert "use: manylabel train DATA --out RUN" in str(call(*arguments).exception)
 
 
+def test_rare_settings_are_set_in_a_file():
+    assert "freeze_epochs can be set in a YAML file only" in str(
+        call("scenes:10", "--recipe", "finetune", "--freeze-epochs", "2").exception
+    )
+
+
 def test_a_bare_command_shows_the_help():
     assert call().stdout == call("--help").stdout
 

@@ -62,6 +62,11 @@ def train(context: typer.Context) -> None:
         raise ConfigError(
             f"unexpected argument {extra!r}; use: manylabel train DATA --out RUN, options as --name VALUE"
         )
+    fields = settings_fields(RECIPE_SETTINGS[name])
+    if hidden := [key for key in flags if key in fields and not fields[key].is_flag]:
+        raise ConfigError(
+            f"{', '.join(hidden)} can be set in a YAML file only: --config FILE, with a line '{hidden[0]}: ...'"
+        )
     given = {key: value for key, value in flags.items() if key not in own} | dict(zip(["data"], inputs, strict=False))
     settings = read_settings(
         RECIPE_SETTINGS[name], given, presets=PRESETS[name], preset=options.preset, file=options.config
@@ -96,7 +101,8 @@ def _show_help(name: str, *, everything: bool) -> None:
         f"manylabel train DATA{recipe} [OPTIONS]",
         (RECIPE_SETTINGS[name].__doc__ or "").partition("Examples:")[0],
         groups,
-        "Arguments of the head and the loss: --head.NAME VALUE, --loss.NAME VALUE.",
+        "Arguments of the head and the loss: --head.NAME VALUE, --loss.NAME VALUE.\n"
+        "config.yaml of a run lists all settings; pass a changed copy with --config.",
     )
 
 

@@ -95,7 +95,9 @@ class LoopSettings:
     schedule: Annotated[Literal["one_cycle", "cosine", "constant"], info("Learning rate schedule.")] = "one_cycle"
     warmup: Annotated[Fraction, info("Fraction of all steps spent on learning rate warmup.")] = 0.2
     accumulate: Annotated[Count, info("Batches per optimizer step (gradient accumulation).")] = 1
-    clip_gradients: Annotated[Positive | None, info("Maximum gradient norm (default: no clipping).")] = None
+    clip_gradients: Annotated[Positive | None, info("Maximum gradient norm (default: no clipping).", is_flag=False)] = (
+        None
+    )
     ema_decay: Annotated[Fraction, info("Decay of the exponential moving average of the weights; 0 disables it.")] = (
         0.9997
     )
@@ -116,7 +118,9 @@ class LoopSettings:
         Whole | None,
         info("Image-decoding processes (default: half the cores, all with a GPU, at most 8).", may_change=True),
     ] = None
-    checkpoint_minutes: Annotated[Positive, info("Minutes between checkpoints within an epoch.", may_change=True)] = 5.0
+    checkpoint_minutes: Annotated[
+        Positive, info("Minutes between checkpoints within an epoch.", may_change=True, is_flag=False)
+    ] = 5.0
     logger: Annotated[
         Literal["auto", "none", "tensorboard", "wandb"],
         info("Logger besides metrics.csv; auto: TensorBoard if installed.", may_change=True),

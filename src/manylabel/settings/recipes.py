@@ -37,11 +37,13 @@ class Probe(RecipeSettings):
         Positive | None, info("Peak learning rate (default: 2e-3; 5e-4 for hsq, which diverges above that).")
     ] = None
     weight_decay: Annotated[NotNegative, info("Weight decay, except for biases and norms.")] = 0.3
-    cache: Annotated[bool, info("Cache features on disk (default), or run the backbone in every epoch.")] = True
+    cache: Annotated[
+        bool, info("Cache features on disk (default), or run the backbone in every epoch.", is_flag=False)
+    ] = True
     views: Annotated[
         Count | None, info("Cached random crops per training image (default: up to 4, at most 25,000 in total).")
     ] = None
-    feature_dropout: Annotated[Fraction, info("Dropout rate of feature channels.")] = 0.3
+    feature_dropout: Annotated[Fraction, info("Dropout rate of feature channels.", is_flag=False)] = 0.3
 
     def num_views(self, num_images: int) -> int:
         """Return the number of cached views per training image."""
@@ -86,9 +88,9 @@ class Finetune(RecipeSettings):
             "(Wortsman et al., CVPR 2022)."
         ),
     ] = 0.0
-    freeze_epochs: Annotated[Whole, info("Number of first epochs with a frozen backbone.")] = 0
+    freeze_epochs: Annotated[Whole, info("Number of first epochs with a frozen backbone.", is_flag=False)] = 0
     keep_statistics: Annotated[
-        bool | None, info("Freeze batch-norm statistics of the backbone (default: if it is pretrained).")
+        bool | None, info("Freeze batch-norm statistics of the backbone (default: if it is pretrained).", is_flag=False)
     ] = None
     augment: Annotated[bool, info("Augment training images: flip, Cutout, RandAugment; mirror cached maps.")] = True
 
@@ -191,7 +193,9 @@ class SelfDistillation(RecipeSettings):
     backbone_scale: Annotated[Positive, info("With finetune: learning rate of the backbone relative to the head.")] = (
         0.1
     )
-    freeze_epochs: Annotated[Whole, info("With finetune: number of first epochs with a frozen backbone.")] = 0
+    freeze_epochs: Annotated[
+        Whole, info("With finetune: number of first epochs with a frozen backbone.", is_flag=False)
+    ] = 0
     augment: Annotated[bool, info("With finetune: augment training images.")] = True
 
     def __post_init__(self) -> None:
@@ -246,10 +250,11 @@ class ZeroShot(RecipeSettings):
         str | None, info("Prompts separated by |, such as 'a photo of a {label}' (default: depends on the encoder).")
     ] = None
     random_queries: Annotated[
-        Whole, info("Random queries per batch (query augmentation of the paper; did not pay off here).")
+        Whole, info("Random queries per batch (query augmentation of the paper; did not pay off here).", is_flag=False)
     ] = 0
     query_noise: Annotated[
-        NotNegative, info("Standard deviation of noise on text vectors (query augmentation of the paper; try 0.1).")
+        NotNegative,
+        info("Standard deviation of noise on text vectors (query augmentation of the paper; try 0.1).", is_flag=False),
     ] = 0.0
     views: Annotated[Count, info("Cached views per training image.")] = 1
     single_label: Annotated[bool | None, info("Not supported by this recipe.", is_flag=False)] = False
