@@ -1,8 +1,8 @@
-"""python benchmarks/decode.py: from JPEG file to model input, beside plain Pillow and with whole-image decoding.
+"""Decode JPEG files into model inputs, compared with plain Pillow: python benchmarks/decode.py.
 
-Draws photo-like JPEG files of 1600 x 1200 into a temporary folder and turns each into a normalised tensor of 224 x 224,
-in one thread, in three ways: reduced-scale decoding (ours), ours without it, and what most code does (Pillow opens,
-converts and resizes, then a float tensor). The ways take turns on every file; printed are medians and ratios.
+Photo-like JPEG files of 1600 x 1200 become normalised tensors of 224 x 224, in one thread, in three ways: with
+reduced-scale decoding (ours), ours without it, and the common way (Pillow opens, converts and resizes). The ways are
+interleaved file by file; prints medians and ratios.
 """
 
 import argparse

@@ -1,8 +1,8 @@
 """Time and memory of an evaluation with intervals at COCO's size: python benchmarks/evaluation.py [--draws 1000].
 
-The obvious way to the interval of mAP alone is a loop over draws and labels with scikit-learn; it is timed on
-`--loop-draws` draws and scaled up. Both must give the same mAP in each of these draws. Scores are random, which is the
-worst case: no image can be left out below the last positive of a label. Use OMP_NUM_THREADS for the number of cores.
+The baseline is a loop over draws and labels with scikit-learn for the interval of mAP alone, timed on `--loop-draws`
+draws and extrapolated. Both must give the same mAP in each of these draws. Scores are random, the worst case: no image
+ranks below the last positive of a label. Set the number of cores with OMP_NUM_THREADS.
 """
 
 import argparse
@@ -23,7 +23,7 @@ RESULTS = Path(__file__).parent / "results" / "evaluation.json"
 
 
 def random_scores(num_images: int, num_labels: int, *, seed: int) -> ScoredImages:
-    """Return scores that know nothing, of labels as frequent as COCO's on average."""
+    """Return random scores, for labels as frequent as COCO's on average."""
     generator = torch.Generator().manual_seed(seed)
     targets = torch.rand(num_images, num_labels, generator=torch.Generator().manual_seed(0)) < 2.9 / num_labels
     scores = torch.rand(num_images, num_labels, generator=generator)
@@ -31,7 +31,7 @@ def random_scores(num_images: int, num_labels: int, *, seed: int) -> ScoredImage
 
 
 def loop(scored: ScoredImages, *, draws: int) -> NDArray[np.float64]:
-    """Return mAP of each draw, one label of one draw at a time."""
+    """Return the mAP of each draw, computed label by label."""
     weights = bootstrap_weights(len(scored), draws=draws)[1:].numpy()
     targets, scores = scored.targets.numpy(), scored.scores.numpy()
     return np.array(
@@ -79,7 +79,7 @@ def main() -> None:
         "loop_seconds_for_map_alone": round(loop_seconds),
         "times_faster": round(loop_seconds / seconds, 1),
         "largest_difference_of_map": float(difference),
-        "memory_beside_the_scores_mb": round((peak - before) / 1024),
+        "additional_memory_mb": round((peak - before) / 1024),
     }
     print(json.dumps(result, indent=2))
     write_text(RESULTS, json.dumps(result, indent=2) + "\n", overwrite=True)

@@ -1,10 +1,9 @@
 """Faithfulness and cost of explanations: python benchmarks/explain.py VOC2012 RUN/model [RUN/model ...].
 
-On images of VOC that training held out, for each model, method and label that is there: how often the hottest place
-lies in a box of the label (the pointing game), and the areas under the deletion and insertion curves. Only labels that
-the model gives at least `--least-score` are explained: where it sees nothing, there is nothing to explain. "centre"
-points at the middle of every image: what a method must beat. Times are medians of interleaved calls in time of
-the processor, as ratios to a plain prediction.
+On held-out images of VOC, for each model, method and present label: how often the maximum of the heat map lies in a box
+of the label (the pointing game), and the areas under the deletion and insertion curves. Only labels with a score of at
+least `--least-score` are explained. "centre" points at the middle of every image: the baseline. Times are medians of
+interleaved calls in processor time, as ratios to a plain prediction.
 """
 
 import argparse
@@ -119,7 +118,7 @@ def main() -> None:
 
 
 def keep(name: str, found: dict[str, object], settings: dict[str, object]) -> None:
-    """Write what was found of a model beside what was found of others with the same settings."""
+    """Add the results of a model to those of others with the same settings."""
     before = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.is_file() else {"settings": None}
     models = before["models"] if before["settings"] == settings else {}
     text = json.dumps({"settings": settings, "models": models | {name: found}}, indent=2)

@@ -1,9 +1,9 @@
 """Speedup of cached features on a CPU: python benchmarks/feature_cache.py [--images 128] [--rounds 5].
 
-First, EfficientNet-Lite0 at 224 px in onnxruntime beside torch (eager, channels_last), with one and two threads. Then
-an epoch of a linear head on cached features beside the same epoch with every image decoded and passed through the
-backbone, on generated scenes with one thread. The contestants take turns in one process; numbers are medians over the
-rounds, ratios with their smallest and largest.
+First, EfficientNet-Lite0 at 224 px in onnxruntime and in torch (eager, channels_last), with one and two threads. Then
+an epoch of a linear head on cached features and the same epoch with every image decoded and passed through the
+backbone, on generated scenes with one thread. All are interleaved in one process; numbers are medians over the rounds,
+ratios with their minimum and maximum.
 """
 
 import argparse
@@ -53,7 +53,7 @@ def summary(times: dict[str, list[float]], *, fast: str, slow: str, images: int)
 
 
 def compare_engines(backbone: Backbone, folder: Path, threads: int, rounds: int) -> dict[str, float | str]:
-    """Measure onnxruntime beside torch."""
+    """Compare onnxruntime with torch."""
     torch.set_num_threads(threads)
     images = torch.randn(BATCH_SIZE, 3, 224, 224)
     in_onnx = OnnxBackbone(backbone, folder / "backbone.onnx", size=(224, 224), num_threads=threads)
@@ -77,7 +77,7 @@ def train(head: nn.Module, batches: Iterable[tuple[list[Tensor], Tensor, Tensor]
 
 
 def compare_epochs(backbone: Backbone, root: Path, images: int, rounds: int) -> list[dict[str, float | str]]:
-    """Measure an epoch on cached features, whole and pooled, beside one through the backbone."""
+    """Compare an epoch on cached features, whole and pooled, with one through the backbone."""
     torch.set_num_threads(1)  # two threads that wait for each other suffer most from other work on the machine
     table = data.write_scenes(root / "scenes", images)
     dataset = data.load(f"csv:{table}")

@@ -1,9 +1,8 @@
 """Training length on few images: python -m benchmarks.few_images --data SPEC --val SPEC.
 
-Each cell is a linear probe with the defaults of its head, on as many images, for about as many steps; a seed draws
-the images and initialises the head. Finished runs are reused, interrupted ones resumed. mAP is that
-of the last epoch's averaged weights on all validation images, the mean over seeds; the same images are behind all
-cells of a row.
+Each cell is a probe with the defaults of its head, on N images, for about as many steps; the seed selects the images
+and initialises the head. Finished runs are reused, interrupted ones resumed. mAP is that of the last epoch's averaged
+weights on all validation images, the mean over seeds; all cells of a row use the same images.
 """
 
 import argparse

@@ -1,6 +1,6 @@
-"""python benchmarks/heads.py: our heads against slow forms of them; ratios in one process, interleaved, medians.
+"""Heads compared with naive implementations: python benchmarks/heads.py.
 
-Every pair computes the same numbers, which is checked before it is timed.
+Both of a pair must give the same result before they are timed. Prints ratios of medians, interleaved in one process.
 """
 
 import time

@@ -1,12 +1,11 @@
-"""All heads on the same frozen features of real images, beside logistic regression.
+"""All heads on the same frozen features of real images, compared with logistic regression.
 
     python benchmarks/heads_on_images.py voc --data voc:VOCdevkit/VOC2012,split=train --seeds 0 1 2
 
-Each cell is one `manylabel train` with that head's defaults, in a process of its own; runs that are
-finished are not run again, one that was killed goes on. Logistic regression works on the average-pooled features, one
-model per label, with the regularisation that is best on the very validation images: that flatters it. Intervals
-are 95 % bootstrap intervals over the held-out images, of the mean of the seeds' mAP. Minutes are wall clock on the
-machine as it was; the first head of a dataset pays for the pass through the backbone.
+Each cell is one `manylabel train` with the head's defaults, in a process of its own. Finished runs are reused,
+interrupted ones resumed. Logistic regression uses average-pooled features, one model per label, and the regularisation
+that is best on the validation set, which favours it. Intervals are 95 % bootstrap intervals over validation images, of
+the mean mAP over seeds. Minutes are wall clock; the first head of a dataset includes the pass through the backbone.
 """
 
 import argparse
@@ -81,7 +80,7 @@ def draws_of(scores: Tensor, targets: Tensor, known: Tensor) -> NDArray[np.float
 
 
 def train(arguments: argparse.Namespace, head: str, seed: int) -> None:
-    """Run the command of one cell, unless it is done; keep how long it took beside the run."""
+    """Run the command of one cell unless it is finished, and save its duration."""
     out = arguments.runs / arguments.name / f"{head}-{seed}"
     if not (out / "model" / "config.json").is_file():
         extra = ["--val", arguments.val] if arguments.val else []
@@ -96,7 +95,7 @@ def train(arguments: argparse.Namespace, head: str, seed: int) -> None:
 def row(
     name: str, draws: Sequence[NDArray[np.float64]], baseline: NDArray[np.float64], **more: object
 ) -> dict[str, Any]:
-    """Return one line of the table: mAP and its distance to the baseline, with intervals, in percent."""
+    """Return a row of the table: mAP and gain over the baseline, with intervals, in per cent."""
     mean = 100 * np.mean(draws, axis=0)
     gain = mean - 100 * baseline
     reached, ahead = (estimate(one, bounds=(-100, 100)) for one in (mean, gain))
@@ -123,13 +122,13 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
 def main() -> None:
     """Run what is missing, then write the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("name", help="what to call the data: names the folder of the runs and the file of results")
+    parser.add_argument("name", help="Name of the dataset, of the folder of runs and of the file of results.")
     parser.add_argument("--data", required=True)
     parser.add_argument("--val")
     parser.add_argument("--heads", nargs="+", default=sorted({*HEADS} - TEXT_HEADS))
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--runs", type=Path, default=Path("runs/heads_on_images"))
-    parser.add_argument("--only-collect", action="store_true", help="train nothing: a table of what is finished")
+    parser.add_argument("--only-collect", action="store_true", help="Train nothing: tabulate finished runs.")
     arguments = parser.parse_args()
 
     if not arguments.only_collect:
@@ -164,17 +163,17 @@ def main() -> None:
                 other = Probe(data=arguments.data, val=arguments.val, views=1)
                 features = cache_sets(model, sets, other).val
             found.append(draws_of(read_all(features, head=model.head)[0], targets, known))
-            kept = out / "minutes.json"  # not there if the run was begun by hand
-            minutes.append(json.loads(kept.read_text()) if kept.is_file() else None)
+            saved = out / "minutes.json"  # missing if the run was started by hand
+            minutes.append(json.loads(saved.read_text()) if saved.is_file() else None)
         if found:
-            told = [one for one in minutes if one is not None]
+            known = [one for one in minutes if one is not None]
             rows.append(
                 row(
                     head,
                     found,
                     baseline,
                     parameters=parameters,
-                    minutes=round(float(np.median(told)), 1) if told else "",
+                    minutes=round(float(np.median(known)), 1) if known else "",
                 )
             )
         write_text(RESULTS / f"heads_{arguments.name}.json", json.dumps(rows, indent=2) + "\n", overwrite=True)

@@ -1,7 +1,7 @@
-"""python benchmarks/hybrid_sharing.py: the Hybrid Sharing Layer against Algorithm 1 with its loops.
+"""Hybrid Sharing Layer compared with the loops of Algorithm 1: python benchmarks/hybrid_sharing.py.
 
-Forward and backward at 80 labels, 512 -> 64 channels, 16 shared experts and one per label, batch 8. Ratios in one
-process, interleaved, medians; peak memory beside them. That all three compute the same is checked first.
+Forward and backward at 80 labels, 512 -> 64 channels, 16 shared experts and one per label, batch 8. All must give the
+same result first. Prints ratios of medians, interleaved in one process, and peak memory.
 """
 
 from collections.abc import Callable

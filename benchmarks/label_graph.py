@@ -1,7 +1,7 @@
-"""python benchmarks/label_graph.py: how long a label graph and its partitions take, 10,000 labels by default.
+"""Time of a label graph and its partitions, for 10,000 labels by default: python benchmarks/label_graph.py.
 
-Images have a theme out of 200 with 50 labels each; 70 % of what an image shows is of its theme, the rest is not.
-Wall clock, one run, with the stability over ten seeds included.
+Images have one of 200 themes with 50 labels each; 70 % of the labels of an image belong to its theme. Wall clock of one
+run, including the stability over ten seeds.
 """
 
 import argparse

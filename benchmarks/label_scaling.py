@@ -1,7 +1,7 @@
-"""python benchmarks/label_scaling.py: heads against the number of labels, drawn to docs/images/label-scaling.png.
+"""Time of heads by number of labels, plotted to docs/images/label-scaling.png: python benchmarks/label_scaling.py.
 
 One image, a map of 7 x 7 positions with 2048 channels, width 256, inference, one thread, processor time. A curve ends
-where one call took longer than the limit.
+where one call exceeds the limit.
 """
 
 import argparse

@@ -1,9 +1,8 @@
-# python benchmarks/metrics.py
-"""mAP of many images and labels beside torchmetrics: processor time and memory.
+"""Time and memory of mAP over many images and labels, compared with torchmetrics: python benchmarks/metrics.py.
 
-torchmetrics takes minutes for the whole, so it is timed on the first 32 labels, laid out as it likes them, and the
-time per label is compared. Both run on one thread, in turn; the numbers are medians of processor time, which other
-work on the machine disturbs least. Peak memory is that of a process of its own, beyond what it was given (Linux only).
+torchmetrics would take minutes, so it is timed on the first 32 labels, in its preferred layout, and the time per label
+is compared. Both run on one thread, interleaved; numbers are medians of processor time, which is robust against other
+work on the machine. Peak memory is measured in a separate process, beyond the memory of the inputs (Linux only).
 """
 
 import argparse
@@ -23,15 +22,15 @@ from torchmetrics.functional.classification import multilabel_average_precision
 from manylabel.metrics import average_precision
 from manylabel.storage import write_text
 
-CASES = {"many images": (100_000, 1_000, 0.01), "many labels": (20_000, 9_600, 0.001)}  # ..., share of positives
+CASES = {"many images": (100_000, 1_000, 0.01), "many labels": (20_000, 9_600, 0.001)}  # ..., fraction of positives
 FEW = 32
 RESULTS = Path(__file__).parent / "results" / "metrics.json"
 
 
 def make(case: str) -> tuple[torch.Tensor, torch.Tensor]:
     """Return random scores and targets."""
-    images, labels, share = CASES[case]
-    targets = torch.empty(images, labels, dtype=torch.bool).bernoulli_(share)
+    images, labels, fraction = CASES[case]
+    targets = torch.empty(images, labels, dtype=torch.bool).bernoulli_(fraction)
     return torch.rand(images, labels), targets
 
 
@@ -43,7 +42,7 @@ def seconds(function: Callable[[], object]) -> float:
 
 
 def compare_time(case: str, rounds: int) -> dict[str, float]:
-    """Return both times per label and their ratio, and how far the results differ."""
+    """Return both times per label, their ratio, and the largest difference of the results."""
     scores, targets = make(case)
     few, few_targets = scores[:, :FEW].contiguous(), targets[:, :FEW].long().contiguous()
 
@@ -65,9 +64,9 @@ def compare_time(case: str, rounds: int) -> dict[str, float]:
 
 
 def measure_memory(case: str) -> dict[str, float]:
-    """Return the size of the scores and how far the memory of this process rises beyond what it holds."""
+    """Return the size of the scores, and the peak of the memory beyond that of the inputs."""
     scores, targets = make(case)
-    average_precision(scores[:, :2], targets[:, :2])  # what is loaded on first use is no part of it
+    average_precision(scores[:, :2], targets[:, :2])  # imports on first use do not count
     before, done, seen = _held(), threading.Event(), [0.0]
 
     def watch() -> None:
@@ -80,20 +79,20 @@ def measure_memory(case: str) -> dict[str, float]:
     done.set()
     watcher.join()
     extra, size = max(seen) - before, scores.numel() * scores.element_size() / 1e6
-    return {"scores_mb": round(size), "peak_beyond_mb": round(extra), "times_the_scores": round(extra / size, 2)}
+    return {"scores_mb": round(size), "additional_memory_mb": round(extra), "ratio_to_scores": round(extra / size, 2)}
 
 
 def _held() -> float:
-    """Return the memory of this process in MB, libraries not counted: the kernel loads and drops those as it likes."""
+    """Return the anonymous memory of this process in MB, without libraries, which the kernel loads and drops."""
     lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon:")) * 1024 / 1e6
 
 
 def main() -> None:
-    """Measure every case, print it and keep it."""
+    """Measure every case, print and save the results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--memory-of", choices=CASES, help="measure only this, in this process")
+    parser.add_argument("--memory-of", choices=CASES, help="Measure only this case, in this process.")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(0)
@@ -101,10 +100,10 @@ def main() -> None:
         print(json.dumps(measure_memory(arguments.memory_of)))
         return
     results: dict[str, object] = {"python": platform.python_version(), "torch": torch.__version__, "threads": 1}
-    for case, (images, labels, share) in CASES.items():
+    for case, (images, labels, fraction) in CASES.items():
         command = [sys.executable, __file__, "--memory-of", case]
         memory = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-        size = {"images": images, "labels": labels, "share_of_positives": share}
+        size = {"images": images, "labels": labels, "fraction_of_positives": fraction}
         results[case] = size | compare_time(case, arguments.rounds) | memory
     print(json.dumps(results, indent=2))
     write_text(RESULTS, json.dumps(results, indent=2) + "\n", overwrite=True)

@@ -1,8 +1,8 @@
-"""Tag images in three ways; prints ratios.
+"""Speed of tagging images, compared with a plain loop and a DataLoader.
 
     python benchmarks/predict.py --data voc:VOCdevkit/VOC2012,split=train --model MODEL --images 200
 
-The plain loop is what most code does: Pillow opens an image, timm's transform prepares it, torch runs a batch of one.
+The plain loop is the common way: Pillow opens an image, timm's transform prepares it, torch runs a batch of one.
 The DataLoader has the same transform, as many workers and the same batch size as ours. All three take turns, each with
 the same number of threads; a round of ours and of the DataLoader includes the start of its workers. Also compared: the
 model alone, in torch and in onnxruntime.

@@ -1,8 +1,8 @@
 # python benchmarks/read_open_images.py
-"""Reading five million rows of Open Images' form, beside pandas: seconds, peak memory and what stays in memory.
+"""Reading five million rows in the format of Open Images, compared with pandas: time and memory.
 
-Each reader runs in a process of its own, so that the peak is its own; both processes import the same libraries, and
-what these take is not counted. The runs are interleaved and the median of each number is shown.
+Each reader runs in a process of its own; the memory of imported libraries, the same in both, is subtracted. Runs are
+interleaved; prints medians.
 """
 
 import argparse
@@ -58,7 +58,7 @@ def read_with_manylabel(folder: Path) -> tuple[csr_array, csr_array, float]:
 
 
 def read_with_pandas(folder: Path) -> tuple[csr_array, csr_array, float]:
-    """Do the same as one would with pandas: read the table, number images and labels, build the matrices."""
+    """Do the same with pandas: read the table, number images and labels, build the matrices."""
     labels = (folder / CLASSES).read_text().splitlines()
     table = pd.read_csv(folder / FILE, usecols=["ImageID", "LabelName", "Confidence"])
     table = table[table["LabelName"].isin(labels)]
@@ -67,8 +67,8 @@ def read_with_pandas(folder: Path) -> tuple[csr_array, csr_array, float]:
     matrices = []
     for value in (1, 0):
         chosen = (table["Confidence"] == value).to_numpy()
-        places = (rows[chosen], columns[chosen])
-        matrices.append(csr_array((np.ones(int(chosen.sum()), bool), places), shape=(len(names), len(labels))))
+        entries = (rows[chosen], columns[chosen])
+        matrices.append(csr_array((np.ones(int(chosen.sum()), bool), entries), shape=(len(names), len(labels))))
     return matrices[0], matrices[1], names.memory_usage(deep=True) / 1e6
 
 
@@ -89,7 +89,7 @@ def measure(reader: str, folder: Path) -> dict[str, Any]:
     return {
         "seconds": seconds,
         "peak_mb": peak() - before,
-        "kept_mb": sum(matrices) / 1e6 + names,
+        "held_mb": sum(matrices) / 1e6 + names,
         "shape": list(present.shape),
         "positives": int(present.nnz),
         "checksum": int(present.tocoo().row.astype(np.int64) @ present.tocoo().col),
@@ -114,12 +114,12 @@ def run(arguments: argparse.Namespace) -> None:
     answers = {(*one["shape"], one["positives"], one["checksum"]) for results in runs.values() for one in results}
     if len(answers) > 1:
         raise SystemExit(f"the readers disagree: {answers}")
-    keys = ("seconds", "peak_mb", "kept_mb")
+    keys = ("seconds", "peak_mb", "held_mb")
     medians = {reader: {key: statistics.median(one[key] for one in runs[reader]) for key in keys} for reader in READERS}
     print(f"{arguments.rows:,} rows drawn, {megabytes:.0f} MB of CSV, {runs['manylabel'][0]['shape']} targets")
     print("| reader | seconds | peak memory, MB | dataset in memory, MB |\n|---|---|---|---|")
     for reader, numbers in medians.items():
-        print(f"| {reader} | {numbers['seconds']:.1f} | {numbers['peak_mb']:.0f} | {numbers['kept_mb']:.0f} |")
+        print(f"| {reader} | {numbers['seconds']:.1f} | {numbers['peak_mb']:.0f} | {numbers['held_mb']:.0f} |")
     ratios = {key: medians["manylabel"][key] / medians["pandas"][key] for key in keys}
     print("| manylabel / pandas | " + " | ".join(f"{ratio:.2f}" for ratio in ratios.values()) + " |")
     results = {"rows": arguments.rows, "csv_mb": megabytes, "medians": medians, "ratios": ratios, "runs": runs}

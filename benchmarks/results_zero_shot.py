@@ -37,7 +37,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "text_map": ("linear map to text", {"head": "text_map"}),
     "conse": ("ConSE", {"head": "conse"}),
 }
-MEASURES = ("mAP", "F1@3", "F1@5")
+METRICS = ("mAP", "F1@3", "F1@5")
 TASKS = {"zsl": "ZSL", "gzsl": "GZSL", "gzsl_calibrated": "GZSL, calibrated", "seen_only": "seen alone"}
 
 
@@ -136,9 +136,9 @@ def _tables(results: dict[str, Any]) -> str:
     lines = ["", "| method | task | mAP | F1@3 | F1@5 |", "|---|---|---|---|---|"]
     for name in main_rows:
         for task, title in TASKS.items():
-            cells = [_cell([run for run in runs if run["variant"] == name], task, measure) for measure in MEASURES]
+            cells = [_cell([run for run in runs if run["variant"] == name], task, metric) for metric in METRICS]
             lines.append(f"| {VARIANTS[name][0]} | {title} | {' | '.join(cells)} |")
-    chance = [100 * statistics.mean(run["chance"][measure] for run in runs) for measure in MEASURES]
+    chance = [100 * statistics.mean(run["chance"][metric] for run in runs) for metric in METRICS]
     lines.append(f"| chance | ZSL | {' | '.join(f'{value:.1f}' for value in chance)} |")
     lines += ["", "| augmentation | ZSL mAP | seen mAP |", "|---|---|---|"]
     for name, title in (("none", "none"), ("noise", "noise"), ("random", "random queries"), ("full", "both")):
@@ -148,11 +148,11 @@ def _tables(results: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _cell(runs: list[dict[str, Any]], task: str, measure: str) -> str:
-    values = [100 * run[task][measure]["value"] for run in runs]
+def _cell(runs: list[dict[str, Any]], task: str, metric: str) -> str:
+    values = [100 * run[task][metric]["value"] for run in runs]
     if len(values) > 1:
         return f"{statistics.mean(values):.1f} ± {statistics.stdev(values):.1f}"
-    found = runs[0][task][measure]
+    found = runs[0][task][metric]
     interval = "" if found["low"] is None else f" ({100 * found['low']:.1f} to {100 * found['high']:.1f})"
     return f"{values[0]:.1f}{interval}"
 

@@ -1,7 +1,7 @@
-"""Scoring of a dataset, as evaluate, tune and report do it: by the engine of `predict`, against a plain torch loop.
+"""Speed of scoring a dataset, as evaluate, tune and report do, compared with a plain torch loop.
 
-Both ways take turns in one process, so that the ratio holds on a busy machine, too. The plain loop is what these
-commands did before: the classifier as it was trained, over an `ImageLoader` that decodes in the main process.
+Both are interleaved in one process, so the ratio also holds on a busy machine. The plain loop is the classifier as
+trained, over an `ImageLoader` that decodes in the main process.
 
     python benchmarks/scoring_speed.py --data coco:FOLDER,split=val2014 --images 200
 """

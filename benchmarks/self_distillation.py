@@ -1,8 +1,8 @@
-"""What sharing gains: python benchmarks/self_distillation.py [--data scenes:300] [--epochs 5] [--head linear].
+"""Gain from shared features: python benchmarks/self_distillation.py [--data scenes:300] [--epochs 5] [--head linear].
 
-Trains the teachers of both sides (k = 5, so ten) twice in one process: each alone from start to end, its images
-decoded and passed through the frozen backbone in every epoch; and all on features that are computed once, the pass
-included. Heads, images, epochs and the loop are the same. The cache is empty at the start. Ratio of wall clocks.
+Trains the teachers of both sides (k = 5, so ten) twice in one process: separately, each image decoded and passed
+through the frozen backbone in every epoch; and together on features that are computed once, the pass included. Heads,
+images, epochs and the loop are the same. The cache is empty at the start. Prints the ratio of wall clocks.
 """
 
 import argparse
@@ -82,7 +82,7 @@ def main() -> None:
     result = {
         **vars(options),
         "images": len(sets.train),
-        "images_to_judge_by": len(sets.val),
+        "validation_images": len(sets.val),
         "teachers": len(tasks),
         "together_seconds": round(middle - start, 1),
         "alone_seconds": round(end - middle, 1),

@@ -1,19 +1,17 @@
 """Table 3 of the CPSD paper on frozen features: python benchmarks/self_distillation_results.py --data SPEC --val SPEC.
 
-Trains base, SD, CGPD, DGPD, CPSD and a random partition for each seed, on the same cached features. A run that is
-finished is not trained again, and one that was killed goes on, so the command can be given again. Other data or
-settings need another --out.
+Trains base, SD, CGPD, DGPD, CPSD and a random partition for each seed, on the same cached features. Finished runs are
+reused, interrupted ones resumed. Other data or settings need another --out.
 
-What is the same for all (`--same`):
-- total: the number of images that are seen, counted over all models of a variant. With a budget of E epochs, base
-  trains E epochs; a variant whose teachers see T epochs' worth of images trains its student for E - T epochs, rounded.
-- student: the epochs of the student, as in the paper: base and every student train E epochs; teachers come on top.
+Equal for all variants (`--same`):
+- total: the number of training images, counted over all models of a variant. With a budget of E epochs, base trains E
+  epochs; a variant whose teachers use T epochs' worth of images trains its student for E - T epochs, rounded.
+- student: the epochs of the student, as in the paper: base and every student train E epochs, the teachers additionally.
 
-Each student and base of one seed begin with the same weights and see images in the same order where epochs agree.
-mAP is that of the last epoch's averaged weights on all images of --val; with `--watch N`, only N of them are looked
-at after each epoch before that, which saves time. Differences are to base, per seed; intervals
-of 95 %: Student's t over seeds (another training), and a paired bootstrap over images of the mean over seeds
-(other images).
+Base and all students of one seed start from the same weights and use the same order of images. mAP is that of the last
+epoch's averaged weights on all images of --val; with `--watch N`, earlier epochs are evaluated on N of them only, which
+saves time. Differences are to base, per seed; 95 % intervals: Student's t over seeds (variation between trainings), and
+a paired bootstrap over images of the mean over seeds (variation between test sets).
 """
 
 import argparse
@@ -89,13 +87,13 @@ def settings_for(options: argparse.Namespace, sets: TrainAndVal, variant: str, s
 
 def scores_of(run: RunFolder, cached: CachedFeatures) -> NDArray[np.float32]:
     """Return the scores of a run's model on the validation images, ``[N, L]``."""
-    kept = run.path.with_suffix(".npy")
-    if not kept.is_file():
+    saved = run.path.with_suffix(".npy")
+    if not saved.is_file():
         head = Classifier.load(run.model).head
         with torch.inference_mode():
             batches = [head(batch.features).sigmoid() for batch in FeatureLoader(cached, batch_size=256, view=0)]
-        np.save(kept, torch.cat(batches).numpy())
-    return np.load(kept)
+        np.save(saved, torch.cat(batches).numpy())
+    return np.load(saved)
 
 
 def interval(differences: list[float]) -> list[float] | None:

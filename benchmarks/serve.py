@@ -1,10 +1,10 @@
-"""Load a server of `manylabel serve` on this machine; prints throughput, answers and memory.
+"""Load test of `manylabel serve` on this machine: throughput, responses and memory.
 
     python benchmarks/serve.py --data voc:VOCdevkit/VOC2012,split=train --model MODEL
 
-First, one caller who waits for each answer before it asks again, and many callers at once, in turns, the same images
-for both; connections stay open for both. Then mixed good and bad requests, half as many to warm up, with the memory of
-the server before and after each quarter. Exits with an error when an answer is 5xx.
+First one client that waits for each response, and many concurrent clients, interleaved, with the same images and open
+connections. Then mixed valid and invalid requests, with half as many as warm-up, and the memory of the server before
+and after each quarter. Exits with an error on a 5xx response.
 """
 
 import argparse
@@ -41,12 +41,12 @@ def tagged(image: bytes) -> Question:
 
 def throughput(address: str, images: Sequence[bytes], callers: int) -> float:
     """Return images per second of so many callers, each with its own open connection."""
-    place = threading.local()
+    local = threading.local()
 
     def ask(image: bytes) -> int:
-        if not hasattr(place, "client"):
-            place.client = httpx2.Client(base_url=address, timeout=120)
-        return tagged(image)(place.client).status_code
+        if not hasattr(local, "client"):
+            local.client = httpx2.Client(base_url=address, timeout=120)
+        return tagged(image)(local.client).status_code
 
     with ThreadPoolExecutor(callers) as pool:
         list(pool.map(ask, images[:callers]))  # connections are open before the clock starts
@@ -113,7 +113,7 @@ def start_server(model: str, port: int) -> tuple[subprocess.Popen[bytes], str]:
 
 
 def main() -> None:
-    """Measure, print, and fail when a promise is not kept."""
+    """Measure, print, and fail if a limit is exceeded."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", default="scenes:100")
     parser.add_argument("--model", default="builtin:coco80")

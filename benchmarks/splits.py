@@ -1,7 +1,7 @@
-"""Quality and speed of splits beside iterative stratification: python benchmarks/splits.py [--coco instances.json].
+"""Splits compared with iterative stratification: python benchmarks/splits.py [--coco instances.json].
 
-Deviation is the mean over folds and labels (or pairs of labels) of |share in the fold - share overall|. The two take
-turns in one process; times are medians of `--repeats` rounds with another seed each.
+Deviation is the mean over folds and labels (or pairs of labels) of |fraction in the fold - overall fraction|. Both are
+interleaved in one process; times are medians of `--repeats` rounds, each with another seed.
 """
 
 import argparse
@@ -45,14 +45,14 @@ def read_coco(path: Path) -> Targets:
 
 
 def deviations(targets: Targets, parts: Parts) -> tuple[float, float]:
-    """Return the mean deviation of the shares of labels, and of pairs of labels."""
+    """Return the mean deviation of the fractions of labels, and of pairs of labels."""
 
-    def shares(present: csr_array) -> NDArray[np.float64]:
+    def fractions(present: csr_array) -> NDArray[np.float64]:
         counts = present.astype(np.float64)
         return (counts.T @ counts).toarray() / counts.shape[0]  # [L, L], labels on the diagonal
 
-    overall = shares(targets.present)
-    off = np.abs(np.stack([shares(targets.present[part]) for part in parts]) - overall)
+    overall = fractions(targets.present)
+    off = np.abs(np.stack([fractions(targets.present[part]) for part in parts]) - overall)
     upper = np.triu_indices(len(overall), k=1)
     return float(np.diagonal(off, axis1=1, axis2=2).mean()), float(off[:, *upper].mean())
 

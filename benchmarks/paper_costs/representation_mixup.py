@@ -1,4 +1,4 @@
-"""The parameters column of Table 1 of the representation mixup paper: what is trained beside a frozen backbone.
+"""The parameters column of Table 1 of the representation mixup paper: what is trained on top of a frozen backbone.
 
 The paper prints 5 (millions) for the ResNets, and for the Swin Transformers only that it is below 0.5.
 """

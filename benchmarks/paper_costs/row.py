@@ -10,10 +10,10 @@ class TableRow:
     Args:
         table: Where the paper prints it, such as ``"Table 1"``.
         row: Which row, in words.
-        quantity: What is counted, with its unit, such as ``"GMACs"``.
+        quantity: Counted quantity with its unit, such as ``"GMACs"``.
         paper: The number printed.
         ours: The number counted.
-        note: What a reader must know to compare the two; always given where they do not agree.
+        note: Remark on the comparison; always given if the two disagree.
         rounding: Relative difference allowed: papers print two or three digits.
         is_bound: True if the paper only states that the number is below `paper`.
 

@@ -52,6 +52,7 @@ def test_a_builtin_model_is_at_most_five_megabytes():
     assert all(size <= 5_000_000 for size in sizes)
 
 
+@pytest.mark.slow
 def test_the_default_model_names_what_is_in_the_sample_photos():
     model = Classifier.from_pretrained(DEFAULT_MODEL)
     scores = model.predict(sample_photos()).scores
