@@ -138,4 +138,5 @@ class _Replica:
         spec = self.engine.spec.input_spec
         prepared = [self.pool.submit(batch, spec) for batch in batched(images, self.batch_size)]
         scored = (score_batch(self.engine, batch.result()) for batch in prepared)
-        return [image for batch in scored for image in batch.tagged(self.choice)]
+        tagged = (image for batch in scored for image in batch.tagged(self.choice))
+        return [ImagePrediction(image.name, image.tags, image.error) for image in tagged]  # small: no scores, no labels
