@@ -108,35 +108,21 @@ def _find_duplicates(dataset: ImageDataset, seen: Inspection) -> tuple[Duplicate
     readable = seen.readable
     groups = duplicate_groups(seen.digests[readable], seen.thumbnails[readable])
     groups = [readable[group] for group in groups]
-    differ = _labels_differ(dataset.targets, groups)
     return tuple(
         DuplicateGroup(
             indices=tuple(group.tolist()),
             names=tuple(map(dataset.images.name, group.tolist())),
             is_exact=bool((seen.digests[group] == seen.digests[group[0]]).all()),
-            labels_differ=bool(differs),
+            labels_differ=_labels_differ(dataset.targets, group),
         )
-        for group, differs in zip(groups, differ, strict=True)
+        for group in groups
     )
 
 
-def _labels_differ(targets: Targets, groups: list[NDArray[np.int64]]) -> NDArray[np.bool_]:
-    """Return whether each group has a label present in one member and known absent from another, ``[G]``."""
-    if not groups:
-        return np.zeros(0, dtype=bool)
-    members = np.concatenate(groups)
-    sizes = np.array([len(group) for group in groups])
-    rows = np.repeat(np.arange(len(groups)), sizes)
-    belongs = boolean_matrix(rows, members, shape=(len(groups), len(targets))).astype(np.int64)  # [G, N]
-    present = csr_array(belongs @ targets.present.astype(np.int64))  # [G, L], members that have the label
-    if targets.absent is not None:
-        absent = present.astype(bool).multiply(belongs @ targets.absent.astype(np.int64))
-    else:
-        absent = csr_array((sizes.repeat(np.diff(present.indptr)), present.indices, present.indptr), present.shape)
-        absent = absent - present
-        if targets.unknown is not None:
-            absent = absent - present.astype(bool).multiply(belongs @ targets.unknown.astype(np.int64))
-    return np.asarray(csr_array(absent).max(axis=1).toarray().ravel() > 0)
+def _labels_differ(targets: Targets, group: NDArray[np.int64]) -> bool:
+    """Return whether a label is present in one image of a group and known absent from another."""
+    values, known = targets.dense(group)
+    return bool(((values > 0).any(axis=0) & (known & (values == 0)).any(axis=0)).any())
 
 
 def _find_leaks(dataset: ImageDataset, seen: Inspection, groups: tuple[DuplicateGroup, ...]) -> Iterator[Leak]:
