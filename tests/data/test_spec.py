@@ -274,17 +274,17 @@ def test_python_options_work_for_every_form():
 
 
 def test_renaming_merges_labels_and_escapes_separate_names():
-    dataset = relabel(make_dataset(), rename="Cat>cat|owl>a%7Cb", drop=None)
-    assert list(dataset.labels) == ["cat", "a|b"]
+    dataset = relabel(make_dataset(), rename="Cat:cat|owl:a%7Cb%3A", drop=None)
+    assert list(dataset.labels) == ["cat", "a|b:"]
     values, known = dataset.targets.dense()
     assert values.tolist() == [[1, 0], [0, 1]]
     assert known.tolist() == [[True, True], [False, True]]
     with pytest.raises(LabelError, match="no label 'dgo'"):
         relabel(make_dataset(), drop="dgo")
-    with pytest.raises(SpecError, match="rename must be old>new"):
+    with pytest.raises(SpecError, match="rename must be old:new"):
         relabel(make_dataset(), rename="cat")
 
 
 def test_a_spec_renames_and_drops(calls):
-    assert list(load("fake:p,rename=cat>tiger, big").labels) == ["tiger, big"]
+    assert list(load("fake:p,rename=cat:tiger, big").labels) == ["tiger, big"]
     assert list(load("fake:p,drop=cat").labels) == []

@@ -123,8 +123,8 @@ def relabel(
 
     Args:
         dataset: The images and their labels.
-        rename: New name of some labels; labels of the same new name are merged. In a spec: ``old>new|old2>new2``, where
-            ``|``, ``>`` and ``%`` inside a name are written ``%7C``, ``%3E`` and ``%25``.
+        rename: New name of some labels; labels of the same new name are merged. In a spec: ``old:new|old2:new2``, where
+            ``|``, ``:`` and ``%`` inside a name are written ``%7C``, ``%3A`` and ``%25``.
         drop: Labels to drop, by their names before renaming; in a spec, joined by ``|``.
 
     Raises:
@@ -133,13 +133,13 @@ def relabel(
 
     Examples:
         >>> dataset = load([("a.jpg", ["Cat", "sofa"]), ("b.jpg", ["cat", "todo"])], images=".")
-        >>> relabel(dataset, rename="Cat>cat", drop="todo").labels.names
+        >>> relabel(dataset, rename="Cat:cat", drop="todo").labels.names
         ('cat', 'sofa')
     """
     if isinstance(rename, str):
-        pairs = [pair.partition(">") for pair in rename.split("|")]
+        pairs = [pair.partition(":") for pair in rename.split("|")]
         if not all(old and new for old, _, new in pairs):
-            raise SpecError(f"rename must be old>new, several joined by |, got {rename!r}")
+            raise SpecError(f"rename must be old:new, several joined by |, got {rename!r}")
         rename = {split_labels(old)[0]: split_labels(new)[0] for old, _, new in pairs}
     dropped = set(split_labels(drop) if isinstance(drop, str) else drop or ())
     for name in dropped:

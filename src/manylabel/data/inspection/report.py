@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, triu
 
 from manylabel.data.loading import most_bad
+from manylabel.label_text import printable
 from manylabel.page import plural, some
 from manylabel.types import BadImage
 
@@ -256,7 +257,7 @@ def _spelling_warnings(report: CheckReport) -> Iterator[str]:
         yield f"labels that differ only in case or spacing: {some(groups)}; merge them with 'manylabel data fix'"
     if report.typos:
         pairs = [f"{shown[typo]} for {shown[meant]}" for typo, meant in report.typos]
-        rename = "|".join(f"{typo}>{meant}" for typo, meant in report.typos[:3])
+        rename = "|".join(":".join(printable(name, reserved="|:") for name in pair) for pair in report.typos[:3])
         yield f"probable typos: {some(pairs)}; if so, rename={rename} in the spec or 'manylabel data fix --typos'"
 
 
