@@ -30,7 +30,7 @@ def draw_tags(image: Image.Image, tags: Sequence[tuple[str, float]]) -> Image.Im
 
     Examples:
         >>> draw_tags(Image.new("RGB", (320, 200)), [("cat", 0.98), ("sofa", 0.71)]).size
-        (320, 231)
+        (320, 233)
     """
     width = max(image.width, NARROWEST)
     size = max(13, width // 45)
@@ -43,7 +43,7 @@ def draw_tags(image: Image.Image, tags: Sequence[tuple[str, float]]) -> Image.Im
             x, y = pad, y + 2 * size
         places.append((x, y, length, text, score))
         x += length + pad
-    drawn = Image.new("RGB", (width, image.height + y + 2 * size - 1), PAPER)
+    drawn = Image.new("RGB", (width, image.height + y + round(1.6 * size) + pad), PAPER)
     drawn.paste(image, ((width - image.width) // 2, 0))
     pen = ImageDraw.Draw(drawn)
     for x, y, length, text, score in places:
