@@ -1,8 +1,8 @@
 """Cost of a model: multiply-accumulates, parameters, time and memory.
 
-Counted are matrix products and convolutions, the two products of an attention among them; not norms, activations,
-softmax, pooling and other element-wise work, which the papers leave out too. One MAC is one multiplication and one
-addition; where a paper says "FLOPs", it usually means MACs.
+MACs count matrix products and convolutions, including the two products of attention, but, as in the papers, no norms,
+activations, softmax, pooling and other element-wise work. One MAC is one multiplication and one addition; the "FLOPs"
+of a paper are usually MACs.
 """
 
 import statistics
@@ -31,7 +31,7 @@ class Cost:
     Args:
         macs: Multiply-accumulates of one call.
         parameters: All parameters.
-        trainable: Those that are trained.
+        trainable: Trainable parameters.
     """
 
     macs: int
@@ -40,25 +40,25 @@ class Cost:
 
 
 def count_macs(model: nn.Module, *inputs: object) -> int:
-    """Count the multiply-accumulates of one call of a model, in the mode (training or not) it is in.
+    """Count the multiply-accumulates of one call of a model, in its current mode.
 
-    The call runs on shapes alone (torch's meta device): the model stays as and where it is, and size costs no time.
+    The call runs on shapes alone (torch's meta device), so it is fast for any size and leaves the model unchanged.
 
     Args:
-        model: Any model whose work depends on shapes only, not on values.
+        model: Any model whose operations depend on shapes, not on values.
         *inputs: Its inputs: tensors, or lists and dictionaries of them.
 
     Returns:
-        MACs of the whole batch given.
+        MACs of the whole batch.
 
     Examples:
         >>> count_macs(nn.Linear(10, 5), torch.zeros(2, 10))
         100
     """
     shapes = {name: tensor.to("meta") for name, tensor in model.state_dict(keep_vars=True).items()}
-    shapes |= {name: tensor.to("meta") for name, tensor in model.named_buffers()}  # those that are not saved, too
+    shapes |= {name: tensor.to("meta") for name, tensor in model.named_buffers()}  # also those that are not saved
     meta_inputs = tree_map_only(Tensor, lambda tensor: tensor.to("meta"), inputs)
-    # Fused attention hides its two products from the counter; the plain one shows them.
+    # The counter sees the two products of plain attention, but not of fused.
     with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         torch.func.functional_call(model, shapes, meta_inputs)
     return int(counter.get_total_flops()) // 2
@@ -69,7 +69,7 @@ def count_parameters(model: nn.Module, *, trainable_only: bool = False) -> int:
 
     Args:
         model: Any model.
-        trainable_only: Whether to count only those that are trained.
+        trainable_only: Whether to count only trainable parameters.
 
     Examples:
         >>> count_parameters(nn.Linear(10, 5))
@@ -99,7 +99,7 @@ def median_seconds(
     warmup: int = 2,
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, float]:
-    """Time several calls, interleaved so that other work on the machine hits all alike; return the median of each.
+    """Time several calls, interleaved so that other load affects all alike; return the median of each.
 
     Args:
         calls: The calls, by name.
@@ -131,10 +131,10 @@ def median_seconds(
 
 
 def peak_memory(call: Callable[[], object]) -> int:
-    """Measure the bytes of all tensors that a call makes and holds at its worst moment.
+    """Measure the peak memory of the tensors that a call allocates.
 
-    Tensors made before (weights, inputs) do not count; what autograd saves for backward does. Memory that a single
-    operation takes and frees inside itself is not seen.
+    Existing tensors (weights, inputs) do not count; tensors that autograd saves for backward do. Temporary memory
+    inside a single operation is not counted.
 
     Args:
         call: The call.
@@ -144,7 +144,7 @@ def peak_memory(call: Callable[[], object]) -> int:
 
     Examples:
         >>> numbers = torch.zeros(1000)
-        >>> peak_memory(lambda: (numbers + 1).exp().sum())  # two of 4,000 bytes at once
+        >>> peak_memory(lambda: (numbers + 1).exp().sum())  # two tensors of 4,000 bytes
         8000
     """
     tracker = _Tracker()
@@ -154,7 +154,7 @@ def peak_memory(call: Callable[[], object]) -> int:
 
 
 class _Tracker(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's own lacks types
-    """Sees every tensor that is made, and when its storage is freed."""
+    """Tracks the allocation and release of tensor storages."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call] # torch's own lacks types
@@ -176,12 +176,12 @@ class _Tracker(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's ow
         return result
 
     def _meet(self, tensor: Tensor) -> None:
-        """Remember storages that were there before: a view of one is nothing new."""
+        """Remember existing storages: a view of one allocates nothing."""
         storage = tensor.untyped_storage()
         key = storage._cdata
         if key not in self.own and key not in self.foreign:
             self.foreign.add(key)
-            weakref.finalize(storage, self.foreign.discard, key)  # its address may be given to a new one
+            weakref.finalize(storage, self.foreign.discard, key)  # its address may be reused
 
     def _adopt(self, tensor: Tensor) -> None:
         storage = tensor.untyped_storage()
