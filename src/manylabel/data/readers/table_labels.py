@@ -46,7 +46,7 @@ def detect_separator(cells: pl.Series) -> str | None:
 
 
 def split_tags(cells: pl.Series, separator: str | None = None) -> pl.Series:
-    """Return the list of tags in each row, without blank and surrounding spaces.
+    """Return the list of tags in each row, stripped; some may be blank or null.
 
     Args:
         cells: The tags of each row ``[R]``: joined in a text, or a list.
@@ -57,19 +57,16 @@ def split_tags(cells: pl.Series, separator: str | None = None) -> pl.Series:
 
     Examples:
         >>> split_tags(pl.Series(["dog| cat", "", None])).to_list()
-        [['dog', 'cat'], [], []]
+        [['dog', 'cat'], [''], None]
     """
     if isinstance(cells.dtype, pl.List):
         if cells.dtype.inner.is_nested():
             raise DataError(f"column {cells.name!r} holds {cells.dtype}; tags must be text or a list of texts")
-        lists = cells.cast(pl.List(pl.String))
-    else:
-        texts = cells.cast(pl.String)
-        separator = detect_separator(texts) if separator is None else separator
-        lists = texts.str.split(separator) if separator else texts.reshape((-1, 1)).arr.to_list()
-        lists = lists.list.eval(pl.element().str.strip_chars())
-    lists = lists.fill_null([])
-    return lists.list.eval(pl.element().filter(pl.element().is_not_null() & (pl.element() != "")))
+        return cells.cast(pl.List(pl.String))
+    texts = cells.cast(pl.String)
+    separator = detect_separator(texts) if separator is None else separator
+    lists = texts.str.split(separator) if separator else texts.reshape((-1, 1)).arr.to_list()
+    return lists.list.eval(pl.element().str.strip_chars())
 
 
 def read_tags(
@@ -93,7 +90,7 @@ def read_tags(
         >>> space.names, targets.present.toarray().tolist()
         (('cat', 'dog'), [[True, True], [False, False]])
     """
-    rows = pl.DataFrame({"image": images, "tag": cells}).explode("tag").drop_nulls("tag")
+    rows = pl.DataFrame({"image": images, "tag": cells}).explode("tag").filter(pl.col("tag") != "")
     names = rows["tag"].unique().sort().to_list() if labels is None else list(labels)
     if not names:
         raise DataError(f"column {cells.name!r} has no tag in any row; is it the column of labels?")
@@ -117,10 +114,13 @@ def describe_rows(cells: pl.Series, names: pl.Series, images: NDArray[np.int64])
         >>> describe_rows(pl.Series([["cat"], ["dog"]]), pl.Series(["a.jpg", "a.jpg"]), np.array([0, 0]))[0]
         "1 image is in several rows, which were merged: 'a.jpg'"
     """
-    sorted_tags = cells.list.unique().list.sort().list.join("\0")
-    rows = pl.DataFrame({"image": images, "name": names, "tags": sorted_tags})
-    merged = rows.group_by("image", maintain_order=True).agg(pl.first("name"), pl.len(), kinds=pl.n_unique("tags"))
-    merged = merged.filter(pl.col("len") > 1)
+    rows = pl.DataFrame({"image": images, "name": names, "tags": cells}).filter(pl.col("image").is_duplicated())
+    tags = [tuple(sorted(set(filter(None, cell or [])))) for cell in rows["tags"].to_list()]
+    merged = (
+        rows.with_columns(tags=pl.Series(list(map(repr, tags)), dtype=pl.String))
+        .group_by("image", maintain_order=True)
+        .agg(pl.first("name"), kinds=pl.n_unique("tags"))
+    )
     odd = merged.filter(pl.col("kinds") > 1)
     return [
         f"{_images_are(found.height)} in several rows, which {what}: {', '.join(map(repr, found['name'].head(5)))}"
