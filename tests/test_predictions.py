@@ -3,6 +3,7 @@ import sys
 from io import BytesIO
 
 import numpy as np
+import pandas as pd
 import polars as pl
 import pytest
 import torch
@@ -313,3 +314,8 @@ def test_images_of_an_iterator_are_not_retained():
     assert lazy[2].scores == pytest.approx({"a": 0.8, "b": 0.8, "c": 0.8})
     with pytest.raises(ImageError, match="image 2"):
         _ = lazy[2].image
+
+
+@pytest.mark.parametrize("column", [pl.Series, pd.Series, np.array], ids=["polars", "pandas", "numpy"])
+def test_a_column_of_paths_is_a_list_of_files(column):
+    assert [name for name, _ in name_images(column(["a.jpg", "b.jpg"]))] == ["a.jpg", "b.jpg"]

@@ -663,7 +663,8 @@ def name_images(images: ImageLike | Iterable[ImageLike]) -> Iterator[NamedImage]
         >>> [name for name, _ in name_images(["a.jpg", b"..."])]
         ['a.jpg', 'image 1']
     """
-    is_one = isinstance(images, str | Path | bytes | Image.Image) or getattr(images, "ndim", 4) < 4
+    # an array or tensor is one image; a stack of them, or a column of a table, is several
+    is_one = isinstance(images, str | Path | bytes | Image.Image) or getattr(images, "ndim", None) in (2, 3)
     listed = cast("Iterable[ImageLike]", [images] if is_one else images)
     for position, image in enumerate(listed):
         if isinstance(image, str | Path):
