@@ -72,3 +72,18 @@ def test_typos_are_renamed_on_request(tmp_path):
     assert fix(pairs, tmp_path / "clean.csv", typos=True) == ("renamed 'bycicle' (1 image) to 'bicycle'",)
     assert list(load(tmp_path / "clean.csv").labels) == ["bicycle"]
     assert pl.read_csv(tmp_path / "clean.csv").height == 30
+
+
+def test_a_label_never_takes_the_column_of_images(tmp_path):
+    pairs = [(draw(tmp_path / "a.png"), ["image"]), (draw(tmp_path / "b.png"), [])]
+    with pytest.raises(DataError, match="rename=image:NEW"):
+        fix(pairs, tmp_path / "clean.csv", blank="unknown")
+    fix(pairs, tmp_path / "clean.csv")
+    assert list(load(tmp_path / "clean.csv").labels) == ["image"]
+
+
+def test_an_input_in_the_home_folder_is_not_overwritten(messy, monkeypatch):
+    monkeypatch.setenv("HOME", str(messy.parent))
+    monkeypatch.setenv("USERPROFILE", str(messy.parent))
+    with pytest.raises(ConfigError, match="is the input"):
+        fix("csv:~/tags.csv", messy, overwrite=True)

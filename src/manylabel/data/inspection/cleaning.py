@@ -13,6 +13,7 @@ from manylabel.data.inspection.spelling import find_typos, find_variants
 from manylabel.data.spec import load, spec_path
 from manylabel.errors import ConfigError, DataError
 from manylabel.label_text import SEPARATOR, protect_cell
+from manylabel.page import plural
 from manylabel.storage import refuse_existing, replacing
 
 __all__ = ["fix"]
@@ -60,7 +61,7 @@ def fix(
     """
     out = Path(out)
     _check_ending(out)
-    source = Path(spec_path(data) if isinstance(data, str) else data if isinstance(data, Path) else "")
+    source = Path(spec_path(data) if isinstance(data, str) else data if isinstance(data, Path) else "").expanduser()
     if out.exists() and source.exists() and out.samefile(source):
         raise ConfigError(f"{out} is the input; write the cleaned table to another file")
     refuse_existing(out, overwrite=overwrite)
@@ -70,9 +71,7 @@ def fix(
     if typos:
         rename |= {typo: rename.get(meant, meant) for typo, meant in find_typos(names, positives) if typo not in rename}
     counts = dict(zip(names, positives.tolist(), strict=True))
-    changes = [
-        f"renamed {old!r} ({counts[old]:,} image{'s' * (counts[old] != 1)}) to {new!r}" for old, new in rename.items()
-    ]
+    changes = [f"renamed {old!r} ({plural(counts[old], 'image')}) to {new!r}" for old, new in rename.items()]
     cleaned = dataset.rename_labels(rename)
     if unreadable:
         bad = inspect_images(cleaned.images).bad
@@ -105,6 +104,10 @@ def write_table(dataset: ImageDataset, out: str | Path, *, overwrite: bool = Fal
     odd = "|" if (dataset.targets.labels_per_image > 1).any() else "|;, "  # how `table` would detect the separator
     are_columns = dataset.targets.unknown is not None or dataset.targets.absent is not None
     if are_columns or (is_text and any(set(odd) & set(name) for name in dataset.labels)):
+        for name in {"image", "split"} & set(dataset.labels):
+            raise DataError(
+                f"label {name!r} has the name of another column of the table; rename it (rename={name}:NEW)"
+            )
         values, known = dataset.targets.dense()
         flags = pl.DataFrame(np.where(known, values, np.nan), schema=list(map(protect_cell, dataset.labels)))
         columns |= {name: flags[name].fill_nan(None).cast(pl.Int8) for name in flags.columns}
