@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -11,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from manylabel.cli import options
-from manylabel.cli.options import load_data, make_table, new_files, print_json, report_files
+from manylabel.cli.options import load_data, make_table, new_files, report_files, show_result
 from manylabel.progress import progress_bar, working
 
 if TYPE_CHECKING:  # keeps --help fast: these import torch
@@ -57,11 +58,7 @@ def check(
 
         with working(f"writing {html}"):
             check_page(report, dataset).write(html, overwrite=overwrite)
-    if as_json:
-        print_json(report.to_dict())
-    else:
-        _show(report)
-        report_files(files)
+    show_result(report.to_dict(), partial(_show, report), as_json=as_json, files=files)
     raise typer.Exit(0 if report.is_sound else 1)
 
 
@@ -163,11 +160,9 @@ def graph(
         partitions = [partition_labels(label_graph, k, kind=kind) for kind in kinds]
         if out is not None:
             write_drawing(draw_graph(label_graph, partitions), out, overwrite=overwrite)
-    if as_json:
-        print_json({"name": dataset.name, **label_graph.to_dict(), "partitions": [one.to_dict() for one in partitions]})
-    else:
-        _show_graph(dataset.name, len(dataset), label_graph, partitions)
-        report_files(files)
+    values = {"name": dataset.name, **label_graph.to_dict(), "partitions": [one.to_dict() for one in partitions]}
+    show = partial(_show_graph, dataset.name, len(dataset), label_graph, partitions)
+    show_result(values, show, as_json=as_json, files=files)
 
 
 def _show(report: CheckReport) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -20,9 +21,9 @@ from manylabel.cli.options import (
     model_names,
     new_files,
     open_model,
-    print_json,
     refuse_shared,
     report_files,
+    show_result,
 )
 from manylabel.errors import ConfigError
 from manylabel.progress import progress_bar, working
@@ -86,11 +87,7 @@ def evaluate(
             evaluation.save_scores(scored, scores, overwrite=overwrite)
         if html is not None:
             evaluation.evaluation_page(result, dataset).write(html, overwrite=overwrite)
-    if as_json:
-        print_json(result.to_dict())
-    else:
-        _show_evaluation(result)
-        report_files(files)
+    show_result(result.to_dict(), partial(_show_evaluation, result), as_json=as_json, files=files)
 
 
 def compare(
@@ -127,11 +124,7 @@ def compare(
         result = evaluation.compare(*scored, metrics=_split(metrics), draws=draws)
         if html is not None:
             evaluation.comparison_page(result, dataset).write(html, overwrite=overwrite)
-    if as_json:
-        print_json(result.to_dict())
-    else:
-        _show_comparison(result)
-        report_files(files)
+    show_result(result.to_dict(), partial(_show_comparison, result), as_json=as_json, files=files)
 
 
 def tune(

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from inspect import cleandoc
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from rich.console import Console
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
 from typer.core import TyperCommand, TyperGroup
-
-if TYPE_CHECKING:
-    from rich.text import Text
 
 __all__ = ["Command", "Group", "option_row", "print_help"]
 
@@ -40,10 +41,6 @@ def print_help(usage: str, text: str, groups: Mapping[str, Iterable[tuple[Text, 
         groups: Rows of each group by title: option, and its description.
         epilog: Last sentence.
     """
-    from rich.console import Console
-    from rich.panel import Panel
-    from rich.table import Table
-
     console = Console(highlight=False)
     console.print(f"Usage: {usage}", style="bold", markup=False)
     for paragraph in re.split(r"\n\s*\n", cleandoc(text).strip()):
@@ -60,8 +57,6 @@ def print_help(usage: str, text: str, groups: Mapping[str, Iterable[tuple[Text, 
 
 def option_row(option: str, text: str, *notes: str) -> tuple[Text, Text]:
     """Return a row of the help: an option, its description, and notes such as the default."""
-    from rich.text import Text
-
     return Text(option, style="cyan", no_wrap=True), Text.assemble(text, (" ".join(["", *filter(None, notes)]), "dim"))
 
 
@@ -72,16 +67,13 @@ def _print_command(command: Any, ctx: Any) -> None:  # noqa: ANN401 (typer's)
     options = [param for param in params if param.param_type_name == "option" and not param.hidden]
     names = [each.metavar if each.required else f"[{each.metavar}]" for each in inputs]
     names += [f"{each.opts[0]} {each.metavar}" for each in options if each.required]
-    subcommands = (
-        {name: command.get_command(ctx, name) for name in command.list_commands(ctx)}
-        if isinstance(command, TyperGroup)
-        else {}
-    )
+    listed = command.list_commands(ctx) if isinstance(command, TyperGroup) else []
+    subcommands = {name: command.get_command(ctx, name) for name in listed}
     names += ["[OPTIONS]", *(["COMMAND"] if subcommands else [])]
     groups = {
         "Arguments": [option_row(each.metavar, each.help or "", _default(each)) for each in inputs],
         "Options": [_row(each) for each in options],
-        "Commands": [option_row(name, each.get_short_help_str(200)) for name, each in subcommands.items() if each],
+        "Commands": [option_row(name, each.get_short_help_str(200)) for name, each in subcommands.items()],
     }
     shown = {title: rows for title, rows in groups.items() if rows}
     print_help(" ".join([ctx.command_path, *names]), command.help or "", shown, command.epilog or "")

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from manylabel.builtin import builtin_models, find_model, local_model
+from manylabel.builtin import builtin_models, find_model
 from manylabel.cli import options
 from manylabel.cli.options import make_table, print_json, read_labels, refuse_shared
 from manylabel.errors import ConfigError, LabelError, list_choices
@@ -68,7 +68,8 @@ def _entries(kind: Kind) -> Sequence[tuple[str, str]]:
         weights = {True: "timm, with pretrained weights", False: "timm, no pretrained weights"}
         return offline + [(name, weights[name in pretrained]) for name in timm.list_models()]
     if kind == "models":
-        return [(name, f"built-in model, see {local_model(name)}/README.md") for name in builtin_models()]
+        cards = {name: find_model(name) / "README.md" for name in builtin_models()}
+        return [(name, card.read_text(encoding="utf-8").splitlines()[2]) for name, card in cards.items()]
     return [(name, _summary(settings)) for name, settings in RECIPE_SETTINGS.items()]
 
 

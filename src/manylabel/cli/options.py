@@ -46,6 +46,7 @@ __all__ = [
     "read_labels",
     "refuse_shared",
     "report_files",
+    "show_result",
     "stderr_console",
 ]
 
@@ -87,6 +88,15 @@ def new_files(*paths: Path | None, overwrite: bool) -> list[Path]:
     for path in files:
         refuse_existing(path, overwrite=overwrite)
     return files
+
+
+def show_result(values: object, show: Callable[[], None], *, as_json: bool, files: Sequence[Path]) -> None:
+    """Print a result as JSON, or its summary and the names of the files written."""
+    if as_json:
+        print_json(values)
+    else:
+        show()
+        report_files(files)
 
 
 def report_files(files: Sequence[Path]) -> None:

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from dataclasses import MISSING, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import Annotated, ClassVar
 
 import typer
 from rich.console import Console
+from rich.text import Text
 
 from manylabel.cli.help import option_row, print_help
 from manylabel.errors import ConfigError, RunInterruptedError, list_choices
 from manylabel.settings import PRESETS, RECIPE_SETTINGS, Field, build, read_flags, read_settings, settings_fields
 from manylabel.settings.schema import info
-
-if TYPE_CHECKING:
-    from rich.text import Text
 
 __all__ = ["OWN_PARSER", "train"]
 
