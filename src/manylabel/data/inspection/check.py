@@ -83,7 +83,8 @@ def check(dataset: ImageDataset, *, num_workers: int | None = None, progress: Pr
         notes=dataset.notes,
         unlabelled=tuple(np.flatnonzero(targets.labels_per_image == 0).tolist()),
     )
-    return replace(report, problems=find_problems(report), warnings=find_warnings(report, few=FEW_POSITIVES))
+    warnings = tuple(find_warnings(report, few=FEW_POSITIVES))
+    return replace(report, problems=tuple(find_problems(report)), warnings=warnings)
 
 
 def _count_pairs(targets: Targets) -> csr_array:

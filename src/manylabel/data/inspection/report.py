@@ -191,8 +191,8 @@ _MOST_BAD = 0.01  # training stops above this fraction of unreadable images; see
 _MOST_LEAKED = 0.01  # above this fraction, scores measure the leak more than the model
 
 
-def find_problems(report: CheckReport) -> tuple[str, ...]:
-    """Return problems that would break training or invalidate its results, one sentence each.
+def find_problems(report: CheckReport) -> Iterator[str]:
+    """Yield problems that would break training or invalidate its results, one sentence each.
 
     These are: no images or no labels; more unreadable images than training tolerates; nothing to learn, because no
     label is both present somewhere and known to be absent elsewhere; a split without images or without labels to train
@@ -201,26 +201,6 @@ def find_problems(report: CheckReport) -> tuple[str, ...]:
     Args:
         report: The statistics.
     """
-    return tuple(_problems(report))
-
-
-def find_warnings(report: CheckReport, *, few: int) -> tuple[str, ...]:
-    """Return other findings worth knowing before training, one sentence each.
-
-    Args:
-        report: The statistics.
-        few: Number of positives below which a label counts as rare.
-    """
-    return (
-        *_spelling_warnings(report),
-        *report.notes,
-        *_image_warnings(report),
-        *_leak_warnings(report),
-        *_label_warnings(report, few=few),
-    )
-
-
-def _problems(report: CheckReport) -> Iterator[str]:
     if not report.num_images or not report.labels:
         yield f"there are {report.num_images} images and {len(report.labels)} labels; both are needed"
         return
@@ -250,6 +230,20 @@ def _problems(report: CheckReport) -> Iterator[str]:
             )
 
 
+def find_warnings(report: CheckReport, *, few: int) -> Iterator[str]:
+    """Yield other findings worth knowing before training, one sentence each.
+
+    Args:
+        report: The statistics.
+        few: Number of positives below which a label counts as rare.
+    """
+    yield from _spelling_warnings(report)
+    yield from report.notes
+    yield from _image_warnings(report)
+    yield from _leak_warnings(report)
+    yield from _label_warnings(report, few=few)
+
+
 def _spelling_warnings(report: CheckReport) -> Iterator[str]:
     shown = {label.name: _with_count(label) for label in report.labels}
     if report.variants:
@@ -264,26 +258,20 @@ def _spelling_warnings(report: CheckReport) -> Iterator[str]:
 def _image_warnings(report: CheckReport) -> Iterator[str]:
     if 0 < len(report.bad) <= most_bad(report.num_images, _MOST_BAD):
         yield f"{plural(len(report.bad), 'image')} cannot be read and will be skipped; for example {_first_bad(report)}"
-    exact = [group for group in report.duplicates if group.is_exact]
-    near = [group for group in report.duplicates if not group.is_exact]
-    odd = [group for group in report.duplicates if group.labels_differ]
-    if exact:
-        yield f"{plural(len(exact), 'group')} of files with the same content: {_members(exact)}"
-    if near:
-        yield f"{plural(len(near), 'group')} of images that look the same: {_members(near)}"
-    if odd:
-        yield f"{plural(len(odd), 'group')} of duplicate images with different labels: {_members(odd)}"
+    for what, groups in (
+        ("files with the same content", [group for group in report.duplicates if group.is_exact]),
+        ("images that look the same", [group for group in report.duplicates if not group.is_exact]),
+        ("duplicate images with different labels", [group for group in report.duplicates if group.labels_differ]),
+    ):
+        if groups:
+            yield f"{plural(len(groups), 'group')} of {what}: {_members(groups)}"
     if report.unlabelled:
-        meaning = (
-            ""
-            if report.unknown_fraction
-            else (
-                ", which count as negatives of every label; blank cells of a table can also be unknown or dropped "
-                "(blank=unknown, blank=drop)"
-            )
-        )
         fraction = len(report.unlabelled) / report.num_images
-        yield f"{plural(len(report.unlabelled), 'image')} ({fraction:.1%}) without any label{meaning}"
+        meaning = "which count as negatives of every label (in a table, blank=unknown or blank=drop changes that)"
+        yield (
+            f"{plural(len(report.unlabelled), 'image')} ({fraction:.1%}) without any label"
+            f"{'' if report.unknown_fraction else f', {meaning}'}"
+        )
 
 
 def _leak_warnings(report: CheckReport) -> Iterator[str]:
