@@ -110,6 +110,11 @@ def test_parts_hold_the_parameters_of_their_own_layers_only(small: Backbone) -> 
     assert all(name.startswith("model.layer4.") for name in high)
 
 
+def test_counts_macs_of_a_model_whose_modules_read_parameters() -> None:
+    backbone = Backbone("cait_xxs24_224", pretrained=False, image_size=64, stages=(-1,))
+    assert len(backbone.cuts()) == backbone.num_stages - 1
+
+
 def test_mirrors_a_map_and_the_grid_of_tokens() -> None:
     _, top = Backbone("resnet10t", pretrained=False, stages=(-1,), image_size=64).split(2)
     features = torch.rand(2, 256, 4, 4)

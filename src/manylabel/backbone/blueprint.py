@@ -311,18 +311,28 @@ def _hooked_maps(model: TimmModel, images: Tensor, entries: Sequence[int]) -> tu
 
 
 def module_outputs(model: nn.Module, paths: Sequence[str], run: Callable[[], Result]) -> tuple[list[Tensor], Result]:
-    """Return the outputs of some modules of a model during a run, and the result of the run."""
+    """Return the outputs of some modules of a model during a run, and the result of the run.
+
+    Raises:
+        ConfigError: A path is of no module that runs and returns a tensor.
+    """
     outputs: dict[str, Tensor] = {}
 
     def catch(path: str) -> Callable[[nn.Module, object, Tensor], None]:
         return lambda _module, _inputs, output: outputs.update({path: output})
 
-    handles = [model.get_submodule(path).register_forward_hook(catch(path)) for path in paths]
+    try:
+        modules = [model.get_submodule(path) for path in paths]
+    except AttributeError as error:
+        raise ConfigError(f"{type(model).__name__} has not all of the modules {', '.join(paths)}") from error
+    handles = [module.register_forward_hook(catch(path)) for path, module in zip(paths, modules, strict=True)]
     try:
         result = run()
     finally:
         for handle in handles:
             handle.remove()
+    if wrong := [path for path in paths if not isinstance(outputs.get(path), Tensor)]:
+        raise ConfigError(f"{', '.join(wrong)} of {type(model).__name__} gives no map")
     return [outputs[path] for path in paths], result
 
 

@@ -90,7 +90,7 @@ def trace_calls(
         run: Runs a model on images.
         size: Height and width of the images.
     """
-    model = on_meta(model)
+    model = on_meta(model).requires_grad_(False)  # the counter fails on parameters among a module's inputs
     calls: dict[str, list[Call]] = {}
     clock, started = itertools.count(), []
 
