@@ -2,10 +2,12 @@
 
 import numpy as np
 import pytest
+import timm
 import torch
 import yaml
 from PIL import Image
 from torch import nn
+from torchvision.models import resnet18
 from torchvision.transforms import v2
 
 import manylabel as ml
@@ -89,6 +91,17 @@ def test_a_ready_backbone_is_used(pairs, tmp_path):
     assert config["backbone"] == "manylabel.backbone.backbone:Backbone(resnet10t)"
     with pytest.raises(ConfigError, match="image_size is 32, but the backbone was built for 64"):
         ml.train(pairs, backbone=backbone, head="linear", out=tmp_path / "other", **given, image_size=32)
+
+
+def test_a_timm_model_is_a_backbone_and_one_that_cannot_be_saved_is_refused_at_once(pairs, tmp_path):
+    given = {name: value for name, value in SMALL.items() if name != "backbone"}
+    body = timm.create_model("resnet10t")
+    model = ml.train(pairs, backbone=body, head="linear", out=tmp_path / "run", **given)
+    assert torch.equal(model.backbone.model.conv1[0].weight, body.conv1[0].weight)
+    assert body.fc.out_features == 1000  # copied, so it keeps its classifier
+    with pytest.raises(ConfigError, match="cannot be saved"):
+        ml.train(pairs, backbone=resnet18(), head="linear", out=tmp_path / "other", **given)
+    assert not (tmp_path / "other").exists()
 
 
 def test_a_recorded_object_must_be_passed_again():

@@ -37,13 +37,13 @@ class Parts:
 
     Args:
         head: Head class, or a module that maps features to logits.
-        backbone: Backbone.
+        backbone: `Backbone`, or a model of timm.
         loss: ``(logits, targets, known) -> scalar``, or ``(logits, targets) -> scalar`` as in torch.
         transform: Training transform from a PIL image to a tensor ``[3, H, W]``.
     """
 
     head: type[nn.Module] | nn.Module | None = None
-    backbone: Backbone | None = None
+    backbone: nn.Module | None = None
     loss: Loss | None = None
     transform: Callable[[Image.Image], Tensor] | None = None
 
@@ -59,7 +59,7 @@ class Parts:
         if self.head_class in ours:
             found["head"] = ours[self.head_class]
         if self.backbone is not None:
-            found["backbone"] += f"({self.backbone.name})"
+            found["backbone"] += f"({getattr(self.backbone, 'name', '')})"
         return found
 
 
@@ -280,7 +280,9 @@ def _backbone(settings: RecipeSettings, parts: Parts, *, stages: tuple[int, ...]
             stages=stages,
             image_size=settings.image_size,
         )
-    backbone = copy.deepcopy(parts.backbone)
+    module = copy.deepcopy(parts.backbone)
+    backbone = module if isinstance(module, Backbone) else Backbone(module, image_size=settings.image_size)
+    backbone.check_name()  # one that cannot be saved must fail now, not after training
     if settings.image_size not in (None, backbone.input_spec.size[0]):
         raise ConfigError(
             f"image_size is {settings.image_size}, but the backbone was built for {backbone.input_spec.size[0]} "

@@ -138,7 +138,7 @@ class Recipe(Generic[Settings]):
         *,
         sets: TrainAndVal | None = None,
         head: type[nn.Module] | nn.Module | None = None,
-        backbone: Backbone | None = None,
+        backbone: nn.Module | None = None,
         loss: Loss | None = None,
         transform: Callable[[Image.Image], Tensor] | None = None,
         resume: bool = False,

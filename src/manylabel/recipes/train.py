@@ -9,7 +9,6 @@ from typing import Any
 from PIL import Image
 from torch import Tensor, nn
 
-from manylabel.backbone import Backbone
 from manylabel.classifier import Classifier
 from manylabel.errors import ConfigError, list_choices
 from manylabel.recipes.finetune import finetune
@@ -41,7 +40,7 @@ def train(
     out: str | Path | None = None,
     val: object = None,
     head: str | type[nn.Module] | nn.Module | None = None,
-    backbone: str | Backbone | None = None,
+    backbone: str | nn.Module | None = None,
     loss: str | Loss | None = None,
     transform: Callable[[Image.Image], Tensor] | None = None,
     preset: str | None = None,
@@ -59,7 +58,7 @@ def train(
         out: Run folder (default: the first unused of ``runs/probe``, ``runs/probe-2``, ...).
         val: Validation set, as `data` (default: its validation split, or a held-out fraction).
         head: Name of a head, its class, or a ready module; modules are copied.
-        backbone: Name of a backbone, or a `Backbone`, which is copied.
+        backbone: Name of a backbone, a `Backbone`, or a model of timm; modules are copied.
         loss: Name of a loss, or a function ``(logits, targets, known) -> scalar``; `known` is optional.
         transform: Training transform from a PIL image to a tensor ``[3, H, W]`` (default: that of the recipe).
         preset: Settings of a paper; see `manylabel.recipes.PRESETS`.
