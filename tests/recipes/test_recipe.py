@@ -7,10 +7,14 @@ import tempfile
 from dataclasses import replace
 
 import pytest
+import torch
 from rich.console import Console
 
+from manylabel.classifier import Classifier
 from manylabel.errors import ConfigError, OutputExistsError, TrainingError
 from manylabel.recipes import Probe, Reporter, probe
+from manylabel.recipes.recipe import save_model
+from manylabel.training import RunFolder
 from manylabel.runs import Run
 from manylabel.targets import Targets
 from manylabel.training import read_metrics
@@ -98,3 +102,44 @@ def test_no_epoch_is_selected_by_an_undefined_map(settings, sets, caplog):
     assert "training continues without it" in caplog.text
     assert all(math.isnan(row["val_mAP"]) for row in read_metrics(run.metrics))
     assert Run.read(run.path).mean_average_precision is None
+
+
+@pytest.fixture
+def setup(settings, sets):
+    return probe.setup(settings, sets=sets)
+
+
+def saved(setup, *, num_images, scale=1.0):
+    """Save a model whose scores tell present labels from others, but at 0.2 instead of 0.5; return it and the log."""
+    generator, text = torch.Generator().manual_seed(0), io.StringIO()
+    reporter = Reporter(Console(file=text, width=300))
+    truth = torch.rand(num_images, len(setup.model.labels), generator=generator) < 0.3
+    logits = scale * (2.0 * truth - 3.0 + torch.randn(truth.shape, generator=generator) / 2)
+    reporter.scores.last, reporter.scores.targets = logits.sigmoid(), truth
+    reporter.scores.known = torch.ones_like(truth)
+    run = RunFolder.open(setup.settings.out)
+    save_model(setup, run, reporter)
+    return Classifier.load(run.model), text.getvalue()
+
+
+def test_a_model_is_saved_with_tuned_thresholds(setup):
+    model, log = saved(setup, num_images=200)
+    assert model.calibration is not None
+    assert len(model.thresholds) == len(model.labels)
+    assert "thresholds and calibration are tuned on the validation images (CF1 " in log
+
+
+def test_few_validation_images_are_not_tuned_on(setup):
+    model, log = saved(setup, num_images=49)
+    assert (model.thresholds, model.calibration) == (None, None)
+    assert "49 validation images are too few" in log
+
+
+def test_scores_that_tuning_does_not_improve_stay(setup):
+    model, log = saved(setup, num_images=60, scale=0.0)
+    assert (model.thresholds, model.calibration, log) == (None, None, "")
+
+
+def test_tuning_can_be_disabled(settings, sets):
+    setup = probe.setup(replace(settings, tune=False), sets=sets)
+    assert saved(setup, num_images=200)[0].thresholds is None

@@ -23,7 +23,7 @@ from manylabel.backbone.split import Top
 from manylabel.errors import ConfigError
 from manylabel.evaluation import compute_metrics, score
 from manylabel.recipes.models import Parts, build_classifier, build_loss, load_to_train
-from manylabel.recipes.recipe import Recipe, Setup, train_setup
+from manylabel.recipes.recipe import Recipe, Setup, save_model, train_setup
 from manylabel.recipes.reporter import Reporter
 from manylabel.recipes.sets import TrainAndVal
 from manylabel.settings import Finetune
@@ -138,10 +138,11 @@ def _train(setup: Setup[Finetune], run: RunFolder, reporter: Reporter) -> None:
     train_setup(setup, run, reporter, callbacks=freezing)
     if start:
         mix_in(model, start, fraction=settings.start_fraction)
-    run.save(model)
-    if start:
-        value = 100 * compute_metrics(score(model, setup.sets.val, batch_size=settings.batch_size))["mAP"]
+        scored = score(model, setup.sets.val, batch_size=settings.batch_size)
+        reporter.scores.replace(scored.scores, scored.targets, scored.known)
+        value = 100 * compute_metrics(scored)["mAP"]
         reporter.say(f"mAP {value:.2f} after averaging with start_from (weight {settings.start_fraction:.0%})")
+    save_model(setup, run, reporter)
 
 
 def mix_in(model: nn.Module, weights: Mapping[str, Tensor], *, fraction: float) -> None:

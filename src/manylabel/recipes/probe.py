@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from manylabel.features import dropped_channels
 from manylabel.recipes.models import Parts
-from manylabel.recipes.recipe import Recipe, Setup, prepare_frozen, train_setup
+from manylabel.recipes.recipe import Recipe, Setup, prepare_frozen, save_model, train_setup
 from manylabel.recipes.reporter import Reporter
 from manylabel.recipes.sets import TrainAndVal
 from manylabel.settings import Probe
@@ -29,7 +29,7 @@ def _train(setup: Setup[Probe], run: RunFolder, reporter: Reporter) -> None:
     """Train a head on a frozen backbone."""
     with dropped_channels(setup.model.head, fraction=setup.settings.feature_dropout):
         train_setup(setup, run, reporter)
-    run.save(setup.model)
+    save_model(setup, run, reporter)
 
 
 probe = Recipe(Probe, _train, _prepare, small_heads=True)

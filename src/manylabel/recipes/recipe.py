@@ -6,7 +6,7 @@ import logging
 import shlex
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from manylabel.backbone import Backbone
 from manylabel.classifier import Classifier
 from manylabel.errors import ConfigError
+from manylabel.evaluation import ScoredImages
 from manylabel.features import remove_leftovers
 from manylabel.recipes.loaders import cache_sets, feature_loaders, image_loaders
 from manylabel.recipes.models import NO_PARTS, Loss, Parts, build_classifier, build_loss, resolve
@@ -26,13 +27,16 @@ from manylabel.recipes.reporter import Reporter
 from manylabel.recipes.sets import TrainAndVal, describe_images, open_sets
 from manylabel.settings import RecipeSettings
 from manylabel.system import find_device
-from manylabel.training import ClassificationTask, Loaders, RunFolder, Share, fit
+from manylabel.training import ClassificationTask, Loaders, RunFolder, Share, fit, is_first_process
+from manylabel.tuning import METRIC_TITLES, tune
 
-__all__ = ["Recipe", "Setup", "prepare_frozen", "train_setup"]
+__all__ = ["Recipe", "Setup", "prepare_frozen", "save_model", "train_setup"]
 
 logger = logging.getLogger(__name__)
 
 Settings = TypeVar("Settings", bound=RecipeSettings)
+
+FEWEST_TO_TUNE = 50  # validation images
 
 
 @dataclass(frozen=True)
@@ -107,6 +111,33 @@ def train_setup(
         backbone_scale=setup.backbone_scale,
     )
     fit(task, loaders, run=run, callbacks=[*callbacks, *reporter.callbacks], find_unused=bool(callbacks))
+
+
+def save_model(setup: Setup[Settings], run: RunFolder, reporter: Reporter) -> None:
+    """Save the trained model, with thresholds and calibration fitted to the validation scores where they pay off.
+
+    They are saved only if they improve the cross-validated CF1 (for single-label models: the log loss).
+
+    Args:
+        setup: Setup of the run.
+        run: Run folder.
+        reporter: Progress output, with the validation scores of the saved weights.
+    """
+    model, scores = setup.model, reporter.scores.of(setup.settings.keep)
+    if setup.settings.tune and scores is not None and is_first_process():
+        if len(scores) < FEWEST_TO_TUNE:
+            reporter.say(f"thresholds stay at 0.5: {len(scores)} validation images are too few to tune them")
+        else:
+            truth, known = reporter.scores.targets, reporter.scores.known
+            scored = ScoredImages.from_arrays(scores, truth, labels=model.labels, known=known)
+            result = tune(replace(scored, single_label=model.single_label))
+            before, after = result.before.metrics, result.after.metrics
+            name, sign = ("log_loss", -1) if model.single_label else ("CF1", 1)
+            if sign * after[name] > sign * before[name]:
+                model.thresholds, model.calibration = result.thresholds, result.calibration
+                change = f"{METRIC_TITLES[name]} {before[name]:.3f} to {after[name]:.3f}, cross-validated"
+                reporter.say(f"thresholds and calibration are tuned on the validation images ({change})")
+    run.save(model)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ first block group (RM@1). Not specified there, chosen here: batch size 64, no we
 augmentation (features are cached), 30 % warmup as in torch.
 """
 
-from manylabel.recipes.recipe import Recipe, Setup, train_setup
+from manylabel.recipes.recipe import Recipe, Setup, save_model, train_setup
 from manylabel.recipes.reporter import Reporter
 from manylabel.settings import RepresentationMixup
 from manylabel.training import RunFolder
@@ -19,7 +19,7 @@ __all__ = ["representation_mixup"]
 def _train(setup: Setup[RepresentationMixup], run: RunFolder, reporter: Reporter) -> None:
     """Train the representation mixup head on a frozen backbone."""
     train_setup(setup, run, reporter)
-    run.save(setup.model)
+    save_model(setup, run, reporter)
 
 
 representation_mixup = Recipe(RepresentationMixup, _train)

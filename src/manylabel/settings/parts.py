@@ -107,6 +107,9 @@ class LoopSettings:
     keep: Annotated[
         Literal["last", "best"], info("Weights to save: of the last epoch, or of the one with the best validation mAP.")
     ] = "last"
+    tune: Annotated[
+        bool, info("Fit thresholds and calibration to the validation images at the end, if there are at least 50.")
+    ] = True
     seed: Annotated[Whole, info("Random seed of initialisation, shuffling, augmentation and dropout.")] = 0
     precision: Annotated[
         Literal["auto", "float32", "bfloat16", "float16"],

@@ -257,6 +257,7 @@ class ZeroShot(RecipeSettings):
         info("Standard deviation of noise on text vectors (query augmentation of the paper; try 0.1).", is_flag=False),
     ] = 0.0
     views: Annotated[Count, info("Cached views per training image.")] = 1
+    tune: Annotated[bool, info("Not supported by this recipe.", is_flag=False)] = False
     single_label: Annotated[bool | None, info("Not supported by this recipe.", is_flag=False)] = False
     loss: Annotated[LossName, info("Loss; asymmetric converges much later with text queries.", is_object=True)] = (
         "binary_cross_entropy"

@@ -261,6 +261,11 @@ class ValidationScores(Callback):
         """Return the scores of the ``"last"`` or ``"best"`` epoch, if any."""
         return self.best if keep == "best" else self.last
 
+    def replace(self, scores: Tensor, targets: Tensor, known: Tensor) -> None:
+        """Replace the scores of all epochs, for a model that changed after training; tensors ``[N, L]``."""
+        self.last = self.best = scores
+        self.targets, self.known = targets, known
+
     def on_validation_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:  # noqa: ARG002 (Lightning's)
         """Discard the scores of an earlier validation."""
         self._batches = []

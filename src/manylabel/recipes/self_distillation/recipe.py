@@ -24,7 +24,7 @@ from manylabel.errors import ConfigError
 from manylabel.features import FeatureLoader
 from manylabel.recipes.loaders import CachedSets, cache_sets, num_workers
 from manylabel.recipes.models import Parts, build_classifier, build_loss, is_single_label
-from manylabel.recipes.recipe import Recipe, Setup
+from manylabel.recipes.recipe import Recipe, Setup, save_model
 from manylabel.recipes.reporter import Reporter
 from manylabel.recipes.self_distillation.executors import train_teachers
 from manylabel.recipes.self_distillation.partition import (
@@ -97,7 +97,7 @@ def _train(setup: Setup[SelfDistillation], run: RunFolder, reporter: Reporter) -
 
     summary = summarise(training, tasks, sets=sets, student=run, baseline=baseline, scores=reporter.scores)
     summary.write(run.path)
-    run.save(model)
+    save_model(setup, run, reporter)
     shutil.rmtree(run.path / "teacher-logits", ignore_errors=True)
     reporter.show(summary.to_table())
     reporter.say(summary.describe_gain())
