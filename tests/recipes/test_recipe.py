@@ -14,10 +14,9 @@ from manylabel.classifier import Classifier
 from manylabel.errors import ConfigError, OutputExistsError, TrainingError
 from manylabel.recipes import Probe, Reporter, probe
 from manylabel.recipes.recipe import save_model
-from manylabel.training import RunFolder
 from manylabel.runs import Run
 from manylabel.targets import Targets
-from manylabel.training import read_metrics
+from manylabel.training import RunFolder, read_metrics
 
 
 def save_only(setup, run, reporter):

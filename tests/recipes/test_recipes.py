@@ -214,7 +214,9 @@ def test_a_bad_image_does_not_keep_whole_maps_from_serving(quick, sets, tmp_path
     pooled = Probe(**quick, out=tmp_path / "pooled", head="linear", views=1)
     planned = []
     real = loaders.plan_sets
-    monkeypatch.setattr("manylabel.recipes.plan.plan_sets", lambda *a: planned.append(real(*a)) or planned[-1])
+    monkeypatch.setattr(
+        "manylabel.recipes.plan.plan_sets", lambda *a, **k: planned.append(real(*a, **k)) or planned[-1]
+    )
     plan(probe.setup(pooled, sets=sets))
     probe(pooled, sets=sets)
     assert asked == ["none"] * 4
