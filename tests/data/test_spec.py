@@ -179,6 +179,7 @@ def write_layouts(root):
         ("mixed", [], 3),
         ("plain/a.png", [], 1),
         ("shop", ["cat"], 1),
+        ("mixed/*/*.png", [], 2),
     ],
 )
 def test_guesses_the_format_of_a_path(tmp_path, path, labels, num_images):

@@ -204,6 +204,8 @@ def _parse(spec: str) -> tuple[str, str, dict[str, str]]:
 def _guess(text: str) -> tuple[str, str]:
     """Return the format and path of a file, a folder or a Hugging Face dataset."""
     path = Path(text).expanduser()
+    if set(text) & set("*?[") and not path.exists():
+        return "files", text
     is_file = path.suffix.lower() in _FILE_FORMATS or path.parent.is_dir()
     if not path.exists() and not is_file and _HUB_NAME.fullmatch(text):
         return "hf", text
@@ -211,11 +213,13 @@ def _guess(text: str) -> tuple[str, str]:
         near = list_choices(path.name, (each.name for each in path.parent.iterdir())) if path.parent.is_dir() else ""
         raise SpecError(f"{text!r} does not exist{f'; {near}' if near else ''}. {_spec_form(text)}")
     if path.is_dir():
-        found, looked = _guess_folder(path)
+        name, path = _guess_folder(path)
+        looked = "ImageSets/Main (VOC), annotations/instances_*.json (COCO), data.yaml (YOLO), one table, images"
+        if len(tables := _tables_in(path)) > 1:
+            looked += f"; of its tables, give one: {', '.join(table.name for table in tables)}"
     else:
-        found = _FILE_FORMATS.get(path.suffix.lower()), path
+        name = _FILE_FORMATS.get(path.suffix.lower())
         looked = "a table (.csv, .tsv, .parquet, .jsonl), a COCO .json, a YOLO .yaml, an image"
-    name, path = found
     if name is None:
         raise SpecError(f"cannot guess the format of {text!r}; looked for {looked}. {_spec_form(text)}")
     logger.info("reading %s as %s:%s", text, name, path)
@@ -226,26 +230,29 @@ def _spec_form(text: str) -> str:
     return f"In full: FORMAT:PATH, such as csv:{text}; formats: {', '.join(FORMATS)}"
 
 
-def _guess_folder(folder: Path) -> tuple[tuple[str | None, Path], str]:
-    """Guess the format and path of a folder's data, and describe what was looked for."""
-    entries = [entry for entry in folder.iterdir() if not entry.name.startswith(".")]
-    tables = [entry for entry in entries if entry.suffix.lower() in _TABLES and entry.suffix != ".txt"]
-    subfolders = [entry for entry in entries if entry.is_dir()]
-    has_images = next(image_names(folder, quiet=True), None) is not None
+def _guess_folder(folder: Path) -> tuple[str | None, Path]:
+    """Guess the format of a folder by its content, and the path of its data."""
     years = [folder, *folder.glob("VOC*"), *folder.glob("VOCdevkit/VOC*")]
-    looked = "ImageSets/Main (VOC), annotations/instances_*.json (COCO), data.yaml (YOLO), one table, images"
-    if len(tables) > 1:
-        looked += f"; of its tables, give one: {', '.join(sorted(table.name for table in tables))}"
-    guesses: list[tuple[object, str, Path]] = [
-        (any((year / "ImageSets" / "Main").is_dir() for year in years), "voc", folder),
-        (any((folder / "annotations").glob("instances_*.json")), "coco", folder),
-        (find_yolo(folder), "yolo", folder),
-        ((folder / "dataset_dict.json").exists() or (folder / "state.json").exists(), "hf", folder),
-        (len(tables) == 1, _TABLES[tables[0].suffix.lower()] if tables else "", tables[0] if tables else folder),
-        (not tables and len(subfolders) > 1 and not any(map(_is_image, entries)) and has_images, "folder", folder),
-        (not tables and has_images, "files", folder),
-    ]
-    return next(((name, path) for is_it, name, path in guesses if is_it), (None, folder)), looked
+    if any((year / "ImageSets" / "Main").is_dir() for year in years):
+        return "voc", folder
+    if any((folder / "annotations").glob("instances_*.json")):
+        return "coco", folder
+    if find_yolo(folder) is not None:
+        return "yolo", folder
+    if (folder / "dataset_dict.json").exists() or (folder / "state.json").exists():
+        return "hf", folder
+    if tables := _tables_in(folder):
+        return (_TABLES[tables[0].suffix.lower()], tables[0]) if len(tables) == 1 else (None, folder)
+    if next(image_names(folder, quiet=True), None) is None:
+        return None, folder
+    entries = [entry for entry in folder.iterdir() if not entry.name.startswith(".")]
+    has_labels = sum(entry.is_dir() for entry in entries) > 1
+    return "folder" if has_labels and not any(map(_is_image, entries)) else "files", folder
+
+
+def _tables_in(folder: Path) -> list[Path]:
+    """Return the tables of a folder; text files are mostly notes."""
+    return sorted(entry for entry in folder.glob("[!.]*") if entry.suffix.lower() in _TABLES.keys() - {".txt"})
 
 
 def _is_image(path: Path) -> bool:
