@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # keeps --help fast: these import torch
 
 __all__ = ["app", "graph"]
 
-app = typer.Typer(help="Check, split or fix a dataset, or draw a demo dataset.", no_args_is_help=True)
+app = typer.Typer(help="Check, split or fix a dataset, or generate a demo dataset.", no_args_is_help=True)
 
 Table = Annotated[Path, typer.Option(metavar="FILE", help="Table to write: .csv, .parquet or .jsonl.")]
 
@@ -72,7 +72,7 @@ def split(
     seed: options.Seed = 0,
     overwrite: options.Overwrite = False,
 ) -> None:
-    """Split a dataset into training and validation set, stratified over the labels.
+    """Split a dataset into training and validation sets, stratified over the labels.
 
     Writes a table with the column split; training and evaluation read it.
     """
@@ -116,7 +116,7 @@ def scenes(
     seed: options.Seed = 0,
     overwrite: options.Overwrite = False,
 ) -> None:
-    """Draw demo images of several objects each, with a table of their labels."""
+    """Generate demo images, each with several objects, and a table of their labels."""
     from manylabel.data import write_scenes
 
     table = write_scenes(out, num_images, seed=seed, unknown=unknown, overwrite=overwrite)
@@ -130,7 +130,7 @@ def graph(
         Literal["both", "co", "dis", "random"],
         typer.Option(
             metavar="both|co|dis|random",
-            help="Subsets of co-occurring labels (co), dissimilar ones (dis), both partitions, or random.",
+            help="Partition labels by co-occurrence (co), by its opposite (dis), both, or at random.",
         ),
     ] = "both",
     k: Annotated[int, typer.Option("--k", metavar="INTEGER", min=1, help="Number of subsets per partition.")] = 5,
@@ -141,7 +141,7 @@ def graph(
             help="Temperature of the co-occurrence rates (tau in CPSD); larger values favour rare pairs.",
         ),
     ] = 2.0,
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a PNG drawing of the graph.")] = None,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the graph to a PNG file.")] = None,
     overwrite: options.Overwrite = False,
     as_json: options.AsJson = False,
 ) -> None:

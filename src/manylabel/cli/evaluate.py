@@ -48,10 +48,13 @@ ScoredModel = Annotated[
     ),
 ]
 Metrics = Annotated[
-    str, typer.Option("--metrics", metavar="NAMES", help="Comma-separated metrics, or all (default: the usual dozen).")
+    str,
+    typer.Option(
+        "--metrics", metavar="NAMES", help="Comma-separated metrics, or all (default: the dozen most common)."
+    ),
 ]
 CommonLabels = Annotated[
-    bool, typer.Option("--common-labels", help="Evaluate only the labels that model and dataset have in common.")
+    bool, typer.Option("--common-labels", help="Evaluate only labels that the model and the dataset have in common.")
 ]
 
 
@@ -60,7 +63,8 @@ def evaluate(
     model: ScoredModel,
     html: options.Html = None,
     scores: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the scores (.csv, .npz, .parquet), to compare later.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the scores (.csv, .npz or .parquet), for later comparisons."),
     ] = None,
     metrics: Metrics = "",
     draws: options.Draws = 1000,
@@ -144,7 +148,7 @@ def tune(
     out: options.ModelCopy = None,
     html: options.Html = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the metrics before and after, and change nothing.")
+        bool, typer.Option("--dry-run", help="Print the metrics before and after, but change nothing.")
     ] = False,
     workers: options.Workers = None,
     device: options.Device = None,

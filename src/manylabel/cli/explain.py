@@ -30,12 +30,13 @@ def explain(
     ] = [DEFAULT_MODEL],  # noqa: B006 (typer needs a list; it is not changed)
     label: Annotated[
         list[str] | None,
-        typer.Option(metavar="LABEL", help="Label to explain; repeat for more (default: the predicted ones)."),
+        typer.Option(metavar="LABEL", help="Label to explain; repeat for more (default: the predicted labels)."),
     ] = None,
     method: Annotated[
         list[str],
         typer.Option(
-            metavar="NAME", help="auto, attention, cam, grad_cam, grad_cam_plus_plus or eigen_cam; repeat for more."
+            metavar="NAME",
+            help="Method: auto, attention, cam, grad_cam, grad_cam_plus_plus or eigen_cam; repeat for more.",
         ),
     ] = ["auto"],  # noqa: B006 (likewise)
     blocks: Annotated[
@@ -47,7 +48,7 @@ def explain(
     out: Annotated[
         Path | None,
         typer.Option(
-            metavar="PATH", help="PNG file, or folder for several images (default: IMAGE.explained.png, here)."
+            metavar="PATH", help="PNG file, or folder for several images (default: IMAGE.explained.png in this folder)."
         ),
     ] = None,
     overwrite: options.Overwrite = False,

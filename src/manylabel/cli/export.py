@@ -29,7 +29,7 @@ def export(
     data: Annotated[
         str | None,
         typer.Argument(
-            metavar="DATA", help="Dataset to verify the file on and to calibrate --int8 with (default: sample photos)."
+            metavar="DATA", help="Dataset to verify the file on, and to calibrate --int8 (default: sample photos)."
         ),
     ] = None,
     model: options.Model = DEFAULT_MODEL,
@@ -37,10 +37,10 @@ def export(
         "model.onnx"
     ),
     int8: Annotated[bool, typer.Option("--int8", help="Also write an 8-bit quantised file (needs DATA).")] = False,
-    fixed_size: Annotated[bool, typer.Option("--fixed-size", help="Accept images of one size only.")] = False,
+    fixed_size: Annotated[bool, typer.Option("--fixed-size", help="Export for a single image size.")] = False,
     overwrite: options.Overwrite = False,
 ) -> None:
-    """Export a model as ONNX or torch.export: uint8 images in, calibrated scores out.
+    """Export a model to ONNX or torch.export: uint8 images in, calibrated scores out.
 
     The exported file is compared with the model on real images and only written if they agree.
     """

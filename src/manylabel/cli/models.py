@@ -30,7 +30,7 @@ vocabulary = typer.Typer(
 def show_names(
     kind: Annotated[Kind, typer.Argument(metavar="KIND", help="models, backbones, heads, recipes or formats.")],
     pattern: Annotated[
-        str, typer.Argument(metavar="PATTERN", help="Text that names must contain (default: any).")
+        str, typer.Argument(metavar="PATTERN", help="List only names that contain this text (default: all).")
     ] = "",
     as_json: options.AsJson = False,
 ) -> None:

@@ -54,7 +54,8 @@ def predict(
     labels: Annotated[
         str | None,
         typer.Option(
-            metavar="LABELS", help="Other labels, such as cat,dog, or a file with one per line (zero-shot models only)."
+            metavar="LABELS",
+            help="Labels to predict, such as cat,dog, or a file with one per line (zero-shot models only).",
         ),
     ] = None,
     sidecar: Annotated[

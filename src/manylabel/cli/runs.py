@@ -78,7 +78,7 @@ def show(
 
 @app.command("diff")
 def diff(folders: Runs, as_json: options.AsJson = False) -> None:
-    """Show the settings in which runs differ, and their mAP; 'manylabel report' compares their models."""
+    """Show the settings in which runs differ, and the mAP of each; to compare models, use 'manylabel report'."""
     from manylabel.runs import Run, differences
 
     if len(folders) < 2:
@@ -103,7 +103,9 @@ def report(
     batch_size: options.BatchSize = 32,
     workers: options.Workers = None,
     device: options.Device = None,
-    heat_maps: Annotated[bool, typer.Option(help="Show heat maps of the worst and best images.")] = True,
+    heat_maps: Annotated[
+        bool, typer.Option(help="Show heat maps of the images with the highest and lowest loss.")
+    ] = True,
     overwrite: options.Overwrite = False,
 ) -> None:
     """Write a self-contained HTML report about finished runs.

@@ -35,18 +35,20 @@ def serve(
     allow_host: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME", help="Host name of this server, besides localhost and IP addresses; repeat for more."
+            metavar="NAME", help="Host name to accept in addition to localhost and IP addresses; repeat for more."
         ),
     ] = None,
     allow_origin: Annotated[
         list[str] | None,
-        typer.Option(metavar="URL", help="Origin of other web pages that may call the API (CORS); repeat for more."),
+        typer.Option(
+            metavar="URL", help="Web origin that may call the API (CORS), such as https://example.org; repeat for more."
+        ),
     ] = None,
     max_megabytes: Annotated[
-        float, typer.Option(metavar="FLOAT", min=0.001, help="Maximum megabytes of a request.")
+        float, typer.Option(metavar="FLOAT", min=0.001, help="Maximum size of a request in megabytes.")
     ] = 20,
     max_megapixels: Annotated[
-        float, typer.Option(metavar="FLOAT", min=0.001, help="Maximum megapixels of a request, all images together.")
+        float, typer.Option(metavar="FLOAT", min=0.001, help="Maximum total megapixels of the images in a request.")
     ] = 100,
     timeout: Annotated[float, typer.Option(metavar="FLOAT", min=0.1, help="Seconds before a request times out.")] = 30,
     device: options.Device = None,

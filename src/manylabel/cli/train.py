@@ -99,7 +99,7 @@ def _show_help(name: str, *, everything: bool) -> None:
         f"manylabel train DATA{recipe} [OPTIONS]",
         (RECIPE_SETTINGS[name].__doc__ or "").partition("Examples:")[0],
         groups,
-        "Arguments of the head and the loss: --head.NAME VALUE, --loss.NAME VALUE.\n"
+        "Settings of the head and the loss: --head.NAME VALUE, --loss.NAME VALUE.\n"
         "config.yaml of a run lists all settings; pass a changed copy with --config.",
     )
 

@@ -25,7 +25,7 @@ SCALE, MIDDLE = 20.0, 0.5  # from cosines to logits: not in the paper; any incre
 
 
 class ConSE(Head):
-    """Linear classifier of the trained labels that scores any other set of labels by text.
+    """ConSE head: a linear classifier of the trained labels, which scores new labels by text similarity.
 
     For the trained labels, logits are those of the linear layer. For others (`with_text`), all labels, trained ones
     too, are scored by the cosine with the mixed vector, which makes their scores comparable.

@@ -21,7 +21,7 @@ __all__ = ["CSRA"]
 
 
 class CSRA(Head):
-    """The CSRA head: as cheap as a linear one, with a free attention map per label.
+    """Class-specific residual attention (CSRA) head: as cheap as a linear one, with an attention map per label.
 
     Args:
         in_channels: Channels of the final map.

@@ -37,7 +37,7 @@ __all__ = ["HybridSharingLayer", "HybridSharingQuery", "LabelLinear", "initialis
 
 
 class HybridSharingQuery(Head):
-    """The HSQ head.
+    """Hybrid Sharing Query (HSQ) head: a query transformer, then shared and per-label experts.
 
     The paper's ResNet101 model is ``expert_widths=(1024, 512), gate_hidden=128, classifier_hidden=64``.
 

@@ -17,7 +17,7 @@ PoolKind = Literal["average", "max", "generalised_mean"]
 
 
 class LinearClassifier(Head):
-    """A linear layer on the pooled final map: on a frozen backbone, the linear probe.
+    """Linear layer on the pooled final map: the usual baseline, and on a frozen backbone the linear probe.
 
     The papers compare against average pooling. Maximum pooling is often stronger with several objects in an image,
     as a small one is not averaged away.

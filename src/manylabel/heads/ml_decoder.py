@@ -29,7 +29,7 @@ __all__ = ["FoldedMLDecoder", "MLDecoder"]
 
 
 class MLDecoder(Head):
-    """The ML-Decoder head.
+    """ML-Decoder head: queries for labels, or groups of labels, attend to the positions of the feature map.
 
     Args:
         in_channels: Channels of the final feature map.

@@ -24,7 +24,7 @@ __all__ = ["Query2Label", "QueryTransformer", "sine_positions"]
 
 
 class Query2Label(Head):
-    """The Query2Label head.
+    """Query2Label head: a transformer encoder and decoder with one learned query per label.
 
     Args:
         in_channels: Channels of the final feature map.

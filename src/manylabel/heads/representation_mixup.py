@@ -34,7 +34,7 @@ Summary = Literal["convolution", "tokens"]
 
 
 class RepresentationMixup(Head):
-    """A head on a mixture of earlier stages and the final one; made for a frozen backbone.
+    """Representation mixup (RM) head: mixes earlier stages of a frozen backbone into the final one.
 
     Args:
         in_channels: Channels of each stage, in the order of `stages`.

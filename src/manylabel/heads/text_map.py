@@ -22,7 +22,7 @@ __all__ = ["TextMap"]
 
 
 class TextMap(Head):
-    """Cosine of a label's text vector and the image's, with a learned scale and bias.
+    """Linear map of image features into text space; logits are scaled cosine similarities to the labels.
 
     Args:
         in_channels: Channels of the final map.

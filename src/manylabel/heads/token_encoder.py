@@ -22,7 +22,7 @@ __all__ = ["TokenEncoder"]
 
 
 class TokenEncoder(Head):
-    """A pre-norm encoder over a token per label and the positions of the map, with one output weight for all labels.
+    """Transformer encoder over label tokens and the positions of the feature map (ResNet101-TF of CPSD).
 
     Args:
         in_channels: Channels of the final feature map.

@@ -31,7 +31,7 @@ class DataSettings:
     ] = None
     val_fraction: Annotated[
         Annotated[float, Meta(gt=0, lt=1)],
-        info("Fraction held out for validation if DATA has no such split; independent of --seed."),
+        info("Fraction held out for validation if DATA has no validation split; independent of --seed."),
     ] = 0.2
     limit: Annotated[Count | None, info("Maximum number of images per split, for quick tests.")] = None
 
@@ -46,7 +46,7 @@ class ModelSettings:
     head_settings: Annotated[Mapping[str, Any], info("Arguments of the head; as flags: --head.NAME VALUE.")] = field(
         default_factory=dict
     )
-    backbone: Annotated[str, info("Backbone, such as any timm model; see 'manylabel list backbones'.")] = (
+    backbone: Annotated[str, info("Backbone: any timm model; see 'manylabel list backbones'.")] = (
         "offline:efficientnet_lite0"
     )
     pretrained: Annotated[bool, info("Initialise the backbone with pretrained weights.")] = True
@@ -93,7 +93,7 @@ class LoopSettings:
         0.999,
     )
     schedule: Annotated[Literal["one_cycle", "cosine", "constant"], info("Learning rate schedule.")] = "one_cycle"
-    warmup: Annotated[Fraction, info("Fraction of all steps spent on learning rate warmup.")] = 0.2
+    warmup: Annotated[Fraction, info("Fraction of all steps used for learning rate warmup.")] = 0.2
     accumulate: Annotated[Count, info("Batches per optimizer step (gradient accumulation).")] = 1
     clip_gradients: Annotated[Positive | None, info("Maximum gradient norm (default: no clipping).", is_flag=False)] = (
         None
@@ -102,31 +102,32 @@ class LoopSettings:
         0.9997
     )
     patience: Annotated[
-        Count | None, info("Epochs without a better validation mAP before stopping early (default: never stop).")
+        Count | None, info("Stop after this many epochs without a better validation mAP (default: never).")
     ] = None
     keep: Annotated[
-        Literal["last", "best"], info("Weights to save: of the last epoch, or of the one with the best validation mAP.")
+        Literal["last", "best"],
+        info("Weights to save: those of the last epoch, or of the epoch with the best validation mAP."),
     ] = "last"
     tune: Annotated[
         bool, info("Fit thresholds and calibration to the validation images at the end, if there are at least 50.")
     ] = True
-    seed: Annotated[Whole, info("Random seed of initialisation, shuffling, augmentation and dropout.")] = 0
+    seed: Annotated[Whole, info("Random seed for initialisation, shuffling, augmentation and dropout.")] = 0
     precision: Annotated[
         Literal["auto", "float32", "bfloat16", "float16"],
-        info("Numerical precision; auto: mixed precision on CUDA, else float32."),
+        info("Floating-point precision; auto: mixed precision on CUDA, else float32."),
     ] = "auto"
     device: Annotated[Literal["auto", "cpu", "cuda", "mps"], info("Torch device; auto: a GPU if available.")] = "auto"
     devices: Annotated[Count, info("Number of GPUs, or of CPU processes, for data-parallel training.")] = 1
     workers: Annotated[
         Whole | None,
-        info("Image-decoding processes (default: half the cores, all with a GPU, at most 8).", may_change=True),
+        info("Image-decoding processes (default: half of the cores, or all with a GPU; at most 8).", may_change=True),
     ] = None
     checkpoint_minutes: Annotated[
         Positive, info("Minutes between checkpoints within an epoch.", may_change=True, is_flag=False)
     ] = 5.0
     logger: Annotated[
         Literal["auto", "none", "tensorboard", "wandb"],
-        info("Logger besides metrics.csv; auto: TensorBoard if installed.", may_change=True),
+        info("Logger in addition to metrics.csv; auto: TensorBoard if installed.", may_change=True),
     ] = "auto"
 
     def __post_init__(self) -> None:

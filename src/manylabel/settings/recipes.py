@@ -65,10 +65,7 @@ class Finetune(RecipeSettings):
     epochs: Annotated[Count, info("Number of epochs.")] = 10
     train_from: Annotated[
         str,
-        info(
-            "Stage or module of the backbone above which it is trained, on cached maps, such as 3 or blocks.4; auto: "
-            "the earliest one that leaves at most half of the MACs; all: the whole network, on images."
-        ),
+        info("Stage or module after which the backbone is trained (3, blocks.4); auto: by cost; all: all of it."),
     ] = "auto"
     learning_rate: Annotated[Positive, info("Peak learning rate of the head.")] = 1e-3
     backbone_scale: Annotated[
@@ -79,18 +76,16 @@ class Finetune(RecipeSettings):
         0.999
     )
     start_from: Annotated[
-        str | None, info("Trained model to start from, such as a run folder; sets backbone, head and image size.")
+        str | None, info("Trained model to start from, such as a run folder; sets the backbone, head and image size.")
     ] = None
     start_fraction: Annotated[
         Fraction,
-        info(
-            "Weight of start_from when averaged with the fine-tuned weights; 0.5 often beats both "
-            "(Wortsman et al., CVPR 2022)."
-        ),
+        info("Weight of --start-from in its average with the fine-tuned model; 0.5 often beats both."),
     ] = 0.0
-    freeze_epochs: Annotated[Whole, info("Number of first epochs with a frozen backbone.", is_flag=False)] = 0
+    freeze_epochs: Annotated[Whole, info("Number of initial epochs with a frozen backbone.", is_flag=False)] = 0
     keep_statistics: Annotated[
-        bool | None, info("Freeze batch-norm statistics of the backbone (default: if it is pretrained).", is_flag=False)
+        bool | None,
+        info("Freeze the batch-norm statistics of the backbone (default: if it is pretrained).", is_flag=False),
     ] = None
     augment: Annotated[bool, info("Augment training images: flip, Cutout, RandAugment; mirror cached maps.")] = True
 
@@ -111,7 +106,7 @@ class Finetune(RecipeSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class RepresentationMixup(RecipeSettings):
-    """Train a linear head on mixed features of an early and the last layer of a frozen backbone (RM).
+    """Train a linear head on a mixture of early and final features of a frozen backbone (RM).
 
     Examples:
         >>> RepresentationMixup(data="scenes:100").head_settings
@@ -130,7 +125,7 @@ class RepresentationMixup(RecipeSettings):
     optimizer: Annotated[Literal["adam", "adamw", "sgd"], info("Optimizer.")] = "sgd"
     learning_rate: Annotated[Positive, info("Peak learning rate.")] = 0.1
     weight_decay: Annotated[NotNegative, info("Weight decay, except for biases and norms.")] = 0.0
-    warmup: Annotated[Fraction, info("Fraction of all steps spent on learning rate warmup.")] = 0.3
+    warmup: Annotated[Fraction, info("Fraction of all steps used for learning rate warmup.")] = 0.3
     ema_decay: Annotated[
         Fraction, info("Decay of the exponential moving average of the weights; 0 disables it, as in the paper.")
     ] = 0.0
@@ -154,7 +149,7 @@ class SelfDistillation(RecipeSettings):
     ] = "probe"
     partition: Annotated[
         Literal["both", "co", "dis", "random", "whole"],
-        info("Label partition: co-occurring, dissimilar, both (CPSD), random, or one teacher for all (whole, SD)."),
+        info("Partition labels by co-occurrence (co), by its opposite (dis), both, at random, or not at all (whole)."),
     ] = "both"
     k: Annotated[Count, info("Number of subsets per partition; each has one teacher.")] = 5
     tau: Annotated[
@@ -162,13 +157,10 @@ class SelfDistillation(RecipeSettings):
     ] = 2.0
     teacher_images: Annotated[
         Literal["all", "own"],
-        info(
-            "Images for each teacher: all, as in the released code, or those with one of its labels "
-            "(X_C in the paper's text), which costs teachers up to 10 mAP."
-        ),
+        info("Training images of a teacher: all, or own: only those with one of its labels, which lowers its mAP."),
     ] = "all"
     epochs: Annotated[Count, info("Number of epochs of the student.")] = 20
-    teacher_epochs: Annotated[Count | None, info("Number of epochs of each teacher (default: epochs).")] = None
+    teacher_epochs: Annotated[Count | None, info("Number of epochs of each teacher (default: --epochs).")] = None
     distillation_weight: Annotated[
         Annotated[float, Meta(ge=0, le=1)],
         info("Weight of the distillation term in the loss; the label loss has weight 1 minus this."),
@@ -194,7 +186,7 @@ class SelfDistillation(RecipeSettings):
         0.1
     )
     freeze_epochs: Annotated[
-        Whole, info("With finetune: number of first epochs with a frozen backbone.", is_flag=False)
+        Whole, info("With finetune: number of initial epochs with a frozen backbone.", is_flag=False)
     ] = 0
     augment: Annotated[bool, info("With finetune: augment training images.")] = True
 
@@ -229,19 +221,16 @@ class ZeroShot(RecipeSettings):
     out: _Out = Path("runs/zero_shot")
     head: Annotated[
         Literal["ml_decoder", "text_map", "conse"],
-        info("ML-Decoder with text queries, or a baseline: linear map into text space, or ConSE."),
+        info("Head: ML-Decoder with text queries, or a baseline (linear map into text space, or ConSE)."),
     ] = "ml_decoder"
     unseen: Annotated[
         str,
-        info(
-            "Labels held out for the final test: none, random:15, random:0.2, coco_65_15, nus_wide, "
-            "a file, or names separated by |."
-        ),
+        info("Labels to hold out for testing: none, random:15, random:0.2, coco_65_15, nus_wide, FILE or 'cat|dog'."),
     ] = "none"
     split_seed: Annotated[Whole, info("Random seed for --unseen random:N.")] = 0
     images: Annotated[
         Literal["with_seen", "without_unseen", "all"],
-        info("Training images: those with a seen label, those without any unseen one, or all."),
+        info("Training images: those with a seen label, those without unseen labels, or all."),
     ] = "with_seen"
     encoder: Annotated[
         str, info("Text encoder: offline:minilm, sentence:MODEL, glove:FILE, word2vec:FILE or npz:FILE.")
@@ -259,9 +248,9 @@ class ZeroShot(RecipeSettings):
     views: Annotated[Count, info("Cached views per training image.")] = 1
     tune: Annotated[bool, info("Not supported by this recipe.", is_flag=False)] = False
     single_label: Annotated[bool | None, info("Not supported by this recipe.", is_flag=False)] = False
-    loss: Annotated[LossName, info("Loss; asymmetric converges much later with text queries.", is_object=True)] = (
-        "binary_cross_entropy"
-    )
+    loss: Annotated[
+        LossName, info("Loss; asymmetric converges much more slowly with text queries.", is_object=True)
+    ] = "binary_cross_entropy"
     epochs: _Epochs = None
     batch_size: Annotated[Count, info("Images per batch on each device.")] = 32
     learning_rate: Annotated[Positive, info("Peak learning rate.")] = 1e-3

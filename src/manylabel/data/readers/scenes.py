@@ -180,7 +180,7 @@ def scenes(
     unknown: float = 0.0,
     labels: LabelSet = "things",
 ) -> ImageDataset:
-    """Draw synthetic images of several things each, with labels that are correct by construction.
+    """Generate synthetic images of several objects each, with labels that are correct by construction.
 
     Each scene of things has a theme (beach, park, street, table, night), which makes labels co-occur. Objects are 6 to
     60 % as wide as the image and occlude one another. Image i of a seed is the same for any number of images.
