@@ -60,9 +60,19 @@ class Reporter:
 
     def features(self, done: int, total: int) -> None:
         """Show the progress of feature extraction."""
+        self.progress("features", done, total)
+
+    def progress(self, doing: str, done: int, total: int) -> None:
+        """Show the progress of a step of the run.
+
+        Args:
+            doing: Name of the step.
+            done: Number of items done.
+            total: Total number of items.
+        """
         if self.console is None or (self._bar is None and done == total):
             return
-        self._bar = self._bar or ProgressBar("features", console=self.console, keep=True)
+        self._bar = self._bar or ProgressBar(doing, console=self.console, keep=True)
         self._bar.update(done, total)
         if done == total:
             self._bar.stop()

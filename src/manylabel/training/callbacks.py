@@ -177,9 +177,9 @@ class MetricsFile(Callback):
         self,
         trainer: Trainer,  # noqa: ARG002 (Lightning's)
         pl_module: LightningModule,
-        outputs: Any,  # noqa: ANN401 (Lightning's: a dictionary, or whatever a task returns)
+        outputs: Any,  # noqa: ANN401 (Lightning's: what `training_step` returns)
         batch: Any,  # noqa: ANN401 (Lightning's: a batch of images or of features)
-        batch_idx: int,  # noqa: ARG002 (Lightning's)
+        *_: object,
     ) -> None:
         """Add the loss of a batch, on its device to avoid synchronisation."""
         self._loss_sum = self._loss_sum + outputs["image_loss"].float() * len(batch)
@@ -276,8 +276,7 @@ class ValidationScores(Callback):
         pl_module: LightningModule,  # noqa: ARG002 (Lightning's)
         outputs: Any,  # noqa: ANN401 (Lightning's: what `validation_step` returns)
         batch: Any,  # noqa: ANN401 (Lightning's: a batch of images or of features)
-        batch_idx: int,  # noqa: ARG002 (Lightning's)
-        dataloader_idx: int = 0,  # noqa: ARG002 (Lightning's)
+        *_: object,
     ) -> None:
         """Collect the scores of a batch."""
         seen = sum(scores.numel() for scores, _, _ in self._batches)

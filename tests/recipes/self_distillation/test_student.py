@@ -70,7 +70,7 @@ def feature_batches(features, views):
 def test_cached_answers_are_those_of_the_teachers_asked_online(tmp_path):
     teachers = [teacher_of(task.labels, task.number) for task in teacher_tasks([side_of(11)])]
     features = torch.randn(2, 9, 512, 1, 1)
-    file = tmp_path / "co.npy"
+    file, counted = tmp_path / "co.npy", []
     write_logits(
         file,
         iter(teachers),
@@ -78,7 +78,9 @@ def test_cached_answers_are_those_of_the_teachers_asked_online(tmp_path):
         labels=LABELS,
         num_views=2,
         num_images=9,
+        progress=counted.append,
     )
+    assert sum(counted) == 11 * 2 * 9
     rows, views = torch.tensor([4, 0, 8]), torch.tensor([1, 0, 1])
     batch = FeatureBatch(
         (features[views, rows],), torch.zeros(3, len(LABELS)), torch.ones(3, len(LABELS)).bool(), rows, views

@@ -92,7 +92,7 @@ def _train(setup: Setup[SelfDistillation], run: RunFolder, reporter: Reporter) -
         train_teachers(training, tasks)
 
     baseline = _train_baseline(setup, training, run, reporter) if settings.baseline else None
-    term = _distillation(setup, training, tasks, sets.train, run)
+    term = _distillation(setup, training, tasks, sets.train, run, reporter)
     train_model(training, seen, model, settings, run=run, distillation=term, callbacks=reporter.callbacks)
 
     summary = summarise(training, tasks, sets=sets, student=run, baseline=baseline, scores=reporter.scores)
@@ -128,6 +128,7 @@ def _distillation(
     tasks: Sequence[TeacherTask],
     train: ImageDataset,
     run: RunFolder,
+    reporter: Reporter,
 ) -> Distillation:
     """Return the distillation term: cached teacher logits if images are not augmented, else online teachers."""
     settings, labels = setup.settings, setup.model.labels
@@ -141,15 +142,23 @@ def _distillation(
 
     files = [run.path / "teacher-logits" / f"{side}.npy" for side in sides]
     is_fixed = settings.on_features or not settings.augment
+    num_views, num_images, done = settings.views if settings.on_features else 1, len(training.sets.train), 0
+
+    def count(images: int) -> None:
+        nonlocal done
+        done += images
+        reporter.progress("teacher logits", done, len(tasks) * num_views * num_images)
+
     for file, paths in zip(files, folders.values(), strict=True) if is_fixed else ():
         write_logits(
             file,
             load(paths),
             _all_images(training, setup.model),
             labels=labels,
-            num_views=settings.views if settings.on_features else 1,
-            num_images=len(training.sets.train),
+            num_views=num_views,
+            num_images=num_images,
             device=find_device(settings.device).type,
+            progress=count,
         )
     return Distillation(
         CachedTeachers(files) if is_fixed else OnlineTeachers([list(load(each)) for each in folders.values()], labels),

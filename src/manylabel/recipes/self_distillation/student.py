@@ -234,6 +234,7 @@ def write_logits(
     num_views: int,
     num_images: int,
     device: str = "cpu",
+    progress: Callable[[int], None] | None = None,
 ) -> None:
     """Compute the logits of teachers for all images, one teacher at a time, and write them: ``[V, N, L]``.
 
@@ -247,6 +248,7 @@ def write_logits(
         num_views: Number of views.
         num_images: Number of images.
         device: Device to compute on.
+        progress: Called after every batch with its number of images.
     """
     shape = (num_views, num_images, len(labels))
     if path.is_file() and np.load(path, mmap_mode="r").shape == shape:
@@ -254,8 +256,21 @@ def write_logits(
     with replacing(path, overwrite=True) as temporary:
         answers = np.lib.format.open_memmap(temporary, mode="w+", dtype=np.float32, shape=shape)
         for teacher in teachers:
-            _write_teacher(teacher.eval().to(device), batches(), answers, columns(teacher.labels, labels), device)
+            _write_teacher(
+                teacher.eval().to(device),
+                _counted(batches(), progress),
+                answers,
+                columns(teacher.labels, labels),
+                device,
+            )
         answers.flush()
+
+
+def _counted(batches: Iterator[AnyBatch], progress: Callable[[int], None] | None) -> Iterator[AnyBatch]:
+    for batch in batches:
+        yield batch
+        if progress is not None:
+            progress(len(batch))
 
 
 @torch.inference_mode()
