@@ -77,6 +77,7 @@ def write_photos(folder, *, bad=()):
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("table", "reason"),
     [
@@ -94,6 +95,7 @@ def test_what_cannot_be_compared_is_told(tmp_path, quantised, table, reason):
     assert result.output.endswith(f"mAP was not compared: {reason}\n")
 
 
+@pytest.mark.slow
 def test_mAP_is_compared_on_images_behind_those_for_calibration(tmp_path, quantised, monkeypatch):  # noqa: N802
     photos, label = write_photos(tmp_path / "photos", bad=(0, 2)), scenes(1).labels[0]
     (tmp_path / "labels.csv").write_text("image,labels\n" + "".join(f"{index}.png,{label}\n" for index in range(8)))
@@ -107,6 +109,7 @@ def test_mAP_is_compared_on_images_behind_those_for_calibration(tmp_path, quanti
     assert "not recommended" not in result.output
 
 
+@pytest.mark.slow
 def test_int8_that_flips_many_tags_is_not_recommended(tmp_path, quantised, monkeypatch):
     monkeypatch.setattr("manylabel.inference.quantisation.flipped_tags", lambda *_: (6, 100))
     arguments = ("--out", tmp_path / "model.onnx", "--int8", "--fixed-size")
@@ -126,6 +129,7 @@ def test_the_ending_chooses_the_format(tmp_path):
         run("--model", tmp_path, "--out", "model.pt")
 
 
+@pytest.mark.slow
 def test_images_that_are_cut_short_are_left_out(tmp_path, exported, monkeypatch):
     seen = []
 

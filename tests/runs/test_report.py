@@ -175,7 +175,7 @@ def test_the_inside_of_a_head_is_shown(tmp_path):
     shown = [list(_head_parts(evaluate_run(Run.read(run.path), draws=0))) for run in (mixup, experts, plain)]
     assert shown[0][0] == Heading("Weight of earlier layers")
     assert shown[0][2].columns == ["label", "alpha"]
-    assert shown[1][1] == Note("None of the 17 experts is dead: each has a label that listens to it.", kind="good")
+    assert shown[1][1] == Note("None of the 17 experts is dead: each has weight for some label.", kind="good")
     assert shown[2] == []
 
 
