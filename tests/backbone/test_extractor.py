@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 import timm
 import torch
+from torch import nn
 from torchvision import models
 
 from manylabel.backbone import Backbone
@@ -11,13 +12,17 @@ from manylabel.errors import ConfigError
 from manylabel.heads import LinearClassifier
 
 
+def small_resnet() -> nn.Module:
+    return models.ResNet(models.resnet.BasicBlock, [1, 1, 1, 1]).eval()
+
+
 @pytest.mark.parametrize(
     ("name", "channels", "strides"),
     [
         ("resnet18", (64, 128, 256, 512), (4, 8, 16, 32)),
-        ("mobilenet_v3_small", (16, 24, 48, 576), (4, 8, 16, 32)),
-        ("regnet_y_400mf", (48, 104, 208, 440), (4, 8, 16, 32)),
-        ("shufflenet_v2_x0_5", (24, 48, 96, 1024), (4, 8, 16, 32)),
+        pytest.param("mobilenet_v3_small", (16, 24, 48, 576), (4, 8, 16, 32), marks=pytest.mark.slow),
+        pytest.param("regnet_y_400mf", (48, 104, 208, 440), (4, 8, 16, 32), marks=pytest.mark.slow),
+        pytest.param("shufflenet_v2_x0_5", (24, 48, 96, 1024), (4, 8, 16, 32), marks=pytest.mark.slow),
         ("squeezenet1_1", (128, 256, 512), (4, 8, 17)),
     ],
 )
@@ -33,7 +38,7 @@ def test_finds_the_stages_of_torchvision_models(name: str, channels: tuple[int, 
 
 
 def test_cuts_a_torchvision_model() -> None:
-    backbone = Backbone(models.resnet18().eval(), stages=(-1,))
+    backbone = Backbone(small_resnet(), stages=(-1,))
     bottom, top = backbone.split(2, size=(64, 64))
     images = torch.rand(2, 3, 64, 64)
     with torch.no_grad():
@@ -42,7 +47,7 @@ def test_cuts_a_torchvision_model() -> None:
 
 
 def test_fused_torchvision_model_gives_the_same_maps() -> None:
-    backbone = Backbone(models.resnet18().eval(), stages=(-1,))
+    backbone = Backbone(small_resnet(), stages=(-1,))
     images = torch.rand(1, 3, 64, 64)
     with torch.no_grad():
         torch.testing.assert_close(backbone.fuse()(images), backbone(images), atol=1e-4, rtol=1e-4)
@@ -66,13 +71,13 @@ def test_knows_the_size_that_a_timm_model_was_built_for() -> None:
 
 
 def test_model_stays_in_its_mode() -> None:
-    assert not Backbone(models.resnet18().eval()).training
-    assert Backbone(models.resnet18()).training
+    assert not Backbone(models.squeezenet1_1().eval()).training
+    assert Backbone(models.squeezenet1_1()).training
 
 
 def test_rejects_weights_for_a_model_that_has_some(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="loaded for a model given by name only"):
-        Backbone(models.resnet18(), weights=tmp_path / "weights.pth")
+        Backbone(small_resnet(), weights=tmp_path / "weights.pth")
 
 
 def test_saves_a_timm_model_by_its_name_and_refuses_others(tmp_path: Path) -> None:
@@ -82,7 +87,7 @@ def test_saves_a_timm_model_by_its_name_and_refuses_others(tmp_path: Path) -> No
     loaded = Classifier.load(model.save(tmp_path / "model"))
     torch.testing.assert_close(loaded(images), model(images))
     other = Backbone(timm.create_model("test_vit", img_size=64, depth=2), stages=(-1,))
-    for strange in (other, Backbone(models.resnet18(), stages=(-1,))):
+    for strange in (other, Backbone(small_resnet(), stages=(-1,))):
         head = LinearClassifier(strange.channels[-1], 2)
         with pytest.raises(ConfigError, match="by its name, so a classifier with it cannot be saved"):
             Classifier(strange, head, ["cat", "dog"]).save(tmp_path / "strange")

@@ -30,13 +30,14 @@ def test_lists_the_cuts_of_an_offline_model(lite: Backbone) -> None:
 
 
 def test_macs_of_the_top_are_those_of_its_layers() -> None:
-    backbone = Backbone("vit_tiny_patch16_224", pretrained=False)
+    backbone = Backbone("test_vit", pretrained=False, image_size=64)
     macs = [cut.top_macs for cut in backbone.cuts()]
     blocks = [earlier - later for earlier, later in pairwise(macs)]
-    torch.testing.assert_close(blocks, [blocks[0]] * 10)  # every block costs the same
-    assert macs[0] == pytest.approx(11 * blocks[0])
+    torch.testing.assert_close(blocks, [blocks[0]] * 4)  # every block costs the same
+    assert macs[0] == pytest.approx(5 * blocks[0])
 
 
+@pytest.mark.slow  # the three together
 @pytest.mark.parametrize(("stage", "shape"), [(1, (40, 32, 32)), (2, (112, 16, 16)), ("blocks.6", (320, 8, 8))])
 def test_cuts_an_offline_model(lite: Backbone, stage: int | str, shape: tuple[int, int, int]) -> None:
     bottom, top = lite.split(stage, size=(256, 256))
@@ -110,6 +111,7 @@ def test_parts_hold_the_parameters_of_their_own_layers_only(small: Backbone) -> 
     assert all(name.startswith("model.layer4.") for name in high)
 
 
+@pytest.mark.slow
 def test_counts_macs_of_a_model_whose_modules_read_parameters() -> None:
     backbone = Backbone("cait_xxs24_224", pretrained=False, image_size=64, stages=(-1,))
     assert len(backbone.cuts()) == backbone.num_stages - 1

@@ -188,6 +188,7 @@ def _run(module: nn.Module, feature: Tensor, run: str) -> Tensor:
     return module(feature)
 
 
+@pytest.mark.slow  # runs a compiler
 def test_a_folded_head_exports_without_the_query_projection() -> None:
     head = MLDecoder(24, 7, **SMALL).eval()
     feature = torch.randn(2, 24, 3, 3)

@@ -86,6 +86,7 @@ def test_weights_are_saved_and_loaded(model: nn.Module) -> None:
     torch.testing.assert_close(first(images()), before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("head", [RepresentationMixup, HybridSharingQuery])
 def test_heads_of_several_stages_read_earlier_maps(head: type[nn.Module]) -> None:
     for build in (lambda: timm.create_model("resnet10t"), torchvision.models.resnet18):
