@@ -37,6 +37,7 @@ from manylabel.backbone.extractor import adopt_model
 from manylabel.backbone.split import Call, Cut, Tap, Top, bottom_model, shallow_copy, to_cache, top_model, trace_calls
 from manylabel.backbone.weights import build_model, timm_name
 from manylabel.errors import ConfigError
+from manylabel.seeds import private_generator
 from manylabel.types import LARGEST_INPUT, InputSpec
 
 __all__ = ["Backbone", "fingerprint_weights", "fold_batch_norms"]
@@ -409,7 +410,7 @@ class Backbone(nn.Module):
     def _verify(self, bottom: Backbone, top: Top) -> None:
         """Raise unless both parts together do the same as the whole, on one image."""
         like = next(self.model.parameters())
-        image = torch.rand(1, 3, *top.size, generator=torch.Generator().manual_seed(0)).to(like)
+        image = torch.from_numpy(private_generator("cut of a backbone").random((1, 3, *top.size))).to(like)
         whole, parts = copy.deepcopy(self).requires_grad_(False), copy.deepcopy(top)
         try:
             for one, other in zip(whole.eval()(image), parts.eval()(bottom(image)), strict=True):
