@@ -17,11 +17,12 @@ import torch
 
 import manylabel
 from manylabel.classifier import Classifier
-from manylabel.errors import RunInterruptedError, TrainingError
-from manylabel.recipes import SelfDistillation, self_distillation
+from manylabel.errors import ConfigError, RunInterruptedError, TrainingError
+from manylabel.recipes import Parts, SelfDistillation, self_distillation
 from manylabel.recipes.self_distillation import executors
 from manylabel.recipes.self_distillation import teachers as teachers_module
-from manylabel.recipes.self_distillation.executors import OnRay, Sequential, make_executor
+from manylabel.recipes.self_distillation.executors import OnRay, Processes, Sequential, make_executor
+from manylabel.recipes.self_distillation.teachers import TeacherTraining
 from manylabel.training import RunFolder
 
 pytestmark = [pytest.mark.usefixtures("undrawn"), pytest.mark.slow]
@@ -207,7 +208,6 @@ def test_nothing_that_is_sent_to_other_processes_holds_images(brief, sets):
 
     from manylabel.recipes.loaders import cache_sets
     from manylabel.recipes.models import build_classifier
-    from manylabel.recipes.self_distillation.teachers import TeacherTraining
 
     settings = SelfDistillation(**brief)
     cached = cache_sets(build_classifier(settings, sets.train, frozen=True), sets, settings)
@@ -228,6 +228,14 @@ def environment(tmp_path):
         "COLUMNS": "300",
     }
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def test_a_loss_that_cannot_be_sent_to_other_processes_is_one_sentence(sets):
+    training = TeacherTraining(
+        SelfDistillation(data="x"), sets, Path("teachers"), Parts(loss=lambda logits, targets: logits.sum())
+    )
+    with pytest.raises(ConfigError, match=r"cannot be sent to other processes .* or set executor to sequential"):
+        Processes(num_processes=1, threads=1).run(training, [])
 
 
 @pytest.mark.timeout(900)  # three times Python with torch, and Ray: on a busy machine that takes its time

@@ -24,7 +24,7 @@ from typing import Protocol
 
 import torch
 
-from manylabel.errors import RunInterruptedError, TrainingError
+from manylabel.errors import ConfigError, RunInterruptedError, TrainingError
 from manylabel.on_ray import connected_to_ray, run_on_ray
 from manylabel.recipes.loaders import num_workers
 from manylabel.recipes.self_distillation.partition import TeacherTask
@@ -169,7 +169,13 @@ class Processes:
         """Train a teacher for each task; see `Executor`."""
         with TemporaryDirectory() as folder:
             shared = Path(folder) / "training.pickle"
-            shared.write_bytes(pickle.dumps(training.portable()))
+            try:
+                shared.write_bytes(pickle.dumps(training.portable()))
+            except (AttributeError, TypeError, pickle.PicklingError) as error:
+                raise ConfigError(
+                    f"the run cannot be sent to other processes ({error}); define your own head, loss and transform in "
+                    "a module, not inside a function, or set executor to sequential"
+                ) from error
             return self._run(shared, tasks)
 
     def _run(self, shared: Path, tasks: Sequence[TeacherTask]) -> dict[str, str]:
