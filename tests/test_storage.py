@@ -8,7 +8,7 @@ from manylabel.storage import replacing, replacing_folder, write_text
 
 def test_refuses_to_overwrite_unless_asked(tmp_path):
     path = write_text(tmp_path / "a.txt", "old")
-    with pytest.raises(OutputExistsError, match=r"a\.txt exists already.*--overwrite"):
+    with pytest.raises(OutputExistsError, match=r"a\.txt already exists.*--overwrite"):
         write_text(path, "new")
     assert path.read_text() == "old"
     write_text(path, "new", overwrite=True)

@@ -244,10 +244,10 @@ def refuse_existing(path: str | Path, *, overwrite: bool = False) -> None:
     Examples:
         >>> refuse_existing(Path(tempfile.mkdtemp()))
         Traceback (most recent call last):
-        manylabel.errors.OutputExistsError: ... exists already; choose another name ...
+        manylabel.errors.OutputExistsError: ... already exists; choose another name ...
     """
     if Path(path).exists() and not overwrite:
-        raise OutputExistsError(f"{path} exists already; choose another name or pass --overwrite")
+        raise OutputExistsError(f"{path} already exists; choose another name or pass --overwrite")
 
 
 T = TypeVar("T")

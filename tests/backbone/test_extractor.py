@@ -76,7 +76,7 @@ def test_model_stays_in_its_mode() -> None:
 
 
 def test_rejects_weights_for_a_model_that_has_some(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="loaded for a model given by name only"):
+    with pytest.raises(ConfigError, match="weights need the name of a model"):
         Backbone(small_resnet(), weights=tmp_path / "weights.pth")
 
 

@@ -131,7 +131,7 @@ def test_rejects_what_cannot_be_cut(small: Backbone) -> None:
         small.split(-1)
     with pytest.raises(ConfigError, match="has the stages 0 to 3"):
         small.split(4)
-    with pytest.raises(ConfigError, match=r"after 'layer9', which is no module .* its cuts: layer1, layer2, layer3"):
+    with pytest.raises(ConfigError, match=r"after 'layer9', which is not a module .* its cuts: layer1, layer2, layer3"):
         small.split("layer9")
     with pytest.raises(ConfigError, match=r"after 'layer3.0.conv1': the layers above need more than its output"):
         small.split("layer3.0.conv1")

@@ -106,7 +106,7 @@ def test_names_the_tensors_that_do_not_fit(state: dict[str, Tensor], tmp_path: P
 def test_rejects_a_damaged_file(name: str, tmp_path: Path) -> None:
     path = tmp_path / name
     path.write_bytes(b"not a model")
-    with pytest.raises(ModelFormatError, match="no weights file that can be read safely"):
+    with pytest.raises(ModelFormatError, match="is not a weights file that can be read safely"):
         Backbone("resnet10t", weights=path)
 
 
@@ -119,7 +119,7 @@ def test_never_runs_code_from_a_file(tmp_path: Path) -> None:
 
 def test_rejects_a_file_without_tensors(tmp_path: Path) -> None:
     torch.save([1, 2], tmp_path / "weights.pth")
-    with pytest.raises(ModelFormatError, match="holds no state dict"):
+    with pytest.raises(ModelFormatError, match="does not hold a state dict"):
         Backbone("resnet10t", weights=tmp_path / "weights.pth")
 
 

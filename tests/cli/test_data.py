@@ -76,7 +76,7 @@ def test_refuses_to_overwrite_before_it_starts_to_work(tmp_path):
     page = tmp_path / "check.html"
     page.write_text("mine")
     result = run("folder:no/such/folder", "--html", page)
-    assert "exists already" in str(result.exception)
+    assert "already exists" in str(result.exception)
     assert page.read_text() == "mine"
 
 
@@ -146,7 +146,7 @@ def test_split_writes_a_table_that_is_read_as_two_sets(messy, tmp_path):
     dataset = load(out)
     assert {name: len(members) for name, members in dataset.splits.items()} == {"train": 8, "val": 3}
     assert all(dataset.images[index].is_file() for index in range(11))
-    assert "exists already" in str(CliRunner().invoke(app, command).exception)
+    assert "already exists" in str(CliRunner().invoke(app, command).exception)
 
 
 def test_fix_writes_a_clean_table_and_lists_the_changes(messy, tmp_path):

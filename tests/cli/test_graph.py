@@ -64,7 +64,7 @@ def test_writes_files_and_overwrites_only_when_asked(tmp_path):
     assert "graph.png" in result.stdout
     with Image.open(tmp_path / "graph.png") as image:
         assert image.format == "PNG"
-    assert "exists already" in str(run("scenes:100", *files).exception)
+    assert "already exists" in str(run("scenes:100", *files).exception)
     assert run("scenes:100", *files, "--overwrite").exit_code == 0
 
 

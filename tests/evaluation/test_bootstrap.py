@@ -118,7 +118,7 @@ def test_no_draws_leave_the_value_alone():
 
 
 def test_rejects_what_cannot_be_drawn():
-    with pytest.raises(ConfigError, match=r"draws must be at least 0.*got -1 of 3 images"):
+    with pytest.raises(ConfigError, match=r"draws must be 0 or more.*got -1 of 3 images"):
         bootstrap_weights(3, draws=-1)
     with pytest.raises(ConfigError, match="at least 1 image, got 5 of 0"):
         bootstrap_weights(0, draws=5)

@@ -96,9 +96,7 @@ class Backbone(nn.Module):
         if image_size is not None and not 1 <= image_size <= LARGEST_INPUT:
             raise ConfigError(f"image_size must be in 1..{LARGEST_INPUT} pixels, got {image_size}")
         if not isinstance(model, str) and weights is not None:
-            raise ConfigError(
-                "weights are loaded for a model given by name only, got a model and weights; load them into the model"
-            )
+            raise ConfigError("weights need the name of a model, got a model object; load them into the model first")
         self.frozen = frozen
         self.weights = None if weights is None else str(weights)
         self.image_size = image_size
@@ -331,7 +329,7 @@ class Backbone(nn.Module):
         if not _cuttable(calls.get(name)):
             names = ", ".join(cut.name for cut in self.cuts(size=size))
             raise ConfigError(
-                f"{self.name} cannot be cut after {name!r}, which is no module that runs once and returns a map; "
+                f"{self.name} cannot be cut after {name!r}, which is not a module that runs once and returns a map; "
                 f"its cuts: {names or 'none'}"
             )
         blueprint, layout, shape = self._blueprint, self._layout_of(calls[name][0]), self._cut_shape(calls[name][0])

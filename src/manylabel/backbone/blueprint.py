@@ -324,7 +324,7 @@ def module_outputs(model: nn.Module, paths: Sequence[str], run: Callable[[], Res
     try:
         modules = [model.get_submodule(path) for path in paths]
     except AttributeError as error:
-        raise ConfigError(f"{type(model).__name__} has not all of the modules {', '.join(paths)}") from error
+        raise ConfigError(f"{type(model).__name__} does not have all of the modules {', '.join(paths)}") from error
     handles = [module.register_forward_hook(catch(path)) for path, module in zip(paths, modules, strict=True)]
     try:
         result = run()

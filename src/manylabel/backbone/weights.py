@@ -169,7 +169,7 @@ def check_tensors(
     }
     found = [f"{len(keys)} {what} ({_first(keys)})" for what, keys in problems.items() if keys]
     if found:
-        raise ModelFormatError(f"{source} does not fit {model}: {'; '.join(found)}; is it of another model?")
+        raise ModelFormatError(f"{source} does not fit {model}: {'; '.join(found)}; is it from another model?")
 
 
 def _offline_tensors(name: str) -> dict[str, Tensor]:
@@ -191,12 +191,12 @@ def _read(path: Path) -> dict[str, Tensor]:
         content = load_file(path) if path.suffix == ".safetensors" else torch.load(path, "cpu", weights_only=True)
     except Exception as error:  # a damaged file makes torch fail in many ways
         reason = str(error).strip().partition("\n")[0]
-        raise ModelFormatError(f"{path} is no weights file that can be read safely: {reason}") from error
+        raise ModelFormatError(f"{path} is not a weights file that can be read safely: {reason}") from error
     for wrapper in ("state_dict", "model"):
         if isinstance(content, dict) and isinstance(content.get(wrapper), dict):
             content = content[wrapper]
     if not isinstance(content, dict) or not all(isinstance(value, Tensor) for value in content.values()):
-        raise ModelFormatError(f"{path} holds no state dict (tensors by name); save model.state_dict()")
+        raise ModelFormatError(f"{path} does not hold a state dict (tensors by name); save model.state_dict()")
     return {key.removeprefix("module."): value for key, value in content.items()}
 
 

@@ -82,7 +82,7 @@ def bootstrap_weights(num_images: int, *, draws: int, seed: int = 0) -> Tensor:
         ([1, 1, 1, 1, 1], [5, 5, 5])
     """
     if num_images < 1 or draws < 0:
-        raise ConfigError(f"draws must be at least 0, of at least 1 image, got {draws} of {num_images} images")
+        raise ConfigError(f"draws must be 0 or more, over at least 1 image, got {draws} of {num_images} images")
     counts = np.ones((1 + draws, num_images), dtype=np.int16)
     for start in range(0, draws, _BLOCK):
         size = (min(_BLOCK, draws - start), num_images)

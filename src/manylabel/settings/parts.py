@@ -109,7 +109,7 @@ class LoopSettings:
         info("Weights to save: those of the last epoch, or of the epoch with the best validation mAP."),
     ] = "last"
     tune: Annotated[
-        bool, info("Fit thresholds and calibration to the validation images at the end, if there are at least 50.")
+        bool, info("Fit thresholds and calibration to the validation set, if it has at least 50 images.")
     ] = True
     seed: Annotated[Whole, info("Random seed for initialisation, shuffling, augmentation and dropout.")] = 0
     precision: Annotated[

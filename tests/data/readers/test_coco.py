@@ -124,16 +124,16 @@ def test_reads_one_json_file(root):
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("{", "cannot understand"),
+        ("{", "cannot read .* as COCO JSON"),
         ("[]", "lists no images"),
         (json.dumps({"images": [image(1)]}), "lists no categories"),
         (
             json.dumps({"images": [image(1)], "categories": CATEGORIES, "annotations": [thing(4, 1)]}),
-            "1 annotations of no listed image_id, such as 4",
+            "1 annotations with an unlisted image_id, such as 4",
         ),
         (
             json.dumps({"images": [image(1)], "categories": CATEGORIES, "annotations": [thing(1, 2)]}),
-            "1 annotations of no listed category_id, such as 2",
+            "1 annotations with an unlisted category_id, such as 2",
         ),
     ],
 )

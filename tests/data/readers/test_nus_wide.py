@@ -108,7 +108,7 @@ def test_drops_images_without_labels_or_files(tmp_path):
     [
         ("Groundtruth/AllLabels/Labels_sky.txt", ["1", "0"], ["Labels_sky.txt", "2 rows for 4 images"]),
         ("NUS_WID_Tags/AllTags1k.txt", ["1 0 1"], ["AllTags1k.txt", "3 values"]),
-        ("NUS_WID_Tags/AllTags1k.txt", ["1 0 2 0 1"], ["something else"]),
+        ("NUS_WID_Tags/AllTags1k.txt", ["1 0 2 0 1"], ["something other than"]),
         ("ConceptsList/Concepts81.txt", ["airport", "bird", "sky"], ["Labels_bird.txt", "Labels_birds.txt"]),
     ],
 )

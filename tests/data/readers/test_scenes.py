@@ -242,7 +242,7 @@ def test_writes_images_and_a_table_of_their_labels(tmp_path):
 def test_writes_over_nothing_unless_asked(tmp_path):
     table = write_scenes(tmp_path, 1, size=32)
     before = table.read_text()
-    with pytest.raises(OutputExistsError, match="exists already"):
+    with pytest.raises(OutputExistsError, match="already exists"):
         write_scenes(tmp_path, 2, size=32)
     assert table.read_text() == before
     assert len(pl.read_csv(write_scenes(tmp_path, 2, size=32, overwrite=True))) == 2

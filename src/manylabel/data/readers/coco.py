@@ -114,7 +114,7 @@ def _tables(file: Path) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
     try:
         tables = pl.read_json(BytesIO(text), schema=_SCHEMA)
     except pl.exceptions.PolarsError as error:
-        raise DataError(f"cannot understand {file} as COCO's JSON: {str(error).splitlines()[0]}") from error
+        raise DataError(f"cannot read {file} as COCO JSON: {str(error).splitlines()[0]}") from error
     images, categories, objects = (
         tables[name].explode().struct.unnest().drop_nulls(key)  # a list that is empty or missing gives one null
         for name, key in (("images", "id"), ("categories", "id"), ("annotations", "image_id"))
@@ -129,5 +129,5 @@ def _tables(file: Path) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
     for key, found in (("image_id", "row"), ("category_id", "column")):
         strangers = objects.filter(pl.col(found).is_null())[key]
         if len(strangers):
-            raise DataError(f"{file} has {len(strangers)} annotations of no listed {key}, such as {strangers[0]}")
+            raise DataError(f"{file} has {len(strangers)} annotations with an unlisted {key}, such as {strangers[0]}")
     return images, categories, objects.with_columns(area_fraction=(pl.col("area") / pl.col("pixels")).fill_null(0))

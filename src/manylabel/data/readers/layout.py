@@ -223,7 +223,7 @@ def read_label_list(labels: Sequence[str] | str | Path, *, folder: str | Path = 
         labels = str(labels).split("|") if file is None else _names_in(file)
     names = [name.strip() for name in labels if name.strip()]
     if not names:
-        raise DataError("the list of labels is empty; name at least one label or leave the list out")
+        raise DataError("the list of labels is empty; name at least one label or omit the list")
     return names
 
 

@@ -128,7 +128,7 @@ class NusWideFiles:
                 characters = np.frombuffer(block, dtype=np.uint8)
                 digits = characters[characters > ord(" ")]
                 if not np.isin(digits, (ord("0"), ord("1"))).all():
-                    raise DataError(f"{file} has something else than 0, 1 and spaces; download it again")
+                    raise DataError(f"{file} contains something other than 0, 1 and spaces; download it again")
                 positions.append(np.flatnonzero(digits == ord("1")) + count)
                 count += len(digits)
         if count != height * len(self.tags):

@@ -397,6 +397,8 @@ def _check(*, n: int, size: int, unknown: float, labels: str) -> None:
     if n < 1:
         raise ConfigError(f"n must be at least 1 image, got {n}")
     if size < 32:
-        raise ConfigError(f"size must be at least 32 pixels, got {size}; smaller objects cannot be made out")
+        raise ConfigError(
+            f"size must be at least 32 pixels, got {size}; objects in smaller images cannot be recognised"
+        )
     if not 0 <= unknown < 1:
         raise ConfigError(f"unknown must be a fraction from 0 to below 1, got {unknown}")

@@ -163,7 +163,7 @@ def _splits(column: pl.Series, names: pl.Series, images: NDArray[np.int64]) -> d
     if doubled.height:
         name = doubled["name"][0]
         where = " and ".join(map(repr, doubled.filter(pl.col("name") == name)["split"]))
-        raise DataError(f"image {name!r} is in the splits {where}; leave it in one, or the splits leak")
+        raise DataError(f"image {name!r} is in the splits {where}; keep it in one, or the splits leak")
     groups = members.sort("image").group_by("split", maintain_order=True).agg("image")
     return {name: np.asarray(chosen, dtype=np.int64) for name, chosen in groups.iter_rows()}
 
@@ -201,7 +201,7 @@ def read_table(path: str | Path) -> pl.DataFrame:
     path = existing(path)
     known = (*TEXT_ENDINGS, *PARQUET_ENDINGS, *JSON_LINES_ENDINGS)
     if path.suffix.lower() not in known:
-        raise DataError(f"{path.name} is no table; its extension must be one of {', '.join(known)}")
+        raise DataError(f"{path.name} is not a table; its extension must be one of {', '.join(known)}")
     try:
         frame = _read(path)
     except (pl.exceptions.PolarsError, UnicodeDecodeError, csv.Error) as error:

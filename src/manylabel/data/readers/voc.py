@@ -192,7 +192,7 @@ def _read_splits(root: Path, split: str | None) -> dict[str, list[str]]:
         raise DataError(f"{root} has no split {split!r}; {list_choices(split, names)}")
     wanted = {split} if split else names - {"trainval"} if names & {"train", "val"} else names
     if not wanted:
-        raise DataError(f"{root / 'ImageSets' / 'Main'} holds no split such as train.txt; write one image id a line")
+        raise DataError(f"{root / 'ImageSets' / 'Main'} holds no split such as train.txt; write one image id per line")
     order = {"train": 0, "val": 1, "trainval": 2, "test": 3}
     texts = {
         name: (root / "ImageSets" / "Main" / f"{name}.txt").read_text(encoding="utf-8-sig")

@@ -118,7 +118,7 @@ def _without_config(root: Path) -> tuple[list[str], dict[str, list[Path]]]:
         folders = {name: [root / name / "images"] for name in SPLITS if (root / name / "images").is_dir()}
     files = [file for file in (root / "classes.txt", root / "labels" / "classes.txt") if file.is_file()]
     if not files:
-        raise DataError(f"{root} does not name its labels; add data.yaml with names, or classes.txt with one in a line")
+        raise DataError(f"{root} does not name its labels; add data.yaml with names, or classes.txt with one per line")
     return [line.strip() for line in files[0].read_text("utf-8-sig").splitlines() if line.strip()], folders
 
 
@@ -170,7 +170,7 @@ def _boxes(file: Path, labels: LabelSpace) -> list[tuple[int, float]]:
             if not 0 <= label < len(labels) or label != int(label):
                 raise ValueError(f"there is no label {label:g} among {len(labels)}")
         except ValueError as error:
-            raise DataError(f"cannot understand line {number} of {file}, {line[:60]!r}: {error}") from error
+            raise DataError(f"cannot parse line {number} of {file}, {line[:60]!r}: {error}") from error
         boxes.append((int(label), float(width * height)))
     return boxes
 
