@@ -92,7 +92,9 @@ class LoopSettings:
         0.9,
         0.999,
     )
-    schedule: Annotated[Literal["one_cycle", "cosine", "constant"], info("Learning rate schedule.")] = "one_cycle"
+    schedule: Annotated[Literal["one_cycle", "cosine", "constant"], info("Learning rate schedule.", is_flag=False)] = (
+        "one_cycle"
+    )
     warmup: Annotated[Fraction, info("Fraction of all steps used for learning rate warmup.")] = 0.2
     accumulate: Annotated[Count, info("Batches per optimizer step (gradient accumulation).")] = 1
     clip_gradients: Annotated[Positive | None, info("Maximum gradient norm (default: no clipping).", is_flag=False)] = (
