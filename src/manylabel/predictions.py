@@ -137,7 +137,7 @@ class _SpecFields(msgspec.Struct, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class TagChoice:
-    """Rule that turns scores into tags (default: the model's thresholds, or 0.5 if it has none).
+    """Rule that selects tags by their scores (default: the model's thresholds, or 0.5 if it has none).
 
     Args:
         top: Number of most confident labels per image.
@@ -241,7 +241,7 @@ class ImagePrediction:
 
     @property
     def image(self) -> Image.Image:
-        """Image itself, decoded and upright.
+        """The decoded image, with its EXIF orientation applied.
 
         Raises:
             ImageError: The image cannot be read.
@@ -386,7 +386,7 @@ class Predictions(Sequence[ImagePrediction]):
         """Return the result of each image, with tags selected by a custom rule.
 
         Args:
-            choice: Rule that turns scores into tags (default: the model's thresholds).
+            choice: Rule that selects tags by their scores (default: the model's thresholds).
         """
         errors = {image.index: image.reason for image in self.bad}
         tags = iter((choice or TagChoice()).pick(self.scores[self.readable], self))

@@ -1,4 +1,4 @@
-"""Queries of heads: one per label or per group of labels; learned, random or made from text.
+"""Queries of heads: one per label or per group of labels; learned, random or computed from text.
 
 Letters in shape comments: L labels, K groups (K = L when every label has its own query), g slots of a group, D width,
 E text dimensions.
@@ -108,7 +108,7 @@ class RandomQueries(nn.Module):
 
 
 class TextQueries(nn.Module):
-    """Queries made from a text vector per label: Linear + ReLU. The vectors are saved with the model.
+    """Queries computed from a text vector per label: Linear + ReLU. The vectors are saved with the model.
 
     Args:
         num_labels: Labels.

@@ -51,19 +51,19 @@ class Backbone(nn.Module):
 
     Stages are numbered from the first block group (stride 4 in a hierarchical model; every block is a stage in a
     plain transformer) to the final one, and from the end with negative numbers, as in a list. The stem before the first
-    group is no stage. The final map is the one that the model's own classifier pools: after its last norm or
+    group is not a stage. The final map is the one that the model's own classifier pools: after its last norm or
     convolution, but before a norm that timm applies to the pooled vector. Class and register tokens are dropped.
 
     Args:
-        model: A name of timm's, with or without a tag of weights (``"resnet50.a1_in1k"``), or an offline model
+        model: Name of a timm model, with or without a weights tag (``"resnet50.a1_in1k"``), or of an offline model
             (``"offline:efficientnet_lite0"``), whose weights come with the extra ``offline`` and need no hub. Or a
-            model: one of timm's, which loses its classifier, or another image classifier such as torchvision's, whose
-            modules are shared.
-        pretrained: Load the pretrained weights of the name; a model that is given as such has its own.
+            model object: a timm model, which loses its classifier, or another image classifier, such as one from
+            torchvision, whose modules are shared.
+        pretrained: Load the pretrained weights of the name; a model object keeps its own weights.
         frozen: Stop gradients and stay in eval mode, which fixes batch-norm statistics.
         stages: Stages whose maps to return, in ascending order (default: all).
         weights: A ``.safetensors`` file or a state dict saved by torch, instead of the pretrained weights.
-        image_size: Input size, for models that timm builds for one; for others it only changes `input_spec`.
+        image_size: Input size, for models built for a fixed size; for others it only changes `input_spec`.
 
     Attributes:
         channels: Channels per map.
@@ -137,7 +137,7 @@ class Backbone(nn.Module):
         self.train()
 
     def keep_statistics(self, keep: bool = True) -> None:
-        """Freeze the statistics of batch-norms, also in training, or unfreeze them.
+        """Freeze batch-norm statistics, also in training mode, or unfreeze them.
 
         Args:
             keep: Use the running means and variances instead of those of each batch.
@@ -182,7 +182,7 @@ class Backbone(nn.Module):
 
     @property
     def takes_any_size(self) -> bool:
-        """Images may have any height and width, not just multiples of some number or one size."""
+        """True if images may have any height and width, not only multiples of a number or a fixed size."""
         return self._blueprint.size_step == 1
 
     def forward(self, images: Tensor) -> list[Tensor]:
@@ -220,7 +220,7 @@ class Backbone(nn.Module):
             )
 
     def fuse(self, *, channels_last: bool = False) -> Backbone:
-        """Return a frozen copy for inference, with every batch-norm folded into the convolution before it.
+        """Return a frozen copy for inference, with every batch-norm folded into the preceding convolution.
 
         Args:
             channels_last: Use the memory format channels-last, which is faster on CPUs and newer GPUs.
@@ -267,7 +267,7 @@ class Backbone(nn.Module):
     def choose_cut(
         self, *, max_cache_bytes_per_image: int, max_top_macs: float = 0.5, size: tuple[int, int] | None = None
     ) -> Cut:
-        """Choose the earliest cut within limits, which leaves most to train.
+        """Choose the earliest cut within the limits: the one that trains most of the backbone.
 
         Args:
             max_cache_bytes_per_image: Largest size of an image's cached features, in half precision.
@@ -406,7 +406,7 @@ class Backbone(nn.Module):
 
     @torch.no_grad()
     def _verify(self, bottom: Backbone, top: Top) -> None:
-        """Raise unless both parts together do the same as the whole, on one image."""
+        """Raise unless both parts together give the same maps as the whole, on one image."""
         like = next(self.model.parameters())
         image = torch.from_numpy(private_generator("cut of a backbone").random((1, 3, *top.size))).to(like)
         whole, parts = copy.deepcopy(self).requires_grad_(False), copy.deepcopy(top)
@@ -445,7 +445,7 @@ def _absolute(stages: Sequence[int] | None, *, count: int, name: str) -> tuple[i
 
 
 def _cuttable(calls: Sequence[Call] | None) -> bool:
-    """Tell whether a module runs once per image and returns a map or tokens."""
+    """Return whether a module runs once per image and returns a map or tokens."""
     outputs = [call.output for call in calls or ()]
     return len(outputs) == 1 and isinstance(outputs[0], Tensor) and outputs[0].ndim in {3, 4}
 
@@ -537,7 +537,7 @@ class _Reads(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leave
 
 
 def _find_pairs(model: nn.Module, images: Tensor) -> list[tuple[nn.Conv2d, nn.BatchNorm2d]]:
-    """Run the model and find norms that are the only reader of a convolution's output, each of them used once."""
+    """Run the model and find norms that are the only readers of a convolution's output, both used once."""
     reads = _Reads()
     calls: Counter[nn.Module] = Counter()
     written: dict[int, tuple[nn.Conv2d, Tensor]] = {}  # a reference to each tensor, so that ids stay unique

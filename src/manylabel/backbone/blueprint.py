@@ -109,7 +109,7 @@ def examine(name: str, image_size: int | None = None) -> Blueprint:
 
 
 def examine_model(model: TimmModel, image_size: int | None = None) -> Blueprint:
-    """Examine a model that exists already, on a copy on the meta device.
+    """Examine an existing model, on a copy on the meta device.
 
     Args:
         model: A timm model, or one with the same methods.
@@ -125,7 +125,7 @@ def examine_model(model: TimmModel, image_size: int | None = None) -> Blueprint:
 
 
 def builds_same(name: str, image_size: int | None, model: nn.Module) -> bool:
-    """Tell whether timm builds a model with the same tensors by a name and an image size."""
+    """Return whether timm builds a model with the same tensors by a name and an image size."""
     if not timm.is_model(name):
         return False
     built = _build(name, examine(name, image_size).options)
@@ -252,7 +252,7 @@ def stage_maps(model: TimmModel, images: Tensor, entries: Sequence[int], *, layo
 
 
 def layout_of(final: object, *, num_features: int, like: Tensor | None) -> Layout | None:
-    """Return the layout of a model's final features; None where they are no map at all."""
+    """Return the layout of a model's final features; None if they are not a map."""
     if not isinstance(final, Tensor):
         return None
     if final.ndim == 3:

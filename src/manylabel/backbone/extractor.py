@@ -98,7 +98,7 @@ class FeatureExtractor(nn.Module):
 
 
 def _has_positions(path: str, output: object) -> bool:
-    """Tell whether a module before the classifier returns a map of more than one position, or tokens."""
+    """Return whether a module before the classifier returns a map of more than one position, or tokens."""
     if path == "" or not CLASSIFIERS.isdisjoint(path.split(".")) or not isinstance(output, Tensor):
         return False
     return output.ndim == 3 or (output.ndim == 4 and output.shape[2:].numel() > 1)

@@ -125,7 +125,7 @@ def top_model(model: TimmModel, calls: Mapping[str, list[Call]], cut: str) -> Ti
 
 
 def bottom_model(model: TimmModel, calls: Mapping[str, list[Call]], cut: str) -> TimmModel:
-    """Return a frozen copy of a model, of which only what runs up to a module's end is left."""
+    """Return a frozen copy of a model that runs only up to the end of a module."""
     return copy.deepcopy(without_rest(model, calls, cut)).requires_grad_(False)
 
 
@@ -255,7 +255,7 @@ class Top(nn.Module):
         return torch.cat([prefix, mirrored], dim=2)
 
     def keep_statistics(self, keep: bool = True) -> None:
-        """Freeze the statistics of batch norms, also in training, or unfreeze them.
+        """Freeze batch-norm statistics, also in training mode, or unfreeze them.
 
         Args:
             keep: Use the running means and variances instead of those of each batch.
@@ -338,5 +338,5 @@ def shallow_copy(module: Module) -> Module:
 
 
 def _contains(path: str, container: str) -> bool:
-    """Tell whether a module lies inside another one."""
+    """Return whether a module lies inside another one."""
     return container == "" or path.startswith(f"{container}.")

@@ -27,7 +27,7 @@ SHOWN |= {"start_from", "augment", "partition", "k", "unseen", "encoder"}  # spe
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """Options of the command itself, which are no settings of a recipe."""
+    """Options of the command itself, which are not settings of a recipe."""
 
     GROUP: ClassVar[str] = "Run"
 

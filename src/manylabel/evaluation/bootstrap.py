@@ -42,7 +42,7 @@ _BLOCK = 32  # draws of one generator: a part of the seed
 
 
 class Estimate(NamedTuple):
-    """A value and its 95 % interval; without bounds where there is none.
+    """A value and its 95 % interval; the bounds are None if there is no interval.
 
     Examples:
         >>> str(Estimate(0.5, 0.4, 0.61)), str(Estimate(0.5))

@@ -71,7 +71,7 @@ def read_scores(
     Raises:
         DataError: The file cannot be understood, or too many images have no scores.
         LabelError: The file lacks a label of the dataset.
-        ConfigError: The scores are no probabilities.
+        ConfigError: The scores are not probabilities.
 
     Examples:
         >>> import tempfile

@@ -48,16 +48,16 @@ class ScoredImages:
         known: ``[N, L]``, true where the target is known.
         labels: The labels, in the order of the columns.
         indices: ``[N]``, the positions of the images in their dataset.
-        areas: ``[N, L]``, the fraction of the image covered by the largest object of a label, if the data have it.
+        areas: ``[N, L]``, the fraction of the image covered by the largest object of a label, if available.
         thresholds: Lowest score that counts as predicted, one per label (default: 0.5 for all).
         single_label: Whether the model predicts exactly one label per image, the most confident.
         model: Name of the model in reports.
         dataset: Name of the dataset in reports.
-        bad: Images of the dataset without scores, and why.
+        bad: Images of the dataset without scores, each with the reason.
         notes: Remarks for the reader of a report, such as labels that were ignored.
 
     Raises:
-        ConfigError: The shapes differ, or the scores are no probabilities.
+        ConfigError: The shapes differ, or the scores are not probabilities.
 
     Examples:
         >>> scored = ScoredImages.from_arrays([[0.9, 0.2]], [[1, 0]], labels=["cat", "dog"])
@@ -261,12 +261,12 @@ def score(
     """Score the images of a dataset with a model.
 
     Args:
-        model: A classifier, trained or not, or an engine of `open_engine`, which is faster on a CPU.
+        model: A classifier, or an engine from `open_engine`, which is faster on a CPU.
         dataset: The images and their true labels.
         name: Name of the model in reports (default: its head and backbone).
         batch_size: Images per batch.
         num_workers: Worker processes that decode images (default: half of the cores).
-        device: Device to run a classifier on (default: where it is).
+        device: Device to run a classifier on (default: its current one).
         common_labels: Whether to evaluate only the labels that both have (default: the model must have all).
         max_bad_fraction: Fraction of images that may be unreadable; they are skipped and listed.
         progress: Called after each batch with the number of images done and the total.

@@ -1,4 +1,4 @@
-"""Feature maps in, logits out: one head per file, named as its method is.
+"""Heads: feature maps in, logits out; one file per method.
 
 A new head is a file here and its lines below; `manylabel.heads.traits` lists what else it may offer.
 """

@@ -27,8 +27,8 @@ SCALE, MIDDLE = 20.0, 0.5  # from cosines to logits: not in the paper; any incre
 class ConSE(Head):
     """ConSE head: a linear classifier of the trained labels, which scores new labels by text similarity.
 
-    For the trained labels, logits are those of the linear layer. For others (`with_text`), all labels, trained ones
-    too, are scored by the cosine with the mixed vector, which makes their scores comparable.
+    With the trained labels, the logits are those of the linear layer. With other labels (`with_text`), all of them,
+    including trained ones, are scored by the cosine similarity to the mixed vector, so scores are comparable.
 
     Args:
         in_channels: Channels of the final map.
@@ -94,7 +94,7 @@ class ConSE(Head):
         return (SCALE * (cosines - MIDDLE)).to(trained.dtype)
 
     def with_text(self, text_vectors: Tensor) -> Self:
-        """Return a head with the same weights for other labels, of these vectors ``[L', E]``."""
+        """Return a head with the same weights for other labels, given their text vectors ``[L', E]``."""
         other = copy.deepcopy(self)
         other.num_trained = len(self.trained_vectors)
         other.num_labels = len(text_vectors)

@@ -2,8 +2,8 @@
 
 Ridnik et al., "ML-Decoder: Scalable and Versatile Classification Head", WACV 2023, https://arxiv.org/abs/2111.12933.
 The appendix that defines group decoding for zero-shot labels is not available; `TextGroupProjection` is our design: a
-label's output weight is made from its text vector, so labels that share a query differ, and any set of
-labels, seen in training or not, can be divided into any number of groups.
+label's output weight is generated from its text vector, so labels that share a query differ, and any set of labels,
+seen in training or not, can be divided into any number of groups.
 
 Letters in shape comments: B images, L labels, K groups, g slots of a group, D width, E text dimensions.
 """
@@ -21,7 +21,7 @@ __all__ = ["GroupProjection", "Projection", "SharedProjection", "TextGroupProjec
 
 
 class Projection(nn.Module, ABC):
-    """A division of labels into groups, and the layer from what a group's query found to the logits of its labels.
+    """Base of the output layers: divides labels into groups, and maps each group's decoded query to its labels' logits.
 
     Args:
         num_labels: Labels.
@@ -123,7 +123,7 @@ class SharedProjection(Projection):
         nn.init.zeros_(self.linear.bias)
 
     def group_vectors(self, vectors: Tensor, slots: Tensor) -> Tensor:  # noqa: ARG002 (a group per label)
-        """Return the vectors as they are."""
+        """Return the vectors unchanged."""
         return vectors
 
     def forward(
@@ -138,7 +138,7 @@ class SharedProjection(Projection):
 
 
 class TextGroupProjection(Projection):
-    """The group fully-connected layer with weights made from text: ``logit = h_k . (W t + w) / sqrt(D) + b``.
+    """The group fully-connected layer with weights generated from text: ``logit = h_k . (W t + w) / sqrt(D) + b``.
 
     The vector `h_k` is the decoded query of the label's group, `t` the label's text vector; `W`, `w` and `b` are
     shared by all labels. Without `W`, this is the shared projection of full decoding.
@@ -163,7 +163,7 @@ class TextGroupProjection(Projection):
         self.bias = nn.Parameter(torch.zeros(1))
 
     def draw_slots(self) -> Tensor:
-        """Divide the labels anew, at random, in each training step: the model must not learn the groups."""
+        """Divide the labels into new random groups at each training step, to avoid overfitting to fixed groups."""
         return self.slots[torch.randperm(self.num_labels, device=self.slots.device)]
 
     def _slots_of(self, vectors: Tensor) -> Tensor:

@@ -233,7 +233,7 @@ class MLDecoder(Head):
         )
 
     def _queries(self, vectors: Tensor | None, slots: Tensor, extra: Tensor | None = None) -> Tensor:
-        """Return the queries ``[K + R, D]``; text queries are made from the mean vector of a group's labels."""
+        """Return the queries ``[K + R, D]``; text queries are computed from the mean vector of a group's labels."""
         if vectors is None or not isinstance(self.query_bank, TextQueries):
             queries: Tensor = self.query_bank()
             return queries
@@ -299,7 +299,7 @@ class FoldedMLDecoder(nn.Module):
         return self.head.text_vectors
 
     def with_text(self, text_vectors: Tensor) -> FoldedMLDecoder:
-        """Return a snapshot with the same weights for other labels, of these vectors ``[L', E]``."""
+        """Return a snapshot with the same weights for other labels, given their text vectors ``[L', E]``."""
         return FoldedMLDecoder(self.head.with_text(text_vectors))
 
 

@@ -241,7 +241,7 @@ def _sine_encoding(length: int, frequencies: Tensor) -> Tensor:
 
 
 def _initialise_as_published(transformer: QueryTransformer) -> None:
-    """Draw the weights of all linear layers from Xavier's uniform distribution; attention inputs have it already."""
+    """Initialise all linear layers with Xavier-uniform weights; attention inputs already are."""
     for name, module in transformer.named_modules():
         if isinstance(module, nn.Linear) and not name.endswith((".query", ".key", ".value")):
             nn.init.xavier_uniform_(module.weight)

@@ -1,4 +1,4 @@
-"""One of our heads in a model of yours."""
+"""Heads of this package in other people's models."""
 
 from collections import OrderedDict
 from collections.abc import Callable
@@ -18,23 +18,23 @@ def replace_head(
     num_labels: int,
     **settings: Any,  # noqa: ANN401 - each head has its own
 ) -> nn.Sequential:
-    """Replace the classifier of a timm or torchvision model, convolutional or transformer, by one of our heads.
+    """Replace the classifier of a timm or torchvision model, convolutional or transformer, with a head.
 
     The head reads the feature maps before the model's pooling. The rest of the model keeps its weights and is trained
-    with the head; freeze it by ``result.backbone.freeze()``.
+    with the head; freeze it with ``result.backbone.freeze()``.
 
     Args:
-        model: The model; see `manylabel.backbone.Backbone` for what it shares with the result.
+        model: The model; `manylabel.backbone.Backbone` describes what it shares with the result.
         head: Class of the head.
         num_labels: Number of labels.
         **settings: Further arguments of the head, such as ``num_groups`` or ``stages``.
 
     Returns:
-        A module from images ``[B, 3, H, W]`` to logits ``[B, L]``, with the parts ``backbone`` and ``head``; it is on
-        the model's device.
+        A module that maps images ``[B, 3, H, W]`` to logits ``[B, L]``, with the parts ``backbone`` and ``head``, on
+        the device of the model.
 
     Raises:
-        ConfigError: The model gives no feature maps, or the head does not take the settings.
+        ConfigError: The model has no feature maps, or the head rejects the settings.
 
     Examples:
         >>> import torch

@@ -99,7 +99,7 @@ class RepresentationMixup(Head):
         return hint[:, :, None, None] + left[:, None, None, None] * final
 
     def alpha(self, features: Features) -> Tensor:
-        """Return the weight of each earlier stage in the mixture, ``[B, S]``; the final one has the remainder to 1.
+        """Return the weight of each earlier stage in the mixture, ``[B, S]``; the final one has the rest, up to 1.
 
         A softmax over the stages in which the final one's logit is 0, so one earlier stage gets Eq. 6's sigmoid.
         """
@@ -108,7 +108,7 @@ class RepresentationMixup(Head):
 
     @property
     def attention(self) -> Callable[[Features], Tensor]:
-        """Attention of the head on top, ``[B, L, H, W]``; only if it has one."""
+        """Attention of the head on top, ``[B, L, H, W]``, if it has any."""
         look = attention_of(self.top)
         if look is None:
             raise AttributeError(f"{type(self.top).__name__} has no attention")

@@ -75,7 +75,7 @@ class TextMap(Head):
         return self.pool.pooled_input
 
     def with_text(self, text_vectors: Tensor) -> Self:
-        """Return a head with the same weights for other labels, of these vectors ``[L', E]``."""
+        """Return a head with the same weights for other labels, given their text vectors ``[L', E]``."""
         other = copy.deepcopy(self)
         other.num_labels = len(text_vectors)
         other.text_vectors = check_text_vectors(len(text_vectors), text_vectors, self.text_dim).to(self.map.weight)

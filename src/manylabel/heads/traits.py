@@ -52,7 +52,7 @@ PooledInput = Literal["none", "average", "max", "earlier"]
 
 
 class Head(nn.Module):
-    """Base of our heads: reads the final stage, and shows its settings. A head of your own does not need it."""
+    """Base class of our heads: uses the final stage, and shows its settings. Custom heads need not derive from it."""
 
     stages: tuple[int, ...] = (-1,)
 
@@ -66,10 +66,10 @@ class Head(nn.Module):
 
 @dataclass(frozen=True)
 class ProbeDefaults:
-    """Defaults of a head that is trained on the features of a frozen backbone.
+    """Defaults of a head on the features of a frozen backbone.
 
     Args:
-        settings: Sizes; smaller than the papers', which train the backbone, too.
+        settings: Sizes; smaller than in the papers, which also train the backbone.
         learning_rate: Peak learning rate.
     """
 
@@ -79,7 +79,7 @@ class ProbeDefaults:
 
 @runtime_checkable
 class OpenVocabularyHead(Protocol):
-    """A head whose labels are text vectors."""
+    """A head whose labels are represented by text vectors."""
 
     @property
     def takes_new_labels(self) -> bool:
@@ -92,7 +92,7 @@ class OpenVocabularyHead(Protocol):
         ...
 
     def with_text(self, text_vectors: Tensor) -> nn.Module:
-        """Return a head with the same weights for other labels, of these vectors ``[L', E]``."""
+        """Return a head with the same weights for other labels, given their text vectors ``[L', E]``."""
         ...
 
 
@@ -154,7 +154,7 @@ def attention_of(head: nn.Module) -> Callable[[Features], Tensor] | None:
 
 
 def label_weights(head: nn.Module) -> Tensor | None:
-    """Return the weights of the final map's channels for each label, ``[L, C]``; None if a head is not linear in it.
+    """Return the weights of the final map's channels for each label, ``[L, C]``; None if the head is not linear.
 
     Examples:
         >>> from manylabel.heads import LinearClassifier

@@ -74,7 +74,7 @@ def tag_with_ray(
     Args:
         names: Paths and URLs; consumed lazily.
         model: Model, as in `open_engine`.
-        choice: Rule that turns scores into tags (default: the model's own thresholds).
+        choice: Rule that selects tags by their scores (default: the model's own thresholds).
         engine: Inference backend.
         labels: Labels to score instead of its own, for models with text queries.
         device: Torch device; ``"cuda"`` takes one GPU per replica.
@@ -123,7 +123,7 @@ class _Replica:
 
     Args:
         load: Opens the model.
-        choice: Rule that turns scores into tags.
+        choice: Rule that selects tags by their scores.
         batch_size: Images per batch.
     """
 

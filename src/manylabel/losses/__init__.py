@@ -1,4 +1,4 @@
-"""Losses: logits and targets in, a scalar out. A new loss is a file here and its lines below."""
+"""Losses: logits and targets in, a scalar out. To add a loss, add a file and its lines below."""
 
 from torch import nn
 

@@ -1,4 +1,4 @@
-"""Asymmetric loss (ASL): focal weights and a margin that down-weight easy absent labels.
+"""Asymmetric loss (ASL): focal weights and a margin that down-weight easy negatives.
 
 Ridnik et al., "Asymmetric Loss For Multi-Label Classification" (ICCV 2021, arXiv:2009.14119). Values are the
 paper's. Deviations: they are computed from `logsigmoid` in float32, which neither overflows nor underflows and needs no

@@ -1,4 +1,4 @@
-"""Focal loss: binary cross-entropy that down-weights labels which are predicted right already.
+"""Focal loss: binary cross-entropy that down-weights labels already predicted correctly.
 
 Lin et al., "Focal Loss for Dense Object Detection" (ICCV 2017, arXiv:1708.02002). Without its weight alpha:
 `positive_weights` does that, for each label.

@@ -43,14 +43,14 @@ Unknown = Literal["ignore", "negative", "selective"]
 class MultiLabelLoss(nn.Module, ABC):
     """A loss computed for every label of every image, then reduced.
 
-    Computed and returned in float32 (float64 for logits in float64), also for half-precision logits: a sum over a batch
-    soon overflows float16. Targets between 0 and 1 mix both losses.
+    The loss is computed and returned in float32 (float64 for float64 logits), also for half-precision logits: a sum
+    over a batch easily overflows float16. Targets between 0 and 1 mix the losses of present and absent labels.
 
     Args:
         reduction: ``"sum"`` over images and labels, or ``"mean"`` over those that count.
         unknown: Treatment of unknown labels: ``"ignore"``, ``"negative"`` or ``"selective"``.
         num_likely: Number of unknown labels of an image that ``unknown="selective"`` ignores.
-        positive_weights: ``[L]``, factor of the loss of a present label; see `positive_weights`.
+        positive_weights: ``[L]``, weight of the loss of each label where it is present; see `positive_weights`.
 
     Raises:
         ConfigError: A setting is wrong.
@@ -121,14 +121,14 @@ def resolve_unknown(
     """Return the targets and the mask of labels that count.
 
     Args:
-        logits: ``[B, L]``; only their order within an image matters, and no gradient comes of it.
-        targets: ``[B, L]``, 1 where a label is present, else 0; values where it is not known are not read.
+        logits: ``[B, L]``; only their order within an image matters, and no gradient flows through them.
+        targets: ``[B, L]``, 1 where a label is present, else 0; values of unknown labels are ignored.
         known: ``[B, L]``, true where the target is known (default: everywhere).
         unknown: Treatment of unknown labels.
         num_likely: Number of unknown labels of each image that ``"selective"`` ignores, all if there are fewer.
 
     Returns:
-        Targets with 0 where nothing is known, in the precision of the logits, and a mask of what counts.
+        Targets in the precision of the logits, 0 where unknown, and the mask of labels that count.
 
     Examples:
         >>> logits, targets = torch.tensor([[3.0, 1.0, 2.0]]), torch.tensor([[1.0, 0.0, 0.0]])
@@ -152,7 +152,7 @@ def resolve_unknown(
 
 
 def reduce(values: Tensor, counted: Tensor, reduction: Reduction) -> Tensor:
-    """Add up, or average, the values that count; 0, with a gradient of 0, if none does.
+    """Sum or average the values that count; 0, with a gradient of 0, if none does.
 
     Examples:
         >>> values, counted = torch.tensor([1.0, 3.0, 9.0]), torch.tensor([True, True, False])
@@ -164,7 +164,7 @@ def reduce(values: Tensor, counted: Tensor, reduction: Reduction) -> Tensor:
 
 
 def full_precision(logits: Tensor) -> Tensor:
-    """Return logits in float32, or float64 if they are in it already.
+    """Return logits in float32, or in float64 if they already are.
 
     Examples:
         >>> full_precision(torch.zeros(1, dtype=torch.float16)).dtype
@@ -212,14 +212,14 @@ def check_shapes(logits: Tensor, targets: Tensor, known: Tensor | None, weights:
 def positive_weights(targets: Targets, *, maximum: float = 100.0) -> Tensor:
     """Return the ratio of absent to present images of each label.
 
-    With these as the `positive_weights` of a loss, a label's present and absent images weigh the same in total.
+    As the `positive_weights` of a loss, they give a label's present and absent images the same total weight.
 
     Args:
         targets: The labels of the training images; unknown ones are not counted.
-        maximum: The largest weight: a label of one image in a million must not outweigh all others.
+        maximum: Maximum weight, to keep a label of one image in a million from outweighing all others.
 
     Returns:
-        ``[L]``, float32; 1 for a label that is never present or never absent, as there is nothing to weigh.
+        ``[L]``, float32; 1 for a label that is never present or never absent.
 
     Raises:
         ConfigError: `maximum` is not positive.

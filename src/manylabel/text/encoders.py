@@ -297,7 +297,7 @@ class WordVectors:
 
 
 def _is_text(line: bytes) -> bool:
-    """Tell whether a line is a word and numbers."""
+    """Return whether a line is a word and numbers."""
     try:
         _, *numbers = line.decode().split(" ")
         return bool(numbers) and all(np.isfinite(float(number)) for number in numbers if number.strip())

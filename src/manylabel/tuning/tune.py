@@ -66,7 +66,7 @@ class TunedLabel:
 
 @dataclass(frozen=True, eq=False)
 class Tuning:
-    """Tuned values, and the quality before and after.
+    """Tuned values, and the quality of the model before and after.
 
     Args:
         calibration: Calibration of the scores.
@@ -123,7 +123,7 @@ def tune(
         method: Calibration method; Platt scaling falls back to a temperature for rare labels and single-label models.
         objective: Objective of the thresholds (default: F1).
         current: The model's current calibration.
-        min_positives: Labels with fewer images are not fitted individually.
+        min_positives: Labels present in fewer images are not fitted individually.
         num_folds: Number of cross-validation folds.
         seed: Seed of the folds.
 
@@ -181,7 +181,7 @@ def tune(
 
 
 def tuning_page(tuning: Tuning, *, model: str, dataset: str) -> page.Page:
-    """Return a page with the quality before and after a tuning.
+    """Return a page with the quality before and after tuning.
 
     Args:
         tuning: The tuning.

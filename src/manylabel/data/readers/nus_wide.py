@@ -1,4 +1,4 @@
-"""NUS-WIDE: 269,648 images from Flickr, 81 concepts checked by people, 1,000 tags as their owners gave them.
+"""NUS-WIDE: 269,648 images from Flickr, 81 manually verified concepts, 1,000 user tags.
 
 Chua et al., "NUS-WIDE: A Real-World Web Image Database from National University of Singapore", CIVR 2009. The
 zero-shot protocol is that of Zhang et al., "Fast Zero-Shot Image Tagging", CVPR 2016.
@@ -88,11 +88,11 @@ class NusWideFiles:
 
     @cached_property
     def seen_tags(self) -> list[str]:
-        """The tags that are no concept: 925 of the official ones."""
+        """The tags that are not concepts: 925 of the official ones."""
         return [tag for tag in self.tags if tag not in set(self.concepts)]
 
     def images(self, name: str) -> pl.Series:
-        """Read a list of images, whose folders are separated by backslashes."""
+        """Read a list of images, with folders separated by backslashes."""
         names = pl.Series(self.find(name).read_text(encoding="utf-8-sig").splitlines(), dtype=pl.String)
         names = names.str.strip_chars().str.replace_all("\\", "/", literal=True)
         return names.filter(names != "")
@@ -155,11 +155,11 @@ def nus_wide(
     Args:
         path: The folder with ``ImageList``, ``ConceptsList``, ``Groundtruth`` and, for the tags, ``NUS_WID_Tags``.
         split: ``train`` or ``test`` (default: both).
-        labels: ``81`` concepts; the ``925`` tags that are no concept, for training without these; or ``1006``, both,
+        labels: ``81`` concepts; the ``925`` tags that are not concepts, to train without them; or ``1006``, both,
             tags first. A tag that an image's owner did not give is absent.
         images: Base folder of the names in the image lists (default: ``Flickr`` in `path`).
         empty: Whether to keep or drop images without any of these labels.
-        downloaded_only: Whether to leave out images that are not on disk; many are no longer available.
+        downloaded_only: Skip images that are not on disk; many are no longer available.
 
     Returns:
         The images in the order of the image list.

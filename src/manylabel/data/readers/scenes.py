@@ -328,7 +328,7 @@ def _place(chance: Random, label: str) -> Placement:
 
 
 def _encode(index: int, *, seed: int, size: int, labels: LabelSet) -> bytes:
-    """Draw the image with a number as a JPEG file."""
+    """Draw the image of a given number as a JPEG file."""
     theme, placements = _arrange(seed, index, labels)
     image = _background(Random(f"background {labels} {seed} {index}"), theme, size)
     for placement in placements:

@@ -83,7 +83,7 @@ def read_tags(
         The targets, in which everything not listed is absent; the labels; and whether each image is without tags.
 
     Raises:
-        DataError: There is no tag at all.
+        DataError: No row has a tag.
 
     Examples:
         >>> targets, space, _ = read_tags(pl.Series([["dog", "cat"], []]), np.array([0, 1]), labels=None)

@@ -185,7 +185,7 @@ def _find_root(path: Path) -> Path:
 
 
 def _read_splits(root: Path, split: str | None) -> dict[str, list[str]]:
-    """Return the image ids of one split, or of all splits that are no union of others."""
+    """Return the image ids of one split, or of all splits that are not the union of others."""
     stems = {file.stem for file in (root / "ImageSets" / "Main").glob("*.txt")}
     names = {stem for stem in stems if stem.rpartition("_")[2] not in stems or "_" not in stem}  # no cat_train.txt
     if split is not None and split not in names:

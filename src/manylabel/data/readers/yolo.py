@@ -63,7 +63,7 @@ def yolo(path: str | Path, *, split: str | None = None) -> ImageDataset:
 
 
 def find_yolo(path: Path) -> Path | None:
-    """Return the configuration of a YOLO dataset, the folder itself if it has none, or None if it is no such dataset.
+    """Return the configuration of a YOLO dataset, the folder itself if it has none, or None for another format.
 
     Examples:
         >>> find_yolo(Path("src")) is None
