@@ -51,8 +51,8 @@ class Classifier(nn.Module):
     """A multi-label image classifier: a backbone, a head, and the labels.
 
     Args:
-        backbone: Images to feature maps.
-        head: Feature maps to logits, one per label; any module with ``head(features) -> [B, L]``.
+        backbone: Maps images to feature maps.
+        head: Maps feature maps to logits, one per label; any module with ``head(features) -> [B, L]``.
         labels: The labels, in the order of the logits.
         single_label: Whether every image has exactly one label; scores are then a softmax.
         thresholds: Minimum score of each label to count as present (default: 0.5 for all).
@@ -127,7 +127,7 @@ class Classifier(nn.Module):
         """Create a classifier from a backbone and an untrained head.
 
         Args:
-            backbone: A timm model name, or one from a Python package, such as ``offline:efficientnet_lite0``.
+            backbone: Name of a timm model, or of an offline model such as ``offline:efficientnet_lite0``.
             head: Class of the head; called with ``in_channels``, ``num_labels`` and `head_settings`.
             labels: The labels.
             head_settings: Further arguments of the head.
@@ -206,7 +206,7 @@ class Classifier(nn.Module):
 
         Args:
             labels: Names, or a `LabelSpace` with descriptions, which are encoded as well.
-            encoder: Text encoder of new labels (default: the model's).
+            encoder: Text encoder for new labels (default: the model's own).
 
         Returns:
             The classifier; its backbone is the same object. New labels have a threshold of 0.5; so do all labels if the
@@ -283,8 +283,8 @@ class Classifier(nn.Module):
 
         Args:
             folder: Destination.
-            include_backbone: Whether to include the backbone's weights. Without them, `load` takes the pretrained
-                weights of that name, from the hub if necessary, and verifies their fingerprint.
+            include_backbone: Whether to include the backbone's weights. Without them, `load` uses the pretrained
+                weights of the same name, from the hub if necessary, and verifies their fingerprint.
             half: Whether to round weights to float16, which halves the size; `load` returns float32.
             overwrite: Whether to replace an existing folder.
 

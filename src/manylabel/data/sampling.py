@@ -19,7 +19,7 @@ __all__ = ["Draw", "EpochSampler", "SeededBatches", "class_aware_sampler", "ever
 
 
 class EpochSampler(Sampler[int]):
-    """Sample image positions anew each epoch, reproducibly for a seed and epoch.
+    """Sample new image positions each epoch, reproducibly for a seed and epoch.
 
     Args:
         draw: Draws the positions of one epoch.

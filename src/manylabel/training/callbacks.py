@@ -366,7 +366,7 @@ def _epoch(trainer: Trainer) -> str:
 
 
 def _metrics(trainer: Trainer) -> str:
-    """Return loss and metrics as text, in percent as in the papers."""
+    """Return loss and metrics as text, in per cent as in the papers."""
     metrics = trainer.callback_metrics
     parts = [f"loss {float(metrics['train_loss']):.4f}"] if "train_loss" in metrics else []
     for name, words in (("val_mAP", "mAP"), ("val_accuracy", "accuracy")):

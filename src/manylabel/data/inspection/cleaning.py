@@ -32,13 +32,13 @@ def fix(
 ) -> tuple[str, ...]:
     r"""Write a cleaned table of a dataset; the dataset itself is never changed.
 
-    Labels that differ only in case or spacing become the most frequent of them, and an image has one row.
+    Labels that differ only in case or spacing are merged under the most frequent spelling; every image has one row.
 
     Args:
         data: Anything that `load` takes; its images must be files.
         out: The table to write: ``.csv``, ``.parquet`` or ``.jsonl``; image paths in it are relative to its folder.
         typos: Whether to rename probable typos, too; `check` lists them.
-        unreadable: Whether to drop unreadable images, for which every image is decoded.
+        unreadable: Whether to drop unreadable images; this decodes every image.
         overwrite: Whether to replace an existing file, though never the input.
         options: Options of `load`, such as ``rename``, ``drop`` and ``blank``.
 

@@ -49,26 +49,26 @@ def table(
     r"""Read images and labels from a table.
 
     The labels are either tags in one column (a tag that is not listed is absent), or one column per label with 1
-    (present), 0 (absent), and blank or -1 (unknown). Rows of one image are merged: tags are combined, and columns fill
-    each other's blanks.
+    (present), 0 (absent), and blank or -1 (unknown). Rows of one image are merged: tags are combined, and blanks are
+    filled from other rows.
 
     Args:
-        path: A CSV, TSV, Parquet or JSON Lines file, whose delimiter is detected; or a polars DataFrame.
-        images: Base folder of the image names, relative to the current folder or to the table (default: the first of
-            the table's own folder, ``images``, ``photos`` and the like in it, the folder above and the current one in
-            which images are found).
+        path: A CSV, TSV, Parquet or JSON Lines file; or a polars DataFrame. The delimiter is detected.
+        images: Base folder of the image names, relative to the current folder or to the table. Default: the first
+            folder that has the images, of the table's own, its subfolders such as ``images`` and ``photos``, its parent
+            and the current one.
         split: Name of the split (default: all).
-        image_column: Column of images (default: the one called image, path, file_name or the like, else the only one
-            whose values look like image files).
-        label_column: Column of tags (default: the one called labels, tags or the like, else the only one of lists,
-            else the only one left). Without such a column, every other column is a label.
-        split_column: Column of splits (default: the one called split, if any). A blank cell is in no split.
+        image_column: Column of images (default: a name such as image, path or file_name, else the only column whose
+            values look like image files).
+        label_column: Column of tags (default: a name such as labels or tags, else the only column of lists, else
+            the only one left). Without such a column, every other column is a label.
+        split_column: Column of splits (default: split, if there is one). An image with a blank cell is in no split.
         separator: Separator of tags (default: the first of ``|``, ``;`` and ``,`` that occurs, and a space only if
             that makes no more distinct tags than there are distinct cells); ``""`` makes each cell one tag.
         labels: The labels and their order (names, names joined by ``|``, or a file with one per line); other tags or
             columns are ignored. Default: all tags, sorted, or all columns, in order.
-        blank: Meaning of a blank cell of tags: the image has none of the labels (``negative``), nothing is known about
-            it (``unknown``), or it is dropped (``drop``).
+        blank: Meaning of a blank cell of tags: all labels are absent (``negative``) or unknown (``unknown``), or the
+            image is dropped (``drop``).
 
     Returns:
         The images in the order of the table, with a split for each name in the split column.

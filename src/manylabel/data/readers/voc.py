@@ -41,14 +41,14 @@ TWO_WORDS = {"diningtable": "dining table", "pottedplant": "potted plant", "tvmo
 def voc(path: str | Path, *, split: str | None = None, difficult: Difficult = "unknown") -> ImageDataset:
     """Read PASCAL VOC 2007 or 2012, or other data in its format.
 
-    The labels are the 20 official ones in their official order; if an annotation has another object, they are the
-    sorted names of all annotations, the same for every split. A ``test`` split without annotations, as in VOC 2012, is
-    read with every label unknown.
+    The labels are the 20 official ones in their official order; if any annotation has another object name, they are
+    the sorted names in all annotations, the same for every split. A ``test`` split without annotations, as in VOC 2012,
+    is read with every label unknown.
 
     Args:
-        path: ``VOC2012`` or the like, with ``Annotations``, ``ImageSets/Main`` and ``JPEGImages``; or its parent
+        path: A folder such as ``VOC2012``, with ``Annotations``, ``ImageSets/Main`` and ``JPEGImages``; or its parent
             ``VOCdevkit``.
-        split: Name of a file in ``ImageSets/Main``, without ``.txt`` (default: all except ``trainval``, a union).
+        split: Name of a file in ``ImageSets/Main``, without ``.txt`` (default: all but the union ``trainval``).
         difficult: State of a label whose objects in an image are all marked difficult: unknown, as in the challenge,
             or present.
 
