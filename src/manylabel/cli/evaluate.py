@@ -77,7 +77,8 @@ def evaluate(
 ) -> None:
     """Evaluate a model: metrics with confidence intervals, overall and per label.
 
-    Scores of other programs work, too: a table with the columns image, label and score, or with one column per label.
+    MODEL may also be a file of scores from another program: a table with the columns image, label and score, or with
+    one column per label.
     """
     files = new_files(html, scores, overwrite=overwrite)
     from manylabel import evaluation
