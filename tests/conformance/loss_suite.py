@@ -103,6 +103,10 @@ class LossSuite:
         other = torch.where(known, targets, 1 - targets)
         assert loss(logits, targets, known) == loss(logits, other, known)
 
+    def test_a_target_of_minus_one_is_unknown(self, loss, batch):
+        logits, targets, known = batch
+        assert loss(logits, torch.where(known, targets, -1)) == loss(logits, targets, known)
+
     def test_changes_none_of_its_inputs(self, loss, batch):
         before = [tensor.clone() for tensor in batch]
         loss(*batch)
@@ -156,7 +160,7 @@ class MultiLabelLossSuite(LossSuite):
 
     def test_rejects_settings_that_are_none(self, case):
         kind = type(self.cases[case]())
-        with pytest.raises(ConfigError, match="reduction='none' is not one; there is: mean, sum"):
+        with pytest.raises(ConfigError, match="reduction cannot be 'none'; there is: mean, sum"):
             kind(reduction="none")
         with pytest.raises(ConfigError, match="did you mean 'ignore'"):
             kind(unknown="ignored")

@@ -17,10 +17,11 @@ LEAST = 1e-12  # a root of exactly 0 has an infinite slope; the difference is be
 
 
 class AsymmetricLoss(MultiLabelLoss):
-    """ASL: with p the score, the loss of a present label is ``-(1 - p)^gamma_positive log p``.
+    """Asymmetric loss (ASL), which focuses on present labels and on hard absent ones.
 
-    That of an absent one is ``-q^gamma_negative log(1 - q)`` with ``q = max(p - clip, 0)``, 0 below the margin. With
-    (0, 0, 0) for the two gammas and the margin this is binary cross-entropy, with (g, g, 0) focal loss.
+    With p the score, the loss of a present label is ``-(1 - p)^gamma_positive log p``, and that of an absent one
+    ``-q^gamma_negative log(1 - q)`` with ``q = max(p - clip, 0)``, which is 0 below the margin. With (0, 0, 0) for the
+    two gammas and the margin this is binary cross-entropy, with (g, g, 0) focal loss.
 
     Args:
         gamma_negative: Focus on hard absent labels.
@@ -28,12 +29,12 @@ class AsymmetricLoss(MultiLabelLoss):
         clip: The margin, m in the paper.
         detach_focus: Stop gradients at the focusing weights, as the authors do in training; values do not change.
         reduction: ``"sum"`` over images and labels, as the authors do, or ``"mean"`` over those that count.
-        unknown: As for `MultiLabelLoss`.
-        num_likely: Likewise.
-        positive_weights: Likewise.
+        unknown: Treatment of unknown labels: ``"ignore"``, ``"negative"`` or ``"selective"``; see `MultiLabelLoss`.
+        num_likely: Number of unknown labels of an image that ``unknown="selective"`` ignores.
+        positive_weights: ``[L]``, weight of the loss of each label where it is present.
 
     Raises:
-        ConfigError: A setting is wrong.
+        ConfigError: A setting is invalid.
 
     Examples:
         >>> import torch

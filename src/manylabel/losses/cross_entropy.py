@@ -44,8 +44,8 @@ class CrossEntropy(nn.Module):
 
         Args:
             logits: ``[B, L]``, before any softmax.
-            targets: ``[B, L]``, 1 for the image's label, else 0.
-            known: ``[B, L]``, true where the target is known (default: everywhere).
+            targets: ``[B, L]``, 1 for the image's label, 0 for the others, -1 where it is unknown.
+            known: ``[B, L]``, true where the target is known (default: where it is not negative).
 
         Returns:
             One number; 0, with a gradient of 0, if no image counts.
@@ -56,8 +56,8 @@ class CrossEntropy(nn.Module):
         check_shapes(logits, targets, known, self.positive_weights)
         logits = full_precision(logits)
         targets = targets.to(logits.dtype)
-        if known is not None:
-            targets = targets.masked_fill(~known.bool(), 0)
+        known = targets >= 0 if known is None else known.bool()
+        targets = targets.masked_fill(~known, 0)
         losses = -F.log_softmax(logits, dim=1)  # [B, L]
         if self.positive_weights is not None:
             losses = losses * self.positive_weights.to(logits.dtype)

@@ -86,8 +86,8 @@ class MultiLabelLoss(nn.Module, ABC):
 
         Args:
             logits: ``[B, L]``, before any sigmoid.
-            targets: ``[B, L]``, 1 where a label is present, else 0.
-            known: ``[B, L]``, true where the target is known (default: everywhere).
+            targets: ``[B, L]``, 1 where a label is present, 0 where it is absent, -1 where it is unknown.
+            known: ``[B, L]``, true where the target is known (default: where it is not negative).
 
         Returns:
             One number; 0, with a gradient of 0, if nothing counts.
@@ -122,8 +122,8 @@ def resolve_unknown(
 
     Args:
         logits: ``[B, L]``; only their order within an image matters, and no gradient flows through them.
-        targets: ``[B, L]``, 1 where a label is present, else 0; values of unknown labels are ignored.
-        known: ``[B, L]``, true where the target is known (default: everywhere).
+        targets: ``[B, L]``, 1 where a label is present, 0 where it is absent; values of unknown labels are ignored.
+        known: ``[B, L]``, true where the target is known (default: where it is not negative).
         unknown: Treatment of unknown labels.
         num_likely: Number of unknown labels of each image that ``"selective"`` ignores, all if there are fewer.
 
@@ -138,9 +138,7 @@ def resolve_unknown(
     """
     targets = targets.to(logits.dtype)
     everything = torch.ones_like(logits, dtype=torch.bool)
-    if known is None:
-        return targets, everything
-    known = known.bool()
+    known = targets >= 0 if known is None else known.bool()
     targets = targets.masked_fill(~known, 0)
     if unknown == "ignore":
         return targets, known
@@ -179,10 +177,10 @@ def check_reduction(reduction: str) -> None:
     Examples:
         >>> check_reduction("men")
         Traceback (most recent call last):
-        manylabel.errors.ConfigError: reduction='men' is not one; did you mean 'mean'? There is: mean, sum
+        manylabel.errors.ConfigError: reduction cannot be 'men'; did you mean 'mean'? There is: mean, sum
     """
     if reduction not in get_args(Reduction):
-        raise ConfigError(f"reduction={reduction!r} is not one; {list_choices(reduction, get_args(Reduction))}")
+        raise ConfigError(f"reduction cannot be {reduction!r}; {list_choices(reduction, get_args(Reduction))}")
 
 
 def check_shapes(logits: Tensor, targets: Tensor, known: Tensor | None, weights: Tensor | None) -> None:
