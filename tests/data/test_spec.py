@@ -239,11 +239,36 @@ def test_reads_columns_of_flags_of_pandas():
 
 
 def test_reads_lists_of_paths_and_tags():
-    pairs = [("a.jpg", ["dog", "cat"]), (Path("b.jpg"), "cat"), ("c.jpg", []), ("d.jpg", None)]
+    pairs = [("a.jpg", np.array(["dog", "cat"])), (Path("b.jpg"), "cat"), ("c.jpg", []), ("d.jpg", None)]
     dataset = load(pairs, images=".")
     assert names_of(dataset) == ["a.jpg", "b.jpg", "c.jpg", "d.jpg"]
     assert tags_of(dataset) == [["cat", "dog"], ["cat"], [], []]
     assert list(load(["a.jpg", "b.jpg"]).labels) == []
+
+
+def test_texts_of_tags_in_a_list_are_split_as_in_a_table():
+    pairs = [("a.jpg", "traffic light|dog"), ("b.jpg", "dog"), ("c.jpg", None)]
+    assert tags_of(load(pairs, images=".")) == [["dog", "traffic light"], ["dog"], []]
+    assert list(load(pairs, images=".", separator="").labels) == ["dog", "traffic light|dog"]
+
+
+@pytest.mark.parametrize("tags", [3, [1, 2], ["cat", None]])
+def test_tags_that_are_no_names_are_refused(tags):
+    with pytest.raises(DataError, match=r"tags must be a list of names such as .*, got .* for 'b.jpg'"):
+        load([("a.jpg", ["cat"]), ("b.jpg", tags)], images=".")
+
+
+def test_data_frames_without_rows_or_with_a_column_twice_are_refused():
+    for frame in (pd.DataFrame({"image": [], "tags": []}), pl.DataFrame({"image": [], "tags": []})):
+        with pytest.raises(DataError, match="the table has no rows"):
+            load(frame)
+    with pytest.raises(DataError, match="several columns called cat; rename or drop them"):
+        load(pd.DataFrame([["a.jpg", 1, 0]], columns=["image", "cat", "cat"]))
+
+
+def test_masks_are_no_images():
+    with pytest.raises(DataError, match=r"images must be \[N, 3, H, W\] or \[N, H, W, 3\], got \[2, 8, 8\]"):
+        load((np.zeros((2, 8, 8), dtype=np.uint8), np.eye(2)))
 
 
 def test_reads_tensors_of_images_and_targets():
@@ -260,7 +285,7 @@ def test_reads_tensors_of_images_and_targets():
 
 
 def test_other_objects_are_refused_with_what_could_be_given():
-    for data in (7, [], [("a.jpg", "cat", "dog")], None):
+    for data in (7, [], [("a.jpg", "cat", "dog")], {"a.jpg": ["cat"]}, None):
         with pytest.raises(DataError, match=r"a list of \(path, tags\), a DataFrame"):
             load(data)
 

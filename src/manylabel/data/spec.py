@@ -77,7 +77,8 @@ def load(data: object, **options: object) -> ImageDataset:
               JSON, a VOC, COCO or YOLO folder, a folder of folders, a folder of images;
             - the name of a Hugging Face dataset, such as ``user/name``;
             - a spec ``FORMAT:PATH,option=value,...``, such as ``coco:~/coco,split=val2014``;
-            - a list of ``(path, tags)``, or of paths alone;
+            - a list of ``(path, tags)``, where tags are a list of names or a text as in a table (``cat|dog``); or a
+              list of paths alone, without labels;
             - a pandas or polars DataFrame, read like a table;
             - a pair ``(images, targets)`` of paths, or of an array or tensor of images, and a matrix of 1, 0 and -1;
             - an `ImageDataset`.

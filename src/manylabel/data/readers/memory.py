@@ -1,7 +1,7 @@
 """Datasets from Python objects: lists of paths and tags, data frames, arrays and tensors."""
 
 import io
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,28 +29,41 @@ def open_objects(data: Any) -> tuple[Callable[..., ImageDataset], object]:  # no
         DataError: They are none of the supported forms; the message lists these.
 
     Examples:
-        >>> open_objects([("a.jpg", "cat")])[1].rows()
-        [('a.jpg', ['cat'])]
+        >>> open_objects([("a.jpg", ["cat", "dog"])])[1].rows()
+        [('a.jpg', ['cat', 'dog'])]
     """
     if isinstance(data, pl.LazyFrame):
         return table, data.collect()
     if isinstance(data, pl.DataFrame):
         return table, data
     if hasattr(data, "columns") and hasattr(data, "itertuples"):  # pandas, which need not be installed
+        if twice := sorted({str(name) for name in data.columns[data.columns.duplicated()]}):
+            raise DataError(f"the DataFrame has several columns called {', '.join(twice)}; rename or drop them")
         return table, pl.DataFrame({str(name): _cells(data[name]) for name in data.columns}, strict=False)
     if isinstance(data, tuple) and len(data) == 2 and np.ndim(data[1]) == 2 and not isinstance(data[1], (list, tuple)):
         return arrays, data
-    items = list(data) if isinstance(data, Iterable) else []
+    items = list(data) if isinstance(data, Iterable) and not isinstance(data, Mapping) else []
     if items and all(isinstance(item, (str, Path)) for item in items):
         return files, items
     if items and all(isinstance(item, (tuple, list)) and len(item) == 2 for item in items):
-        paths, tags = zip(*items, strict=True)
-        columns = [[tag] if isinstance(tag, str) else tag and list(tag) for tag in tags]
-        return table, pl.DataFrame({"image": list(map(str, paths)), "tags": pl.Series(columns, dtype=pl.List(str))})
+        return table, pl.DataFrame({"image": [str(path) for path, _ in items], "tags": _tag_column(items)})
+    given = "an empty list" if isinstance(data, list) and not data else f"{type(data).__name__} {str(data)[:60]!r}"
     raise DataError(
-        f"cannot read a dataset from {type(data).__name__} {str(data)[:60]!r}; give a path, a spec such as "
+        f"cannot read a dataset from {given}; give a path, a spec such as "
         "csv:labels.csv, a list of (path, tags), a DataFrame, a pair (images, targets) or an ImageDataset"
     )
+
+
+def _tag_column(items: Sequence[tuple[object, Any]]) -> pl.Series:
+    """Return tags as lists; or as they are if all are texts, such as ``cat|dog``, which are split as in a table."""
+    tags = [tags for _, tags in items]
+    if all(each is None or isinstance(each, str) for each in tags):
+        return pl.Series(tags, dtype=pl.String)
+    lists = [list(each) if isinstance(each, Iterable) and not isinstance(each, str) else [each] for each in tags]
+    for (path, given), names in zip(items, lists, strict=True):
+        if given is not None and not all(isinstance(name, str) for name in names):
+            raise DataError(f"tags must be a list of names such as ['cat', 'dog'], got {given!r} for {str(path)!r}")
+    return pl.Series([None if names == [None] else names for names in lists], dtype=pl.List(str))
 
 
 def arrays(data: tuple[Any, ArrayLike], *, labels: Sequence[str] | None = None) -> ImageDataset:
@@ -73,11 +86,11 @@ def arrays(data: tuple[Any, ArrayLike], *, labels: Sequence[str] | None = None) 
     targets = Targets.from_dense(values)
     names = [f"label {position}" for position in range(targets.shape[1])] if labels is None else labels
     source: ImageSource
-    if hasattr(images, "shape") and len(images.shape) == 4:
+    if hasattr(images, "shape") and len(images.shape) > 1:
         pixels = np.asarray(images)
-        pixels = np.moveaxis(pixels, 1, 3) if pixels.shape[1] == 3 else pixels
-        if pixels.shape[3] != 3:
+        if pixels.ndim != 4 or 3 not in (pixels.shape[1], pixels.shape[3]):
             raise DataError(f"images must be [N, 3, H, W] or [N, H, W, 3], got {list(images.shape)}")
+        pixels = np.moveaxis(pixels, 1, 3) if pixels.shape[1] == 3 else pixels
         source = LazyBytes([str(number) for number in range(len(pixels))], load=_Encoded(pixels))
     else:
         source = Files(Path(), [str(path) for path in images])

@@ -86,6 +86,8 @@ def table(
     """
     check_choices(blank=(blank, Blank))
     frame, base, name = (path, Path(), "table") if isinstance(path, pl.DataFrame) else _open(Path(path))
+    if frame.is_empty():
+        raise DataError(f"{'the table' if isinstance(path, pl.DataFrame) else path} has no rows; add some")
     image_column = find_image_column(frame, image_column)
     split_column = find_split_column(frame, split_column)
     names = _image_names(frame[image_column])
