@@ -2,6 +2,7 @@ import threading
 import time
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 
@@ -55,9 +56,17 @@ def test_addresses_are_fetched_only_when_allowed():
 
 
 def test_an_empty_folder_and_a_pattern_without_matches_are_errors(folder):
-    for path in (f"{folder}/empty", f"{folder}/*.gif"):
-        with pytest.raises(DataError, match=r"no images in .*\.jpg"):
-            list(list_images([path]))
+    with pytest.raises(DataError, match=r"no images in .*: the folder is empty"):
+        list(list_images([f"{folder}/empty"]))
+    with pytest.raises(DataError, match=r"no images in .*\.jpg.*; check the pattern"):
+        list(list_images([f"{folder}/*.gif"]))
+
+
+def test_a_pattern_lists_images_in_order(tmp_path):
+    names = [str(tmp_path / f"{number:02}.jpg") for number in range(40)]
+    for name in reversed(names):
+        Path(name).touch()
+    assert list(list_images([str(tmp_path / "*.jpg")])) == names
 
 
 def test_every_folder_is_walked_once_whatever_links_lead_to_it(folder, caplog):

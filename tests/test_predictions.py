@@ -10,7 +10,14 @@ import torch
 from PIL import Image
 
 from colour_model import SPEC
-from manylabel.errors import ConfigError, ImageError, MissingExtraError, ModelFormatError, OutputExistsError
+from manylabel.errors import (
+    ConfigError,
+    DataError,
+    ImageError,
+    MissingExtraError,
+    ModelFormatError,
+    OutputExistsError,
+)
 from manylabel.predictions import (
     Engine,
     ImagePrediction,
@@ -113,8 +120,10 @@ def test_predictions_are_a_sequence_with_bad_images_in_their_place():
     assert predictions.top(2)[2] == ()
     assert predictions[2].to_dict() == {"image": "z", "error": "it is empty"}
     assert predictions.readable.tolist() == [True, True, False]
-    with pytest.raises(IndexError):
+    with pytest.raises(IndexError, match="no image 3: there are 3, counted from 0"):
         predictions[3]
+    with pytest.raises(TypeError, match=r"selected by its position, such as 0, got 'a.jpg'"):
+        predictions["a.jpg"]
 
 
 def test_the_repr_has_a_head_and_a_tail():
@@ -285,6 +294,8 @@ def test_one_image_is_a_list_of_one(one):
 def test_a_stack_of_arrays_or_tensors_is_a_batch():
     assert len(list(name_images(np.zeros((3, 8, 6, 3), np.uint8)))) == 3
     assert len(list(name_images(torch.zeros(3, 3, 8, 6)))) == 3
+    with pytest.raises(DataError, match=r"images must be a file, a folder, .* or a list of these, got NoneType"):
+        list(name_images(None))
 
 
 class Grey(Engine):

@@ -74,14 +74,17 @@ def expand(path: str, *, quiet: bool = False) -> Iterator[str]:
     if os.path.isdir(path):  # noqa: PTH112 - a Path for each of a million names takes seconds
         found: Iterator[str] = (os.path.join(path, name) for name in image_names(path, quiet=quiet))  # noqa: PTH118 - likewise
     elif set(path) & set("*?[") and not Path(path).exists():
-        matches = iglob(path, recursive=True)  # noqa: PTH207 - Path.glob takes no absolute pattern
+        matches: Iterable[str] = iglob(path, recursive=True)  # noqa: PTH207 - Path.glob takes no absolute pattern
+        matches = matches if "**" in path else sorted(matches)  # as a shell does; a whole tree is too much to hold
         found = (name for name in matches if _is_image(name) and Path(name).is_file())
     else:
         found = iter([path])
     first = next(found, None)
     if first is None:
-        is_folder = Path(path).is_dir()
-        inside = f"in it {list_choices('', os.listdir(path))}" if is_folder else "check the pattern"  # noqa: PTH208
+        entries = os.listdir(path) if Path(path).is_dir() else None  # noqa: PTH208
+        if entries == []:
+            raise DataError(f"no images in {path}: the folder is empty")
+        inside = f"in it {list_choices('', entries)}" if entries else "check the pattern"
         raise DataError(f"no images in {path}: none ends in {', '.join(sorted(IMAGE_ENDINGS))}; {inside}")
     yield first
     yield from found

@@ -148,7 +148,8 @@ def _to_bytes(image: NDArray[Any] | Tensor, name: str | None) -> Pixels:
     if isinstance(image, np.ndarray):
         if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3 or not image.size:
             got = f"{image.dtype} {list(image.shape)}"
-            raise ImageError(name or "array", f"an array must be bytes (uint8) of shape [height, width, 3], got {got}")
+            wanted = "an array must be uint8 of shape [height, width, 3]"
+            raise ImageError(name or "array", f"{wanted}, got {got}; convert it to RGB, with values from 0 to 255")
         return image
     values = image.detach().cpu()
     wanted = "a tensor must have shape [3, height, width], with uint8 or values in 0..1"

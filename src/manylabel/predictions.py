@@ -22,14 +22,14 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from manylabel.errors import ConfigError, ImageError, LabelError, ModelFormatError
+from manylabel.errors import ConfigError, DataError, ImageError, LabelError, ModelFormatError
 from manylabel.image_files import expand, fetch, is_address
 from manylabel.images import ImageLike, Pixels, decode, prepare
 from manylabel.page.page import plural
 from manylabel.storage import decode_json, free_path, replacing
 from manylabel.system import require
 from manylabel.tag_files import tag_columns, tag_table, write_tags
-from manylabel.types import BadImage, InputSpec, LabelSpace, Tag
+from manylabel.types import BadImage, InputSpec, LabelSpace, Tag, position_of
 
 if TYPE_CHECKING:  # imported only when asked for
     import pandas as pd
@@ -367,7 +367,7 @@ class Predictions(Sequence[ImagePrediction]):
     def __getitem__(self, index: int | slice) -> ImagePrediction | Predictions:
         if isinstance(index, slice):
             return self._select(range(len(self))[index])
-        return self._select([range(len(self))[index]]).tagged()[0]
+        return self._select([position_of(index, len(self))]).tagged()[0]
 
     def __iter__(self) -> Iterator[ImagePrediction]:
         return iter(self.tagged())
@@ -659,6 +659,9 @@ def score_batch(engine: Engine, batch: PreparedBatch, *, sources: Sequence[Image
 def name_images(images: ImageLike | Iterable[ImageLike]) -> Iterator[NamedImage]:
     """Yield each image with a name: its path, or its position; a folder or pattern is expanded to its images.
 
+    Raises:
+        DataError: It is neither an image nor a list of them, or a folder contains no images.
+
     Examples:
         >>> [name for name, _ in name_images(["a.jpg", b"..."])]
         ['a.jpg', 'image 1']
@@ -666,6 +669,9 @@ def name_images(images: ImageLike | Iterable[ImageLike]) -> Iterator[NamedImage]
     # an array or tensor is one image; a stack of them, or a column of a table, is several
     is_one = isinstance(images, str | Path | bytes | Image.Image) or getattr(images, "ndim", None) in (2, 3)
     listed = cast("Iterable[ImageLike]", [images] if is_one else images)
+    if not hasattr(listed, "__iter__") and not hasattr(listed, "__getitem__"):
+        kinds = "a file, a folder, bytes, a PIL image, an array, a tensor or a list of these"
+        raise DataError(f"images must be {kinds}, got {type(images).__name__}")
     for position, image in enumerate(listed):
         if isinstance(image, str | Path):
             yield from ((path, path) for path in expand(str(image)))

@@ -247,7 +247,8 @@ def refuse_existing(path: str | Path, *, overwrite: bool = False) -> None:
         manylabel.errors.OutputExistsError: ... already exists; choose another name ...
     """
     if Path(path).exists() and not overwrite:
-        raise OutputExistsError(f"{path} already exists; choose another name or pass --overwrite")
+        allow = "overwrite it (--overwrite; in Python, overwrite=True)"
+        raise OutputExistsError(f"{path} already exists; choose another name, or {allow}")
 
 
 T = TypeVar("T")

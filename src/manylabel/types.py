@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # running an exported model needs these types, but must not n
     import torch
     from torch import Tensor
 
-__all__ = ["BadImage", "Batch", "FeatureBatch", "InputSpec", "LabelSpace", "Tag"]
+__all__ = ["BadImage", "Batch", "FeatureBatch", "InputSpec", "LabelSpace", "Tag", "position_of"]
 
 logger = logging.getLogger(__name__)
 
@@ -306,3 +306,21 @@ class Tag(NamedTuple):
 
     label: str
     score: float
+
+
+def position_of(index: int, num_images: int) -> int:
+    """Return the position of an image, counted from the end if the index is negative.
+
+    Raises:
+        IndexError: There is no such image.
+
+    Examples:
+        >>> position_of(-1, 3)
+        2
+    """
+    try:
+        return range(num_images)[index]
+    except IndexError:
+        raise IndexError(f"no image {index}: there are {num_images}, counted from 0") from None
+    except TypeError:
+        raise TypeError(f"an image is selected by its position, such as 0, got {index!r}") from None

@@ -127,7 +127,7 @@ def test_is_a_torch_dataset_of_images_and_targets():
     assert image.getpixel((0, 0)) == (0, 255, 0)
     assert target.dtype == torch.float32
     assert names_of(dataset[1:]) == ["blue", "lime"]
-    with pytest.raises(IndexError):
+    with pytest.raises(IndexError, match="no image 3: there are 3, counted from 0"):
         dataset[3]
 
 
@@ -155,6 +155,7 @@ def test_shows_itself_in_a_line_and_as_a_contact_sheet():
     assert "pets &amp; co" in page
     assert "&lt;dog&gt;" in page
     assert "no image" in make()._repr_html_()
+    assert repr(dataset[:1].select_labels([dataset.labels[0]])).endswith("1 image, 1 label, 1.00 per image)")
     assert repr(dataset.targets) == "Targets(3 images, 2 labels, 2 present, 1 unknown)"
 
 

@@ -183,7 +183,7 @@ def test_a_data_set_is_split_into_named_parts():
 
 @pytest.mark.parametrize("val_fraction", [-0.1, 0.0, 0.01, 0.99, 1.0, float("nan")])
 def test_rejects_a_fraction_that_leaves_a_part_empty(val_fraction):
-    with pytest.raises(ConfigError, match="images on both sides"):
+    with pytest.raises(ConfigError, match="images to train and to validate on"):
         stratified_split(Targets.from_lists([[0]] * 10, num_labels=1), val_fraction=val_fraction)
 
 

@@ -106,6 +106,22 @@ def test_names_a_model_without_maps() -> None:
         replace_head(nn.Sequential(nn.Flatten(), nn.Linear(3 * 224 * 224, 5)), LinearClassifier, 2)
 
 
+def test_names_a_module_that_takes_no_images() -> None:
+    with pytest.raises(ConfigError, match=r"Linear cannot be run on images \[2, 3, 224, 224\]: .*an image classifier"):
+        replace_head(nn.Linear(3, 3), LinearClassifier, 2)
+
+
+@pytest.mark.parametrize("head", ["ml_decoder", LinearClassifier(512, 2)])
+def test_a_head_that_is_no_class_is_refused(head: object) -> None:
+    with pytest.raises(ConfigError, match=r"head must be a class, such as manylabel.heads.MLDecoder, got"):
+        replace_head(nn.Identity(), head, 2)
+
+
+def test_a_misspelt_setting_of_the_head_is_named() -> None:
+    with pytest.raises(ConfigError, match="MLDecoder has no setting 'num_group'; did you mean 'num_groups'"):
+        replace_head(nn.Identity(), MLDecoder, 2, num_group=3)
+
+
 @pytest.mark.slow  # runs a compiler
 @pytest.mark.parametrize("name", ["timm resnet", "torchvision vit", "timm vit"])
 def test_exports_and_compiles(name: str) -> None:

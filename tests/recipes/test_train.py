@@ -12,7 +12,7 @@ from torchvision.transforms import v2
 
 import manylabel as ml
 from manylabel.classifier import Classifier
-from manylabel.errors import ConfigError, ModelFormatError, TrainingError
+from manylabel.errors import ConfigError, DataError, ModelFormatError, TrainingError
 from manylabel.recipes import Parts
 from manylabel.recipes.models import CustomLoss, resolve
 from manylabel.settings import Probe
@@ -127,6 +127,14 @@ def test_a_loss_without_a_mask_refuses_unknown_labels():
 def test_a_transform_without_a_description_cannot_be_cached(pairs, tmp_path):
     with pytest.raises(ConfigError, match="whose repr does not describe it"):
         ml.train(pairs, transform=lambda image: image, head="linear", out=tmp_path / "run", **SMALL)
+
+
+def test_data_without_labels_is_refused(pairs, tmp_path):
+    with pytest.raises(DataError, match="has no labels to train on; give images with tags"):
+        ml.train([path for path, _ in pairs], out=tmp_path / "run", **SMALL)
+    with pytest.raises(DataError, match="there is no training set"):
+        ml.train(None, out=tmp_path / "run", **SMALL)
+    assert not (tmp_path / "run").exists()
 
 
 def test_unknown_recipes_and_settings_are_listed(pairs, tmp_path):

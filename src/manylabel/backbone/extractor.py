@@ -51,7 +51,7 @@ class FeatureExtractor(nn.Module):
         image_size: Input size to examine it at (default: its attribute ``image_size``, or 224).
 
     Raises:
-        ConfigError: It has no feature map.
+        ConfigError: It does not run on images, or has no feature map.
 
     Examples:
         >>> import torch
@@ -66,8 +66,13 @@ class FeatureExtractor(nn.Module):
     def __init__(self, model: nn.Module, *, image_size: int | None = None) -> None:
         super().__init__()
         side = image_size or getattr(model, "image_size", None) or USUAL_SIZE
-        calls, _ = trace_calls(model, lambda other, images: other(images), size=(side, side))
         name = type(model).__name__
+        try:
+            calls, _ = trace_calls(model, lambda other, images: other(images), size=(side, side))
+        except (RuntimeError, TypeError, ValueError) as error:
+            raise ConfigError(
+                f"{name} cannot be run on images [2, 3, {side}, {side}]: {error}; a backbone is an image classifier"
+            ) from error
         maps = {path: seen[-1] for path, seen in calls.items() if _has_positions(path, seen[-1].output)}
         if not maps:
             raise ConfigError(f"{name} has no feature map at {side} x {side} pixels for a head; choose another model")

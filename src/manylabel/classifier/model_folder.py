@@ -165,11 +165,12 @@ def read_model(folder: str | Path) -> SavedModel:
         ModelFormatError: The folder is missing, damaged, not a manylabel model, or from a newer version.
     """
     folder = Path(folder)
+    if not folder.is_dir():
+        raise ModelFormatError(f"{folder} is not a manylabel model: there is no such folder")
     missing = [name for name in (CONFIG, LABELS, WEIGHTS) if not (folder / name).is_file()]
     if missing:
-        there = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else None
-        found = "there is no such folder" if there is None else f"it holds: {', '.join(there[:20]) or 'nothing'}"
-        raise ModelFormatError(f"{folder} is not a manylabel model: {' and '.join(missing)} missing; {found}")
+        found = ", ".join(sorted(path.name for path in folder.iterdir())[:20]) or "nothing"
+        raise ModelFormatError(f"{folder} is not a manylabel model: {', '.join(missing)} missing; it holds: {found}")
     config = decode_json(_checked_config(folder), ModelConfig, source=folder / CONFIG)
     values = decode_json(_read_json(folder / LABELS), dict[str, Any], source=folder / LABELS)
     try:

@@ -21,9 +21,9 @@ from torch.utils.data import Dataset
 from manylabel.data.sources import ImageSource, JoinedSource
 from manylabel.errors import ConfigError, DataError, ImageError, list_choices
 from manylabel.images import decode
-from manylabel.page import Thumbnail
+from manylabel.page import Thumbnail, plural
 from manylabel.targets import Targets, boolean_matrix
-from manylabel.types import LabelSpace
+from manylabel.types import LabelSpace, position_of
 
 __all__ = [
     "ImageDataset",
@@ -97,7 +97,7 @@ class ImageDataset(Dataset[tuple[Any, Tensor]]):
     def __getitem__(self, index: int | slice) -> tuple[Any, Tensor] | ImageDataset:
         if isinstance(index, slice):
             return self.subset(np.arange(len(self))[index])
-        position = range(len(self))[index]
+        position = position_of(index, len(self))
         at_least = getattr(self.transform, "at_least", None)
         image = decode(self.images[position], name=self.images.name(position), at_least=at_least)
         values, known = (torch.from_numpy(array[0]) for array in self.targets.dense([position]))
@@ -125,7 +125,8 @@ class ImageDataset(Dataset[tuple[Any, Tensor]]):
     def _summary(self) -> str:
         splits = ", ".join(f"{name} {len(members):,}" for name, members in self.splits.items())
         mean = f", {self.targets.present.nnz / len(self):.2f} per image" if len(self) and len(self.labels) else ""
-        return f"{len(self):,} images, {len(self.labels):,} labels{mean}" + (f"; {splits}" if splits else "")
+        counts = f"{plural(len(self), 'image')}, {plural(len(self.labels), 'label')}"
+        return f"{counts}{mean}" + (f"; {splits}" if splits else "")
 
     def labels_of(self, index: int) -> list[str]:
         """Return the names of an image's present labels."""
@@ -134,8 +135,8 @@ class ImageDataset(Dataset[tuple[Any, Tensor]]):
 
     def _repr_html_(self) -> str:
         chosen = np.unique(np.linspace(0, len(self) - 1, min(NUM_THUMBNAILS, len(self))).astype(int)).tolist()
-        style = "display:inline-block;margin:4px;width:160px;vertical-align:top;font-size:12px"
-        figures = "".join(f'<div style="{style}">{self.thumbnail(index).html()}</div>' for index in chosen)
+        style = "display:inline-block;margin:4px;max-width:224px;vertical-align:top;font-size:12px"
+        figures = "".join(self.thumbnail(index).html(style=style) for index in chosen)
         return f"<p><b>{escape(self.name)}</b>: {escape(self._summary())}</p><div>{figures}</div>"
 
     def thumbnail(self, index: int, *, caption: str | None = None) -> Thumbnail:

@@ -70,8 +70,8 @@ def stratified_split(
     num_val = int(num_images * val_fraction + 0.5) if 0 < val_fraction < 1 else 0
     if not 0 < num_val < num_images:
         raise ConfigError(
-            f"val_fraction must leave images on both sides, got {val_fraction} of {num_images} images; "
-            "give a fraction between 0 and 1, or more images"
+            f"val_fraction must leave images to train and to validate on, got {val_fraction} of {num_images}; "
+            "set a fraction between 0 and 1, or add images"
         )
     folds = _assign(targets, np.array([num_images - num_val, num_val]), seed)
     return np.flatnonzero(folds == 0), np.flatnonzero(folds == 1)

@@ -1,5 +1,6 @@
 """Heads of this package in other people's models."""
 
+import inspect
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 from torch import nn
 
 from manylabel.backbone import Backbone
+from manylabel.errors import ConfigError, list_choices
 from manylabel.heads.traits import stages_of
 
 __all__ = ["replace_head"]
@@ -44,7 +46,11 @@ def replace_head(
         >>> model(torch.zeros(2, 3, 64, 64)).shape
         torch.Size([2, 20])
     """
-    backbone = Backbone(model, stages=stages_of(head, settings))
+    stages, known = stages_of(head, settings), inspect.signature(head).parameters
+    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values())
+    for name in () if takes_any else settings.keys() - known:
+        raise ConfigError(f"{getattr(head, '__name__', head)} has no setting {name!r}; {list_choices(name, known)}")
+    backbone = Backbone(model, stages=stages)
     channels = backbone.channels[0] if len(backbone.channels) == 1 else backbone.channels
     device = next(backbone.parameters()).device
     return nn.Sequential(OrderedDict(backbone=backbone, head=head(channels, num_labels, **settings).to(device)))

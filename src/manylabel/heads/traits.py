@@ -191,13 +191,16 @@ def stages_of(head: Callable[..., nn.Module], settings: Mapping[str, Any]) -> tu
     """Return the stages of the backbone that a head uses: its ``stages``, or the final one.
 
     Raises:
-        ConfigError: The stages are not a list of integers.
+        ConfigError: `head` is not a class, or the stages are not a list of integers.
 
     Examples:
         >>> from manylabel.heads import LinearClassifier
         >>> stages_of(LinearClassifier, {}), stages_of(LinearClassifier, {"stages": [0, -1]})
         ((-1,), (0, -1))
     """
+    if isinstance(head, nn.Module) or not callable(head):
+        given = repr(head) if isinstance(head, str) else f"an object of type {type(head).__name__}"
+        raise ConfigError(f"head must be a class, such as manylabel.heads.MLDecoder, got {given}")
     parameter = inspect.signature(head).parameters.get("stages")
     default = (-1,) if parameter is None or parameter.default is parameter.empty else parameter.default
     stages = settings.get("stages", default)

@@ -225,11 +225,12 @@ class Thumbnail:
         small.save(encoded, "JPEG", quality=72, optimize=True)
         return cls(encoded.getvalue(), caption)
 
-    def html(self) -> str:
-        """Return the thumbnail as HTML."""
+    def html(self, *, style: str = "") -> str:
+        """Return the thumbnail as HTML, with inline CSS for use outside a page."""
         source = f"data:image/jpeg;base64,{base64.b64encode(self.jpeg).decode()}"
         image = f'<img src="{source}" alt="">' if self.jpeg else '<span class="none">no image</span>'
-        return f"<figure>{image}<figcaption>{escape(self.caption)}</figcaption></figure>"
+        opening = f'<figure style="{style}">' if style else "<figure>"
+        return f"{opening}{image}<figcaption>{escape(self.caption)}</figcaption></figure>"
 
 
 @dataclass(frozen=True)

@@ -60,6 +60,8 @@ def open_sets(settings: DataSettings, *, data: object = None, val: object = None
     images, others = _open(settings.data, data), _open(settings.val, val)
     if images is None:
         raise DataError("there is no training set; set data")
+    if not len(images.labels):
+        raise DataError(f"{images.name} has no labels to train on; give images with tags, such as a table")
     if others is not None:
         sets = _train_split(images), others
     elif (names := _own_splits(images)) is not None:

@@ -10,7 +10,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from manylabel.classifier import Classifier
-from manylabel.errors import ConfigError, list_choices
+from manylabel.errors import ConfigError, DataError, list_choices
 from manylabel.recipes.finetune import finetune
 from manylabel.recipes.models import Loss, Parts
 from manylabel.recipes.probe import probe
@@ -58,7 +58,7 @@ def train(
         out: Run folder (default: the first unused of ``runs/probe``, ``runs/probe-2``, ...).
         val: Validation set, as `data` (default: its validation split, or a held-out fraction).
         head: Name of a head, its class, or a ready module; modules are copied.
-        backbone: Name of a backbone, a `Backbone`, or a model of timm; modules are copied.
+        backbone: Name of a backbone, a `Backbone`, or a timm model; modules are copied.
         loss: Name of a loss, or a function ``(logits, targets, known) -> scalar``; `known` is optional.
         transform: Training transform from a PIL image to a tensor ``[3, H, W]`` (default: that of the recipe).
         preset: Settings of a paper; see `manylabel.recipes.PRESETS`.
@@ -86,6 +86,8 @@ def train(
     """
     if recipe not in RECIPES:
         raise ConfigError(f"no recipe {recipe!r}; {list_choices(recipe, RECIPES)}")
+    if data is None:
+        raise DataError("there is no training set: data is None; pass images with tags, such as a table")
     if resume and out is None:
         raise ConfigError("resume needs the folder of the run; pass out=")
     chosen = RECIPES[recipe]
