@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manylabel.errors import ConfigError
+from manylabel.errors import ConfigError, LabelError
 from manylabel.targets import Targets, boolean_matrix
 
 
@@ -75,3 +75,8 @@ def test_a_million_images_with_9600_labels_fit_in_a_few_hundred_megabytes():
     present = boolean_matrix(rows, generator.integers(0, 9600, len(rows)), shape=(1_000_000, 9600))
     bytes_used = present.data.nbytes + present.indices.nbytes + present.indptr.nbytes
     assert bytes_used < 30e6
+
+
+def test_a_text_instead_of_a_list_of_labels_is_refused():
+    with pytest.raises(LabelError, match=r"must be a list, such as .*, got a text"):
+        Targets.from_lists(["cat"], labels=["cat", "dog"])

@@ -1,10 +1,10 @@
 """Exceptions of manylabel, for errors that a user can fix.
 
     ManyLabelError
-    ├── ConfigError           a setting is wrong                           (ValueError)
+    ├── ConfigError           a setting is invalid                         (ValueError)
     ├── LabelError            a label is unknown, duplicate or empty       (ValueError)
     ├── DataError             a dataset cannot be read                     (ValueError)
-    │   ├── SpecError         a data spec such as ``voc:PATH,split=train`` is wrong
+    │   ├── SpecError         a data spec such as ``voc:PATH,split=train`` is invalid
     │   ├── ImageError        an image cannot be decoded
     │   └── BadImagesError    too many images cannot be decoded
     ├── StorageError          a file cannot be written                     (OSError)
@@ -51,7 +51,7 @@ class ManyLabelError(Exception):
 
 
 class ConfigError(ManyLabelError, ValueError):
-    """A setting is wrong."""
+    """A setting is invalid."""
 
 
 class LabelError(ManyLabelError, ValueError):
@@ -63,7 +63,7 @@ class DataError(ManyLabelError, ValueError):
 
 
 class SpecError(DataError):
-    """A data spec such as ``voc:PATH,split=train`` is wrong."""
+    """A data spec such as ``voc:PATH,split=train`` is invalid."""
 
 
 class ImageError(DataError):

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array, vstack
 
-from manylabel.errors import ConfigError
+from manylabel.errors import ConfigError, LabelError
 from manylabel.types import LabelSpace
 
 __all__ = ["Targets", "boolean_matrix"]
@@ -75,7 +75,7 @@ class Targets:
             absent: The absent labels of each image, likewise.
 
         Raises:
-            LabelError: A label is not one of `labels`.
+            LabelError: A label is not one of `labels`, or an image has a text instead of a list.
 
         Examples:
             >>> Targets.from_lists([["cat"], []], labels=["dog", "cat"]).dense()[0].tolist()
@@ -85,6 +85,8 @@ class Targets:
         width = len(space) if num_labels is None else num_labels
 
         def matrix(rows: Sequence[Sequence[int]] | Sequence[Sequence[str]]) -> csr_array:
+            if any(isinstance(row, str) for row in rows):
+                raise LabelError("the labels of each image must be a list, such as [['cat', 'dog'], []], got a text")
             lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
             flat = (space.index(each) if isinstance(each, str) else each for row in rows for each in row)
             columns = np.fromiter(flat, dtype=np.int32, count=int(lengths.sum()))

@@ -71,7 +71,7 @@ class FeatureExtractor(nn.Module):
             calls, _ = trace_calls(model, lambda other, images: other(images), size=(side, side))
         except (RuntimeError, TypeError, ValueError) as error:
             raise ConfigError(
-                f"{name} cannot be run on images [2, 3, {side}, {side}]: {error}; a backbone is an image classifier"
+                f"{name} cannot be run on images [2, 3, {side}, {side}] ({error}); pass an image classifier"
             ) from error
         maps = {path: seen[-1] for path, seen in calls.items() if _has_positions(path, seen[-1].output)}
         if not maps:

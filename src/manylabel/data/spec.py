@@ -90,7 +90,7 @@ def load(data: object, **options: object) -> ImageDataset:
         The dataset.
 
     Raises:
-        SpecError: The format cannot be guessed or is unknown, or an option or value is; the message lists the known.
+        SpecError: The format cannot be guessed, or a format, option or value is unknown; the message lists those known.
         DataError: The dataset cannot be read.
 
     Examples:

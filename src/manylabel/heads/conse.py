@@ -40,7 +40,7 @@ class ConSE(Head):
         pooling: ``"average"``, ``"max"`` or ``"generalised_mean"``.
 
     Raises:
-        ConfigError: A setting is wrong.
+        ConfigError: A setting is invalid.
 
     Examples:
         >>> head = ConSE(512, 3, text_vectors=torch.randn(3, 8))

@@ -32,7 +32,7 @@ class CSRA(Head):
         attention_weight: Weight of the attended score relative to the average, lambda in the paper.
 
     Raises:
-        ConfigError: A setting is wrong.
+        ConfigError: A setting is invalid.
 
     Examples:
         >>> head = CSRA(512, 80, temperatures=(1, None))

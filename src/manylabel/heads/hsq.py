@@ -60,7 +60,7 @@ class HybridSharingQuery(Head):
         bias: Biases of experts and gates; the paper's equations have none, its "linear layers" do.
 
     Raises:
-        ConfigError: A setting is wrong.
+        ConfigError: A setting is invalid.
 
     Examples:
         >>> import torch
@@ -192,7 +192,7 @@ class HybridSharingLayer(nn.Module):
         shared_output: Also return the shared output O_s; no label's output depends on it.
 
     Raises:
-        ConfigError: A setting is wrong.
+        ConfigError: A setting is invalid.
 
     Examples:
         >>> layer = HybridSharingLayer(5, 16, 8, num_shared_experts=3, shared_output=True)

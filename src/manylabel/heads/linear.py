@@ -28,7 +28,7 @@ class LinearClassifier(Head):
         pooling: ``"average"``, ``"max"`` or ``"generalised_mean"``, which learns a value between the two.
 
     Raises:
-        ConfigError: A setting is wrong.
+        ConfigError: A setting is invalid.
 
     Examples:
         >>> import torch

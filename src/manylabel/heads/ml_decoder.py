@@ -49,7 +49,7 @@ class MLDecoder(Head):
         seed: Seeds random queries and the division of labels into groups.
 
     Raises:
-        ConfigError: A setting is wrong.
+        ConfigError: A setting is invalid.
 
     Examples:
         >>> head = MLDecoder(32, 80, num_groups=20, width=64)

@@ -39,7 +39,7 @@ class Query2Label(Head):
             zeros. Its cost grows with the square of the number of labels.
 
     Raises:
-        ConfigError: A setting is wrong.
+        ConfigError: A setting is invalid.
 
     Examples:
         >>> head = Query2Label(32, 80)
@@ -111,7 +111,7 @@ class QueryTransformer(nn.Module):
             zeros. Its cost grows with the square of the number of labels.
 
     Raises:
-        ConfigError: A setting is wrong.
+        ConfigError: A setting is invalid.
 
     Examples:
         >>> transformer = QueryTransformer(5, 16, num_heads=2, feedforward=32)

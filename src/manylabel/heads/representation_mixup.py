@@ -48,7 +48,7 @@ class RepresentationMixup(Head):
             paper's, a linear layer on the average.
 
     Raises:
-        ConfigError: A setting is wrong.
+        ConfigError: A setting is invalid.
 
     Examples:
         >>> head = RepresentationMixup((64, 512), 80)

@@ -32,7 +32,7 @@ class TextMap(Head):
         pooling: ``"average"``, ``"max"`` or ``"generalised_mean"``.
 
     Raises:
-        ConfigError: A setting is wrong.
+        ConfigError: A setting is invalid.
 
     Examples:
         >>> head = TextMap(512, 3, text_vectors=torch.randn(3, 8))

@@ -38,7 +38,7 @@ class TokenEncoder(Head):
         text_dim: E; lets a saved model be built again before its state dict fills in `text_vectors`.
 
     Raises:
-        ConfigError: A setting is wrong.
+        ConfigError: A setting is invalid.
 
     Examples:
         >>> head = TokenEncoder(32, 80, width=64)

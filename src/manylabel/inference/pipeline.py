@@ -48,7 +48,7 @@ def prepare_batches(
         num_workers: Worker processes; 0 prepares in a thread, as always for a few images.
 
     Raises:
-        ConfigError: A setting is wrong.
+        ConfigError: A setting is invalid.
     """
     if batch_size < 1 or num_workers < 0:
         raise ConfigError(

@@ -87,7 +87,7 @@ def tag_with_ray(
 
     Raises:
         MissingExtraError: Ray is not installed.
-        ConfigError: A setting is wrong.
+        ConfigError: A setting is invalid.
         ModelFormatError: There is no such model.
         ClusterError: Ray is unavailable or its actors fail; raised during iteration.
 

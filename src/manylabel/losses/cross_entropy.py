@@ -22,7 +22,7 @@ class CrossEntropy(nn.Module):
         positive_weights: ``[L]``, factor of the loss of a label; the mean is not divided by them.
 
     Raises:
-        ConfigError: The reduction is wrong.
+        ConfigError: The reduction is invalid.
 
     Examples:
         >>> import torch

@@ -24,7 +24,7 @@ class FocalLoss(MultiLabelLoss):
         positive_weights: Likewise.
 
     Raises:
-        ConfigError: A setting is wrong.
+        ConfigError: A setting is invalid.
 
     Examples:
         >>> import torch

@@ -53,7 +53,7 @@ class MultiLabelLoss(nn.Module, ABC):
         positive_weights: ``[L]``, weight of the loss of each label where it is present; see `positive_weights`.
 
     Raises:
-        ConfigError: A setting is wrong.
+        ConfigError: A setting is invalid.
     """
 
     def __init__(

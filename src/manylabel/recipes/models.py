@@ -37,7 +37,7 @@ class Parts:
 
     Args:
         head: Head class, or a module that maps features to logits.
-        backbone: `Backbone`, or a model of timm.
+        backbone: `Backbone`, or a timm model.
         loss: ``(logits, targets, known) -> scalar``, or ``(logits, targets) -> scalar`` as in torch.
         transform: Training transform from a PIL image to a tensor ``[3, H, W]``.
     """

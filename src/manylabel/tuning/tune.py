@@ -131,7 +131,7 @@ def tune(
         The tuned values, and the model's quality before and after.
 
     Raises:
-        ConfigError: A setting is wrong, or there are too few images.
+        ConfigError: A setting is invalid, or there are too few images.
 
     Examples:
         >>> generator = torch.Generator().manual_seed(0)
