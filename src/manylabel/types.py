@@ -116,6 +116,8 @@ class LabelSpace:
             >>> LabelSpace(["cat", "dog", "cow"]).subset(["cow", "cat"]).names
             ('cow', 'cat')
         """
+        if isinstance(names, str):
+            raise LabelError(f"labels must be a list of names, got the single text {names!r}; write [{names!r}]")
         kept = [self.names[self.index(name)] for name in names]
         return LabelSpace(
             kept,

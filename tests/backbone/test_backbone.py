@@ -153,3 +153,8 @@ def test_kept_statistics_survive_training_and_weights_still_learn():
     backbone.keep_statistics(False)
     backbone(torch.rand(2, 3, 64, 64))
     assert not all(torch.equal(value, before[name]) for name, value in backbone.named_buffers())
+
+
+def test_rejects_what_is_no_model():
+    with pytest.raises(ConfigError, match="model must be the name of a model, or a model, got NoneType"):
+        Backbone(None)

@@ -8,7 +8,7 @@ from scipy.sparse import csr_array
 
 from manylabel.data import Files, ImageDataset, JoinedSource, LazyBytes, eval_transform, load
 from manylabel.data.dataset import largest_areas
-from manylabel.errors import ConfigError, DataError, ImageError
+from manylabel.errors import ConfigError, DataError, ImageError, LabelError
 from manylabel.targets import Targets
 from manylabel.types import InputSpec, LabelSpace
 
@@ -34,6 +34,18 @@ def test_a_subset_keeps_images_targets_areas_and_splits_together():
     assert names_of(make().subset(np.array([False, True, False]))) == ["b"]
 
 
+def test_images_are_counted_from_the_end_and_positions_beyond_are_named():
+    dataset = make(splits={"val": np.array([2])})
+    assert dataset.labels_of(-1) == dataset.labels_of(2) != []
+    assert dataset.subset([-1]).splits["val"].tolist() == [0]
+    with pytest.raises(IndexError, match="no image 99: there are 3, counted from 0"):
+        dataset.subset([0, 99])
+    with pytest.raises(IndexError, match="no image 3: there are 3"):
+        dataset.labels_of(3)
+    with pytest.raises(IndexError, match="a mask must have one value for each of 3 images, got 2"):
+        dataset.subset([True, False])
+
+
 def test_a_wrong_split_lists_what_there_is():
     with pytest.raises(DataError, match="pets has no split 'vall'; did you mean 'val'"):
         make(splits={"val": np.array([0])}).split("vall")
@@ -44,6 +56,8 @@ def test_selecting_labels_reorders_targets_and_areas():
     assert part.labels.names == ("y",)
     assert part.targets.dense()[0].ravel().tolist() == [0, 1, 0]
     assert part.areas.toarray().ravel().tolist() == [0, 0.5, 0]
+    with pytest.raises(LabelError, match=r"got the single text 'y'; write \['y'\]"):
+        make().select_labels("y")
 
 
 def test_joined_parts_become_splits():

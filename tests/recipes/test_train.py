@@ -124,6 +124,11 @@ def test_a_loss_without_a_mask_refuses_unknown_labels():
         loss(torch.zeros(1, 2), targets, torch.tensor([[True, False]]))
 
 
+def test_the_class_of_a_loss_is_refused():
+    with pytest.raises(ConfigError, match=r"got a class; write MSELoss\(\)"):
+        CustomLoss(nn.MSELoss)
+
+
 def test_a_transform_without_a_description_cannot_be_cached(pairs, tmp_path):
     with pytest.raises(ConfigError, match="whose repr does not describe it"):
         ml.train(pairs, transform=lambda image: image, head="linear", out=tmp_path / "run", **SMALL)

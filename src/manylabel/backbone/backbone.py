@@ -95,6 +95,8 @@ class Backbone(nn.Module):
         super().__init__()
         if image_size is not None and not 1 <= image_size <= LARGEST_INPUT:
             raise ConfigError(f"image_size must be in 1..{LARGEST_INPUT} pixels, got {image_size}")
+        if not isinstance(model, str | nn.Module):
+            raise ConfigError(f"model must be the name of a model, or a model, got {type(model).__name__}")
         if not isinstance(model, str) and weights is not None:
             raise ConfigError("weights need the name of a model, got a model object; load them into the model first")
         self.frozen = frozen

@@ -130,7 +130,8 @@ class ImageDataset(Dataset[tuple[Any, Tensor]]):
 
     def labels_of(self, index: int) -> list[str]:
         """Return the names of an image's present labels."""
-        columns = self.targets.present.indices[slice(*self.targets.present.indptr[[index, index + 1]])]
+        position = position_of(index, len(self))
+        columns = self.targets.present.indices[slice(*self.targets.present.indptr[[position, position + 1]])]
         return [self.labels[int(column)] for column in columns]
 
     def _repr_html_(self) -> str:
@@ -157,9 +158,17 @@ class ImageDataset(Dataset[tuple[Any, Tensor]]):
 
         Args:
             indices: Positions, or a boolean mask over the images.
+
+        Raises:
+            IndexError: There is no such image, or the mask is not as long as the dataset.
         """
         chosen = np.asarray(indices)
+        if chosen.dtype == bool and len(chosen) != len(self):
+            raise IndexError(f"a mask must have one value for each of {len(self)} images, got {len(chosen)}")
         chosen = np.flatnonzero(chosen) if chosen.dtype == bool else chosen.astype(np.int64)
+        for beyond in chosen[(chosen < -len(self)) | (chosen >= len(self))]:
+            position_of(int(beyond), len(self))
+        chosen = np.where(chosen < 0, chosen + len(self), chosen)
         return replace(
             self,
             images=self.images.take(chosen),
@@ -192,10 +201,11 @@ class ImageDataset(Dataset[tuple[Any, Tensor]]):
 
     def select_labels(self, names: Sequence[str]) -> ImageDataset:
         """Return the same images with a subset of the labels, in the order given."""
-        positions = [self.labels.index(name) for name in names]
+        labels = self.labels.subset(names)
+        positions = [self.labels.index(name) for name in labels]
         return replace(
             self,
-            labels=self.labels.subset(names),
+            labels=labels,
             targets=self.targets.of_labels(positions),
             areas=None if self.areas is None else self.areas[:, positions],
             single_label=False,

@@ -187,6 +187,9 @@ class CustomLoss(nn.Module):
     Args:
         loss: ``(logits, targets, known) -> scalar``, or ``(logits, targets) -> scalar``.
 
+    Raises:
+        ConfigError: The loss is a class.
+
     Examples:
         >>> loss = CustomLoss(nn.BCEWithLogitsLoss())
         >>> loss(torch.zeros(1, 2), torch.ones(1, 2), torch.ones(1, 2, dtype=torch.bool))
@@ -195,6 +198,8 @@ class CustomLoss(nn.Module):
 
     def __init__(self, loss: Loss) -> None:
         super().__init__()
+        if inspect.isclass(loss):
+            raise ConfigError(f"loss must be a function or a module, got a class; write {loss.__name__}()")
         self.loss = loss
         self.reduction = getattr(loss, "reduction", "mean")
         try:
