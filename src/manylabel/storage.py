@@ -244,7 +244,7 @@ def refuse_existing(path: str | Path, *, overwrite: bool = False) -> None:
     Examples:
         >>> refuse_existing(Path(tempfile.mkdtemp()))
         Traceback (most recent call last):
-        manylabel.errors.OutputExistsError: ... already exists; choose another name ...
+        manylabel.errors.OutputExistsError: ... already exists; choose another name, ...
     """
     if Path(path).exists() and not overwrite:
         allow = "overwrite it (--overwrite; in Python, overwrite=True)"
