@@ -72,6 +72,7 @@ def main() -> None:
     size = (options.image_size, options.image_size)
     backbone = Backbone(options.backbone, stages=(-1,), image_size=options.image_size)
     backbone.keep_statistics()
+    backbone.to(memory_format=torch.channels_last)  # as `finetune` does
     images = torch.rand(options.batch_size, 3, *size)
     whole = copy.deepcopy(backbone)
     bottom, top = backbone.split(options.train_from, size=size)
