@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from manylabel import data, errors, evaluation, explain, heads, inference, labelgraph, losses, metrics, recipes
     from manylabel.backbone import Backbone
     from manylabel.classifier import Classifier
+    from manylabel.data import ImageDataset
     from manylabel.predictions import Predictions
     from manylabel.recipes import train
     from manylabel.targets import Targets
@@ -16,6 +17,7 @@ __all__ = [
     "Backbone",
     "Batch",
     "Classifier",
+    "ImageDataset",
     "LabelSpace",
     "Predictions",
     "Targets",
@@ -39,6 +41,7 @@ _HOMES = {
     "Backbone": "manylabel.backbone",
     "Batch": "manylabel.types",
     "Classifier": "manylabel.classifier",
+    "ImageDataset": "manylabel.data",
     "LabelSpace": "manylabel.types",
     "Predictions": "manylabel.predictions",
     "Targets": "manylabel.targets",

@@ -15,7 +15,7 @@ from manylabel.evaluation import evaluate, score
 from manylabel.page import Heading, Note, Section
 from manylabel.recipes import ZeroShot, choose_unseen
 from manylabel.runs import Run, evaluate_run, heat_thumbnails, report_page
-from manylabel.runs.report import _comparisons, _head_parts
+from manylabel.runs.report import _comparisons, _head_parts, draw_curves
 from manylabel.training import RunFolder
 from tiny_runs import make_model, make_run
 
@@ -187,3 +187,11 @@ def test_heat_maps_stand_beside_the_images(folders):
     assert drawn.caption == f"a scene. Right: heat map of {label}"
     with Image.open(io.BytesIO(drawn.jpeg)) as both:
         assert both.width > 1.9 * both.height  # two square scenes
+
+
+def test_ticks_of_a_log_scale_are_plain_numbers(tmp_path):
+    rows = tuple({"epoch": float(n), "train_loss": 7.0 / n, "val_mAP": 0.5} for n in range(1, 51))
+    (_, loss) = draw_curves([Run(tmp_path, "run", {}, rows, {}, "", True)])
+    html = loss.html()
+    assert "mathdefault" not in html
+    assert ">0.5<" in html

@@ -349,7 +349,7 @@ def draw_curves(runs: Sequence[Run]) -> list[Figure]:
         >>> len(draw_curves([Run(Path("a"), "a", {}, rows, {}, "", True)]))
         2
     """
-    from matplotlib.ticker import MaxNLocator
+    from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
     trained = [run for run in runs if run.epochs]
     if not trained:
@@ -363,7 +363,9 @@ def draw_curves(runs: Sequence[Run]) -> list[Figure]:
     has_val_loss = any("val_loss" in run.epochs[0] for run in trained)
     loss_axes.set(xlabel="epoch", ylabel="loss", yscale="log" if _spans_tenfold(trained) else "linear")
     if loss_axes.get_yscale() == "log":
+        loss_axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         loss_axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")  # pages have no TeX
+        loss_axes.yaxis.set_minor_formatter(NullFormatter())
     precision_axes.set(xlabel="epoch", ylabel="validation mAP (%)")
     for axes in (loss_axes, precision_axes):
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))

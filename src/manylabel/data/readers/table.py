@@ -117,7 +117,7 @@ def table(
 
 def _open(path: Path) -> tuple[pl.DataFrame, Path, str]:
     """Return a table, its folder and its name."""
-    return read_table(path), path.parent, path.stem
+    return read_table(path), path.parent, path.name
 
 
 def _image_names(column: pl.Series) -> pl.Series:
