@@ -75,20 +75,20 @@ def test_version():
 @pytest.mark.parametrize("kind", ["models", "heads", "backbones", "recipes", "formats"])
 @pytest.mark.slow
 def test_list_answers_for_every_kind(kind):
-    result = run("list", kind)
+    result = run("models", "list", kind)
     assert result.returncode == 0, result.stderr
     assert result.stdout.strip()
 
 
 @pytest.mark.slow
 def test_list_prints_json_for_programs():
-    formats = json.loads(run("list", "formats", "--json").stdout)
+    formats = json.loads(run("models", "list", "formats", "--json").stdout)
     assert {"voc", "coco", "csv", "folder"} <= {entry["name"] for entry in formats}
 
 
 @pytest.mark.slow
 def test_list_backbones_tells_which_have_weights():
-    rows = {row["name"]: row["description"] for row in json.loads(run("list", "backbones", "--json").stdout)}
+    rows = {row["name"]: row["description"] for row in json.loads(run("models", "list", "backbones", "--json").stdout)}
     assert rows["resnet50"] == "timm, with pretrained weights"
     assert rows["botnet50ts_256"] == "timm, no pretrained weights"
 
@@ -110,5 +110,5 @@ def test_debug_shows_the_traceback():
 
 
 def test_completion_knows_the_commands():
-    environment = os.environ | {"_MANYLABEL_COMPLETE": "complete_bash", "COMP_WORDS": "manylabel li", "COMP_CWORD": "1"}
-    assert "list" in run(env=environment).stdout
+    environment = os.environ | {"_MANYLABEL_COMPLETE": "complete_bash", "COMP_WORDS": "manylabel mo", "COMP_CWORD": "1"}
+    assert "models" in run(env=environment).stdout

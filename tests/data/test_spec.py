@@ -10,7 +10,8 @@ import torch
 
 from conformance.reader_suite import draw
 from manylabel.data import FORMATS, Files, ImageDataset, load
-from manylabel.data.spec import find_reader, relabel
+from manylabel.data.formats import find_reader
+from manylabel.data.spec import relabel
 from manylabel.errors import ConfigError, DataError, LabelError, SpecError
 from manylabel.targets import Targets
 from manylabel.types import LabelSpace

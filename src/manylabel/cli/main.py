@@ -17,7 +17,7 @@ from manylabel.cli.evaluate import compare, evaluate, tune
 from manylabel.cli.explain import explain
 from manylabel.cli.export import export
 from manylabel.cli.help import Command, Group
-from manylabel.cli.models import cost, show_names, vocabulary
+from manylabel.cli.models import cost, models, vocabulary
 from manylabel.cli.predict import predict
 from manylabel.cli.runs import app as runs
 from manylabel.cli.runs import report
@@ -43,7 +43,7 @@ COMMANDS: dict[str, Callable[..., None] | typer.Typer] = {
     "vocabulary": vocabulary,
     "graph": graph,
     "cost": cost,
-    "list": show_names,
+    "models": models,
 }
 """Commands in order of typical use."""
 

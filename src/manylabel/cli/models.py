@@ -1,4 +1,4 @@
-"""`manylabel list`, `cost` and `vocabulary`: names to choose from, cost of a model, labels of a zero-shot model."""
+"""`manylabel models`, `cost` and `vocabulary`: names to choose from, cost of a model, labels of a zero-shot model."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from manylabel.errors import ConfigError, LabelError, list_choices
 from manylabel.progress import working
 from manylabel.settings import RECIPE_SETTINGS
 
-__all__ = ["cost", "show_names", "vocabulary"]
+__all__ = ["cost", "models", "vocabulary"]
 
 Kind = Literal["models", "backbones", "heads", "recipes", "formats"]
 NewLabels = Annotated[list[str], typer.Argument(metavar="LABELS...", help="Labels, or files with one label per line.")]
@@ -25,10 +25,14 @@ NewLabels = Annotated[list[str], typer.Argument(metavar="LABELS...", help="Label
 vocabulary = typer.Typer(
     help="List, add or remove labels of a zero-shot model, without training.", no_args_is_help=True
 )
+models = typer.Typer(help="List models, backbones, heads, recipes and data formats.", no_args_is_help=True)
 
 
+@models.command("list")
 def show_names(
-    kind: Annotated[Kind, typer.Argument(metavar="KIND", help="models, backbones, heads, recipes or formats.")],
+    kind: Annotated[
+        Kind, typer.Argument(metavar="KIND", help="models (default), backbones, heads, recipes or formats.")
+    ] = "models",
     pattern: Annotated[
         str, typer.Argument(metavar="PATTERN", help="List only names that contain this text (default: all).")
     ] = "",
@@ -51,7 +55,7 @@ def show_names(
 def _entries(kind: Kind) -> Sequence[tuple[str, str]]:
     """Return names and summaries; imports are local to keep `--help` fast."""
     if kind == "formats":
-        from manylabel.data.spec import FORMATS, find_reader
+        from manylabel.data.formats import FORMATS, find_reader
 
         return [(name, _summary(find_reader(name))) for name in FORMATS]
     if kind == "heads":

@@ -54,7 +54,9 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 BatchSize = Annotated[int, typer.Option(metavar="INTEGER", min=1, help="Images per batch.")]
 Data = Annotated[
     str,
-    typer.Argument(metavar="DATA", help="Dataset: a table, a folder, or FORMAT:PATH; see 'manylabel list formats'."),
+    typer.Argument(
+        metavar="DATA", help="Dataset: a table, a folder, or FORMAT:PATH; see 'manylabel models list formats'."
+    ),
 ]
 Device = Annotated[str | None, typer.Option(metavar="DEVICE", help="Torch device, such as cuda (default: cpu).")]
 Draws = Annotated[

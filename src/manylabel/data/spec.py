@@ -5,7 +5,6 @@ import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
-from importlib import import_module
 from operator import or_
 from pathlib import Path
 from types import NoneType, UnionType
@@ -14,6 +13,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 import msgspec
 
 from manylabel.data.dataset import ImageDataset
+from manylabel.data.formats import FORMATS, find_reader
 from manylabel.data.readers.yolo import find_yolo
 from manylabel.data.splits import hold_out
 from manylabel.errors import SpecError, list_choices
@@ -21,28 +21,9 @@ from manylabel.image_files import image_names
 from manylabel.images import IMAGE_ENDINGS
 from manylabel.label_text import split_labels
 
-__all__ = ["FORMATS", "find_reader", "load", "spec_path"]
+__all__ = ["load", "spec_path"]
 
 logger = logging.getLogger(__name__)
-
-FORMATS: dict[str, str | Callable[..., ImageDataset]] = {
-    "coco": "coco:coco",
-    "csv": "table:table",
-    "files": "folder:files",
-    "folder": "folder:folder",
-    "hf": "hugging_face:hugging_face",
-    "jsonl": "table:table",
-    "nus_wide": "nus_wide:nus_wide",
-    "open_images": "open_images:open_images",
-    "parquet": "table:table",
-    "scenes": "scenes:scenes",
-    "tsv": "table:table",
-    "voc": "voc:voc",
-    "xmp": "xmp:xmp",
-    "yolo": "yolo:yolo",
-}
-"""The reader of each format: a module of `manylabel.data.readers` and its function, imported on first use, or any
-function that returns an `ImageDataset`."""
 
 _TABLES = {".csv": "csv", ".txt": "csv", ".tsv": "tsv", ".tab": "tsv", ".parquet": "parquet", ".pq": "parquet"}
 _TABLES |= {".jsonl": "jsonl", ".ndjson": "jsonl"}
@@ -50,21 +31,6 @@ _FILE_FORMATS = {**_TABLES, ".json": "coco", ".yaml": "yolo", ".yml": "yolo", **
 
 _NEXT_OPTION = re.compile(r",(?=[A-Za-z_]\w*=)")  # any other comma belongs to a path or a value
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
-
-
-def find_reader(name: str) -> Callable[..., ImageDataset]:
-    """Import the reader of a format.
-
-    Examples:
-        >>> find_reader("csv").__name__
-        'table'
-    """
-    home = FORMATS[name]
-    if not isinstance(home, str):
-        return home
-    module, _, function = home.partition(":")
-    reader: Callable[..., ImageDataset] = getattr(import_module(f"manylabel.data.readers.{module}"), function)
-    return reader
 
 
 def load(data: object, **options: object) -> ImageDataset:

@@ -42,11 +42,11 @@ class ModelSettings:
 
     GROUP: ClassVar[str] = "Model"
 
-    head: Annotated[str, info("Classification head; see 'manylabel list heads'.")] = "ml_decoder"
+    head: Annotated[str, info("Classification head; see 'manylabel models list heads'.")] = "ml_decoder"
     head_settings: Annotated[Mapping[str, Any], info("Arguments of the head; as flags: --head.NAME VALUE.")] = field(
         default_factory=dict
     )
-    backbone: Annotated[str, info("Backbone: any timm model; see 'manylabel list backbones'.")] = (
+    backbone: Annotated[str, info("Backbone: any timm model; see 'manylabel models list backbones'.")] = (
         "offline:efficientnet_lite0"
     )
     pretrained: Annotated[bool, info("Initialise the backbone with pretrained weights.")] = True

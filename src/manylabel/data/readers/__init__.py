@@ -1,1 +1,1 @@
-"""Readers: a module per format, each with a function that gives an `ImageDataset`; `manylabel.data` offers them."""
+"""Readers: a module per format, with a function that returns an `ImageDataset`; `manylabel.data.formats` lists them."""
