@@ -65,6 +65,7 @@ def test_a_single_pair_is_inconclusive():
     assert verdict(difference, "better", margin=0) == "inconclusive"
 
 
+@pytest.mark.slow
 def test_a_clear_claim_is_settled_by_the_first_seeds(source):
     save_scores(source, "decoder", noise=0.2)
     save_scores(source, "linear", noise=2.0)
@@ -74,6 +75,7 @@ def test_a_clear_claim_is_settled_by_the_first_seeds(source):
     assert not missing
 
 
+@pytest.mark.slow
 def test_an_open_claim_takes_the_further_seeds_that_both_arms_have(source):
     save_scores(source, "decoder", noise=1.0)
     save_scores(source, "linear", noise=1.0, seeds=(1, 3, 0))

@@ -120,6 +120,7 @@ def reply(handler, content, **headers):
 
 
 @pytest.mark.parametrize("where", ["headers", "body"])
+@pytest.mark.slow
 def test_a_server_that_drips_is_left_after_a_while(where):
     def drip(handler):
         if where == "body":
@@ -137,12 +138,14 @@ def test_a_server_that_drips_is_left_after_a_while(where):
 
 
 @pytest.mark.parametrize("target", ["ftp://127.0.0.1/a.jpg", "file:///etc/hostname", "data:image/png;base64,AAAA"])
+@pytest.mark.slow
 def test_redirects_lead_to_the_web_or_nowhere(target):
     server = web_server(lambda handler: reply(handler, b"", status=302, Location=target))
     with server as address, pytest.raises(ImageError, match="could not be fetched"):
         fetch(f"{address}/a.jpg")
 
 
+@pytest.mark.slow
 def test_redirects_within_the_web_are_followed():
     def answer(handler):
         reply(handler, b"found") if handler.path == "/b.jpg" else reply(handler, b"", status=302, Location="/b.jpg")
@@ -151,6 +154,7 @@ def test_redirects_within_the_web_are_followed():
         assert fetch(f"{address}/a.jpg") == b"found"
 
 
+@pytest.mark.slow
 def test_an_address_may_hold_any_letters():
     paths = []
     with web_server(lambda handler: (paths.append(handler.path), reply(handler, b"found"))) as address:

@@ -187,6 +187,7 @@ def test_the_html_is_escaped_self_contained_and_short(tmp_path):
     assert "cannot be read: &lt;b&gt;" in bad
 
 
+@pytest.mark.slow
 def test_drawings_never_overwrite_and_skip_bad_images(tmp_path, caplog):
     caplog.set_level("WARNING", "manylabel")
     for folder in ("one", "two"):

@@ -1,6 +1,8 @@
 import re
 import time
 
+import pytest
+
 from manylabel import progress as module
 from manylabel.progress import ProgressBar, progress_bar, working
 
@@ -36,6 +38,7 @@ def test_a_terminal_gets_a_bar(monkeypatch, capsys):
     assert "reading images of [run]" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_log_shows_that_a_single_long_step_is_in_progress(monkeypatch, capsys):
     monkeypatch.setattr(module, "SECONDS_BETWEEN_LINES", 0)
     with working("exporting the model"):

@@ -57,6 +57,7 @@ def test_every_public_name_is_there_after_import():
     assert names == sorted(names)
 
 
+@pytest.mark.slow
 def test_importing_the_package_does_not_wait_for_torch():
     code = "import sys, manylabel.cli.main; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -19,6 +19,7 @@ def as_targets(states, *, list_absent):
 
 
 @given(st.integers(0, 1000), st.booleans())
+@pytest.mark.slow
 def test_dense_counts_and_selection_agree_with_the_dense_truth(seed, list_absent):
     states = random_states(seed)
     targets = as_targets(states, list_absent=list_absent)
@@ -69,6 +70,7 @@ def test_stacking_all_known_on_partly_known_keeps_the_unknown_ones():
     assert stacked.known.tolist() == [2, 1]
 
 
+@pytest.mark.slow
 def test_a_million_images_with_9600_labels_fit_in_a_few_hundred_megabytes():
     generator = np.random.default_rng(0)
     rows = np.repeat(np.arange(1_000_000), 5)

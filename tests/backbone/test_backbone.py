@@ -25,6 +25,7 @@ def test_names_the_offline_models_there_are() -> None:
         Backbone("offline:resnet50")
 
 
+@pytest.mark.slow
 def test_rejects_a_model_that_gives_no_map() -> None:
     with pytest.raises(ConfigError, match="pit_s_224 has no feature map"):
         Backbone("pit_s_224", pretrained=False)
@@ -90,6 +91,7 @@ def test_train_mode_does_not_reach_a_frozen_model() -> None:
     assert not any(parameter.requires_grad for parameter in backbone.parameters())
 
 
+@pytest.mark.slow
 def test_parameters_behind_the_pooling_are_not_trained() -> None:
     backbone = Backbone("convnext_atto", pretrained=False)
     frozen = [name for name, parameter in backbone.named_parameters() if not parameter.requires_grad]

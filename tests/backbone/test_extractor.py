@@ -26,6 +26,7 @@ def small_resnet() -> nn.Module:
         ("squeezenet1_1", (128, 256, 512), (4, 8, 17)),
     ],
 )
+@pytest.mark.slow
 def test_finds_the_stages_of_torchvision_models(name: str, channels: tuple[int, ...], strides: tuple[int, ...]) -> None:
     model = models.get_model(name, weights=None).eval()
     backbone = Backbone(model)
@@ -37,6 +38,7 @@ def test_finds_the_stages_of_torchvision_models(name: str, channels: tuple[int, 
     assert backbone.takes_any_size
 
 
+@pytest.mark.slow
 def test_cuts_a_torchvision_model() -> None:
     backbone = Backbone(small_resnet(), stages=(-1,))
     bottom, top = backbone.split(2, size=(64, 64))
@@ -46,6 +48,7 @@ def test_cuts_a_torchvision_model() -> None:
     assert {name.split(".")[2] for name, _ in top.named_parameters()} == {"layer4"}
 
 
+@pytest.mark.slow
 def test_fused_torchvision_model_gives_the_same_maps() -> None:
     backbone = Backbone(small_resnet(), stages=(-1,))
     images = torch.rand(1, 3, 64, 64)
@@ -80,6 +83,7 @@ def test_rejects_weights_for_a_model_that_has_some(tmp_path: Path) -> None:
         Backbone(small_resnet(), weights=tmp_path / "weights.pth")
 
 
+@pytest.mark.slow
 def test_saves_a_timm_model_by_its_name_and_refuses_others(tmp_path: Path) -> None:
     images = torch.rand(1, 3, 64, 64)
     backbone = Backbone(timm.create_model("test_vit", img_size=64), stages=(-1,))

@@ -29,6 +29,7 @@ def test_lists_the_cuts_of_an_offline_model(lite: Backbone) -> None:
     assert [cut.num_bytes for cut in cuts] == [196_608, 81_920, 57_344]
 
 
+@pytest.mark.slow
 def test_macs_of_the_top_are_those_of_its_layers() -> None:
     backbone = Backbone("test_vit", pretrained=False, image_size=64)
     macs = [cut.top_macs for cut in backbone.cuts()]
@@ -49,6 +50,7 @@ def test_cuts_an_offline_model(lite: Backbone, stage: int | str, shape: tuple[in
     assert bottom.channels == (shape[0],)
 
 
+@pytest.mark.slow
 def test_chooses_the_earliest_cut_within_the_limits(lite: Backbone) -> None:
     size = (256, 256)
     assert lite.choose_cut(max_cache_bytes_per_image=100_000, size=size).name == "blocks.4"
@@ -117,6 +119,7 @@ def test_counts_macs_of_a_model_whose_modules_read_parameters() -> None:
     assert len(backbone.cuts()) == backbone.num_stages - 1
 
 
+@pytest.mark.slow
 def test_mirrors_a_map_and_the_grid_of_tokens() -> None:
     _, top = Backbone("resnet10t", pretrained=False, stages=(-1,), image_size=64).split(2)
     features = torch.rand(2, 256, 4, 4)

@@ -163,6 +163,7 @@ def test_names_positions_that_cannot_be_resampled(tmp_path: Path) -> None:
         Backbone("test_vit", weights=tmp_path / "vit.safetensors", image_size=64)
 
 
+@pytest.mark.slow
 def test_names_what_timm_cannot_convert(tmp_path: Path) -> None:
     save_file({"pos_embed": torch.zeros(3)}, tmp_path / "vit.safetensors")
     with pytest.raises(ModelFormatError, match=r"does not fit test_vit: \d+ missing"):

@@ -70,6 +70,7 @@ def test_every_head_comes_back_from_disk_exactly(name, tmp_path, image):
     assert {path.name for path in (tmp_path / "model").iterdir()} == {"model.safetensors", "config.json", "labels.json"}
 
 
+@pytest.mark.slow
 def test_a_head_inside_another_is_saved_and_restored(tmp_path, image):
     class Doubled(CornerHead):
         """A head of a user's own around a ready one."""

@@ -23,6 +23,7 @@ def run(*arguments):
     return CliRunner().invoke(app, ["cost", *map(str, arguments)], catch_exceptions=False).output
 
 
+@pytest.mark.slow
 def test_the_numbers_are_those_of_the_model(model):
     made, folder = model
     found = json.loads(run("--model", folder, "--json"))
@@ -33,6 +34,7 @@ def test_the_numbers_are_those_of_the_model(model):
     assert found["peak_memory_bytes"] > 3 * 64 * 64 * 4
 
 
+@pytest.mark.slow
 def test_prints_a_table(model):
     printed = run("--model", model[1])
     assert "MACs per image" in printed

@@ -65,6 +65,7 @@ def test_prints_nothing_but_json_when_asked(broken):
     assert [image["name"] for image in values["bad"]] == ["cat/a.jpg", "dog/b.jpg"]
 
 
+@pytest.mark.slow
 def test_writes_a_page(spec, tmp_path):
     result = run(spec, "--html", tmp_path / "check.html")
     assert result.exit_code == 0, result.output
@@ -80,6 +81,7 @@ def test_refuses_to_overwrite_before_it_starts_to_work(tmp_path):
     assert page.read_text() == "mine"
 
 
+@pytest.mark.slow
 def test_overwrites_when_asked(spec, tmp_path):
     page = tmp_path / "check.html"
     page.write_text("mine")

@@ -62,6 +62,7 @@ def test_a_model_is_evaluated_and_its_scores_give_the_same_again(folder, tmp_pat
     assert again["model"] == "out.csv"
 
 
+@pytest.mark.slow
 def test_two_files_of_scores_are_compared(folder, tmp_path):
     page = tmp_path / "page.html"
     result = run(
@@ -76,6 +77,7 @@ def test_two_files_of_scores_are_compared(folder, tmp_path):
     assert "<title>strong.npz against weak.npz</title>" in page.read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_a_model_is_compared_with_a_file(folder):
     result = run("compare", SPEC, *models(folder / "tagger", folder / "strong.npz"), "--draws", "0", "--json")
     assert json.loads(result.stdout)["first"] == "tagger"
@@ -93,6 +95,7 @@ def test_models_of_the_same_name_are_told_apart_by_their_folders(folder, tmp_pat
     assert json.loads(result.stdout)["second"] == str(other)
 
 
+@pytest.mark.slow
 def test_nothing_is_overwritten_unless_asked(folder, tmp_path):
     output = tmp_path / "out.html"
     output.write_text("mine", encoding="utf-8")
@@ -109,6 +112,7 @@ def test_scores_of_other_images_are_one_sentence(folder):
         run("evaluate", "scenes:40", "--model", folder / "weak.npz")
 
 
+@pytest.mark.slow
 def test_help_does_not_wait_for_torch():
     code = (
         "import sys\nfrom typer.testing import CliRunner\nfrom manylabel.cli.main import app\n"
@@ -127,6 +131,7 @@ def test_an_exported_file_is_evaluated_without_its_model(colour_file, tmp_path):
     assert json.loads(result.stdout)["metrics"]["mAP"]["value"] == 1
 
 
+@pytest.mark.slow
 def test_metrics_are_printed_on_request(folder):
     plain = run("evaluate", SPEC, "--model", folder / "strong.npz", "--draws", 0).stdout
     assert "Hamming loss" not in plain

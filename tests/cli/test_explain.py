@@ -37,6 +37,7 @@ def test_a_image_is_explained_to_a_file(folder, tmp_path):
         run(folder / "photo.jpg", "--model", folder / "second", "--out", out)
 
 
+@pytest.mark.slow
 def test_models_methods_and_blocks_multiply(folder, tmp_path):
     models = ("--model", folder / "first" / "model", "--model", folder / "second")
     methods = ("--label", "cat", "--method", "cam", "--method", "grad_cam", "--blocks", "0,-1")
@@ -56,6 +57,7 @@ def test_all_blocks_are_those_of_each_model(folder, tmp_path):
     assert counts[1] != 4
 
 
+@pytest.mark.slow
 def test_models_of_the_same_name_are_all_shown(folder, tmp_path):
     for place in ("a", "b"):
         make_model("linear", labels=["cat", "dog"]).save(tmp_path / place / "same")
@@ -66,6 +68,7 @@ def test_models_of_the_same_name_are_all_shown(folder, tmp_path):
     ] * 2
 
 
+@pytest.mark.slow
 def test_heat_maps_go_to_the_current_folder_and_are_no_images_of_it(folder, tmp_path, monkeypatch):
     for name in ("a.jpg", "b.jpg"):
         shutil.copy(folder / "photo.jpg", tmp_path / name)
@@ -78,6 +81,7 @@ def test_heat_maps_go_to_the_current_folder_and_are_no_images_of_it(folder, tmp_
     assert sorted(list_images(["*.*"])) == ["a.jpg", "b.jpg"]
 
 
+@pytest.mark.slow
 def test_several_images_go_to_a_folder(folder, tmp_path):
     shutil.copy(folder / "photo.jpg", tmp_path / "other.jpg")
     images = (folder / "photo.jpg", tmp_path / "other.jpg")

@@ -49,6 +49,7 @@ def test_json_holds_the_graph_and_the_subsets():
 
 
 @pytest.mark.parametrize(("kind", "sizes"), [("random", [8, 8, 8]), ("dis", None)])
+@pytest.mark.slow
 def test_the_kind_and_the_number_of_subsets_are_ones_own(kind, sizes):
     (partition,) = json.loads(run("scenes:200", "--partition", kind, "--k", 3, "--json").stdout)["partitions"]
     assert partition["kind"] == kind
@@ -72,6 +73,7 @@ def test_more_subsets_than_labels_are_refused():
     assert "between 1 and the number of labels (24)" in str(run("scenes:20", "--k", 25).exception)
 
 
+@pytest.mark.slow
 def test_help_does_not_wait_for_torch():
     code = (
         "import sys; sys.argv = ['manylabel', 'graph', '--help']\n"

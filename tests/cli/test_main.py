@@ -19,6 +19,7 @@ def run(*arguments, **settings):
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, **settings)
 
 
+@pytest.mark.slow
 def test_help_tells_a_newcomer_where_to_start():
     result = run("--help")
     assert result.returncode == 0
@@ -26,6 +27,7 @@ def test_help_tells_a_newcomer_where_to_start():
     assert "manylabel data check" in result.stdout
 
 
+@pytest.mark.slow
 def test_commands_are_listed_in_the_order_of_their_use():
     listed = [line.split()[1] for line in run("--help").stdout.splitlines() if re.match(r"│ [a-z]+ ", line)]
     order = ["data", "train", "evaluate", "tune", "predict", "explain", "serve", "export", "compare", "report", "runs"]
@@ -68,6 +70,7 @@ def test_help_shows_every_option_in_one_screen(command):
         assert wrong not in result.stdout
 
 
+@pytest.mark.slow
 def test_version():
     assert run("--version").stdout.strip() == f"manylabel {manylabel.__version__}"
 
@@ -109,6 +112,7 @@ def test_debug_shows_the_traceback():
     assert "Traceback" in result.stderr
 
 
+@pytest.mark.slow
 def test_completion_knows_the_commands():
     environment = os.environ | {"_MANYLABEL_COMPLETE": "complete_bash", "COMP_WORDS": "manylabel mo", "COMP_CWORD": "1"}
     assert "models" in run(env=environment).stdout

@@ -67,6 +67,7 @@ def test_a_list_is_read_from_the_standard_input(model, photos, tmp_path):
     assert [row["tags"][0]["label"] for row in rows(out)] == ["red", "red"]
 
 
+@pytest.mark.slow
 def test_thresholds_are_a_number_or_those_of_the_model(model, photos, tmp_path):
     for threshold, count in (("0", 3), ("1", 1), ("tuned", 1)):
         out = tmp_path / f"{threshold}.jsonl"
@@ -127,6 +128,7 @@ def test_nothing_but_bad_images_is_a_failure(model, photos):
     assert run(photos / "z.jpg", photos / "gone.jpg", "--model", model).exit_code == 1
 
 
+@pytest.mark.slow
 def test_mistakes_are_told_before_anything_is_written(model, photos, tmp_path):
     out = tmp_path / "tags.jsonl"
     (tmp_path / "empty").mkdir()

@@ -88,6 +88,7 @@ def test_a_copy_may_lie_inside_the_model(folder):
     assert config(folder)["thresholds"] is None
 
 
+@pytest.mark.slow
 def test_a_single_label_model_is_calibrated_as_its_softmax_is_and_gets_no_thresholds(tmp_path):
     model = make(single_label=True)  # the data do not say so
     model.thresholds = (0.5,) * len(model.labels)
@@ -111,6 +112,7 @@ def test_labels_in_another_order_are_put_into_the_models(tmp_path):
     assert Classifier.load(tmp_path / "model").thresholds == pytest.approx(expected, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_labels_that_do_not_fit_are_told_before_images_are_scored(tmp_path, monkeypatch):
     monkeypatch.setattr("manylabel.evaluation.score", lambda *_, **__: pytest.fail("images were scored"))
     few, many = LABELS.names[:3], [*LABELS, "unheard-of"]

@@ -34,6 +34,7 @@ def listed(model):
     return {row["label"]: row["trained"] for row in json.loads(run("list", "--json", "--model", model).stdout)}
 
 
+@pytest.mark.slow
 def test_adds_lists_and_removes(model, tmp_path):
     assert "now has 4 labels (+2)" in run("add", "tram", "fire truck", "cat", "--model", model).stdout
     assert listed(model) == {"cat": True, "dog": True, "tram": False, "fire truck": False}
@@ -61,6 +62,7 @@ def test_a_model_that_is_changed_in_place_keeps_its_form_and_the_files_beside_it
     assert (model / "model.safetensors").stat().st_size < 1.1 * size
 
 
+@pytest.mark.slow
 def test_takes_the_folder_of_a_run_and_replaces_only_when_asked(model, tmp_path):
     model.rename(tmp_path / "moved")
     (tmp_path / "run").mkdir()
@@ -72,6 +74,7 @@ def test_takes_the_folder_of_a_run_and_replaces_only_when_asked(model, tmp_path)
     assert list(listed(tmp_path / "other")) == ["dog"]
 
 
+@pytest.mark.slow
 def test_refuses_what_makes_no_sense(model):
     assert run("add", "--model", model).exit_code == 2
     with pytest.raises(LabelError, match="the model has no label 'tarm'"):

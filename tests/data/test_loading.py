@@ -176,6 +176,7 @@ def same(one, other):
     return all(torch.equal(a, b) for a, b in pairs)
 
 
+@pytest.mark.slow
 def test_order_and_augmentation_do_not_depend_on_workers():
     names = [str(index) for index in range(8)]
     dataset = make_dataset(LazyBytes(names, load=lambda index: b"" if index == 4 else encode(photo(), "JPEG")))

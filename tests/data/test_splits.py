@@ -53,6 +53,7 @@ lists_of_labels = st.lists(st.sets(st.integers(0, 5)).map(sorted), min_size=2, m
 
 @settings(max_examples=60, deadline=None)
 @given(lists_of_labels, st.integers(2, 12), st.integers(0, 1000))
+@pytest.mark.slow
 def test_every_image_is_in_exactly_one_fold_and_sizes_differ_by_at_most_one(rows, num_folds, seed):
     num_folds = min(num_folds, len(rows))
     folds = stratified_folds(Targets.from_lists(rows, num_labels=6), num_folds=num_folds, seed=seed)

@@ -55,6 +55,7 @@ def first_draws(num_images, draws, seed=0):
     [{}, {"unknown": False}, {"ties": False}, {"unknown": False, "single_label": True}],
     ids=["unknown and ties", "all known", "no ties", "single label"],
 )
+@pytest.mark.slow
 def test_every_metric_of_every_draw_is_that_of_the_drawn_images(settings):
     scored = replace(made_set(**settings), thresholds=(0.3, 0.4, 0.5, 0.6, 0.7, 0.2, 0.9))
     drawn = bootstrap(scored, ["all"], draws=6)

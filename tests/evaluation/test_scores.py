@@ -40,6 +40,7 @@ def test_scores_are_what_the_model_predicts(dataset):
     assert model.training
 
 
+@pytest.mark.slow
 def test_labels_are_put_into_the_order_of_the_data_set(dataset):
     names = list(reversed(dataset.labels.names))
     model = classifier(["unheard-of", *names])
@@ -51,6 +52,7 @@ def test_labels_are_put_into_the_order_of_the_data_set(dataset):
     assert "unheard-of" in scored.notes[0]
 
 
+@pytest.mark.slow
 def test_a_label_that_the_model_lacks_is_an_error_unless_common_labels_are_asked_for(dataset):
     model = classifier(dataset.labels.names[:3])
     with pytest.raises(LabelError, match="--common-labels"):
@@ -58,6 +60,7 @@ def test_a_label_that_the_model_lacks_is_an_error_unless_common_labels_are_asked
     assert score(model, dataset, common_labels=True).labels.names == dataset.labels.names[:3]
 
 
+@pytest.mark.slow
 def test_softmax_is_used_for_single_label_models(dataset):
     scored = score(classifier(dataset.labels, single_label=True), dataset)
     torch.testing.assert_close(scored.scores.sum(dim=1), torch.ones(5))

@@ -26,6 +26,7 @@ def test_columns_are_named_by_what_they_differ_in():
     ]
 
 
+@pytest.mark.slow
 def test_every_label_has_a_row_and_gaps_stay_empty():
     figure = draw_grid([some("cat", model="a"), some("cat", model="b"), some("$dog$", model="b")])
     assert len(figure.axes) == 2 * 3 + 1

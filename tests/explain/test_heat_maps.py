@@ -78,6 +78,7 @@ def test_every_block_of_every_backbone_family_is_found(name, image):
         assert gradients[block].abs().sum() > 0
 
 
+@pytest.mark.slow
 def test_grad_cam_is_the_librarys(image):
     from pytorch_grad_cam import GradCAM, GradCAMPlusPlus
     from pytorch_grad_cam.utils.model_targets import ClassifierOutputTarget
@@ -201,6 +202,7 @@ def test_a_image_that_cannot_be_read_is_named(tmp_path):
         explain(tiny("linear"), tmp_path / "a.jpg")
 
 
+@pytest.mark.slow
 def test_auto_is_a_method_that_the_head_offers():
     for head in HEADS:
         assert best_method(tiny(head)) in set(METHODS) - {"auto"}

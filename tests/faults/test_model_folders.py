@@ -178,6 +178,7 @@ LABELS = {
 
 
 @pytest.mark.parametrize("name", LABELS)
+@pytest.mark.slow
 def test_labels_that_do_not_fit_are_refused(folder, name):
     (folder / "labels.json").write_text(json.dumps(LABELS[name]))
     with bounds(), pytest.raises(ModelFormatError):
@@ -347,6 +348,7 @@ def test_any_change_of_the_json_loads_or_is_refused(whole, tmp_path_factory, dat
 
 @settings(max_examples=50)
 @given(data=st.data())
+@pytest.mark.slow
 def test_any_change_of_the_header_of_the_weights_loads_or_is_refused(whole, tmp_path_factory, data):
     folder = Path(shutil.copytree(whole, tmp_path_factory.mktemp("mutated") / "model"))
     content = (folder / "model.safetensors").read_bytes()
@@ -361,6 +363,7 @@ def test_any_change_of_the_header_of_the_weights_loads_or_is_refused(whole, tmp_
 
 @settings(max_examples=40)
 @given(names=st.lists(ODD | st.text(), max_size=6), cut=st.integers(0, 3000))
+@pytest.mark.slow
 def test_any_list_of_labels_and_any_cut_loads_or_is_refused(whole, tmp_path_factory, names, cut):
     folder = Path(shutil.copytree(whole, tmp_path_factory.mktemp("mutated") / "model"))
     (folder / "labels.json").write_text(json.dumps({"names": names}))

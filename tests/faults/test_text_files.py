@@ -35,6 +35,7 @@ def test_stored_vectors_that_do_not_fit_are_refused(tmp_path, name):
 
 
 @given(cut=st.integers(0, 700), at=st.integers(0, 699), value=st.integers(0, 255))
+@pytest.mark.slow
 def test_a_cut_or_changed_file_is_read_or_refused(tmp_path_factory, cut, at, value):
     buffer = io.BytesIO()
     np.savez(buffer, labels=np.array(["cat", "dog"]), vectors=np.eye(2))

@@ -107,6 +107,7 @@ def test_other_settings_or_weights_never_meet_these_features(images, tmp_path, c
     assert len(computed) == 2 * NUM_IMAGES
 
 
+@pytest.mark.slow
 def test_views_follow_from_the_image_and_the_seed_alone(backbone, images, tmp_path, computed):
     cached = cache(backbone, images, tmp_path / "a", views=3)
     assert cached.num_views == 3

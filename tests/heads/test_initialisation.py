@@ -16,6 +16,7 @@ START = {"text_map": -2.0}  # a bias, as most labels are absent
 
 
 @pytest.mark.parametrize("name", HEADS)
+@pytest.mark.slow
 def test_the_mean_logit_starts_near_zero_for_every_seed(name: str) -> None:
     drawn = torch.Generator().manual_seed(98)
     final, earlier = (torch.randn(4, 64, size, size, generator=drawn) for size in (3, 6))

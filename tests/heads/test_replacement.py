@@ -51,6 +51,7 @@ def images(count: int = 2) -> Tensor:
     return torch.rand(count, 3, 64, 64, generator=torch.Generator().manual_seed(0))
 
 
+@pytest.mark.slow
 def test_trains_every_parameter_of_the_model_and_the_head(model: nn.Module) -> None:
     tagger = replace_head(model, MLDecoder, num_labels=20, width=32, feedforward=32)
     logits = tagger(images())
@@ -93,6 +94,7 @@ def test_heads_of_several_stages_read_earlier_maps(head: type[nn.Module]) -> Non
         assert replace_head(build(), head, 5)(images()).shape == (2, 5)
 
 
+@pytest.mark.slow
 def test_torchvision_model_stays_as_it_was() -> None:
     model = torchvision.models.resnet18().eval()
     before = model(images())

@@ -72,6 +72,7 @@ class QuietHandler(SimpleHTTPRequestHandler):
         pass
 
 
+@pytest.mark.slow
 def test_addresses_are_fetched_and_what_cannot_be_says_why(folder, monkeypatch):
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(QuietHandler, directory=folder)) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()

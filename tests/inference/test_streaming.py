@@ -45,6 +45,7 @@ def test_many_files_are_tagged_as_one_by_one(colour_file, tmp_path):
     assert [image for batch in batches for image in batch.tagged(choice)] == engine.predict(names).tagged(choice)
 
 
+@pytest.mark.slow
 def test_an_exported_model_runs_without_torch(colour_file, tmp_path):
     RED.save(tmp_path / "red.png")
     code = (
@@ -69,6 +70,7 @@ def test_the_first_predict_ever_answers_soon(tmp_path):
     assert seconds < 10  # 5 on an idle machine; an export would take 20 more
 
 
+@pytest.mark.slow
 def test_importing_inference_loads_no_heavy_library():
     code = (
         "import sys, manylabel.inference; print({'torch', 'polars', 'scipy', 'timm', 'onnxruntime'} & set(sys.modules))"

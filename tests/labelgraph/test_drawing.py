@@ -42,6 +42,7 @@ def test_draws_a_heat_map_and_a_circle_for_each_partition():
         assert set(graph.labels) <= set(texts(circle))
 
 
+@pytest.mark.slow
 def test_shows_display_names_and_shortens_long_ones():
     graph = make_graph(["/m/1", "a name that is far too long to be drawn", "$x$"], display_names={"/m/1": "cat"})
     figure = draw_graph(graph, [partition_labels(graph, 2)])
@@ -60,6 +61,7 @@ def test_of_many_labels_draws_the_most_frequent():
 
 
 @pytest.mark.parametrize("size", [1, 2, 12])
+@pytest.mark.slow
 def test_draws_every_size_and_labels_that_no_font_knows(size, tmp_path):
     graph = make_graph([f"\u732b {index}" for index in range(size)])
     path = write_drawing(draw_graph(graph, [partition_labels(graph, size)]), tmp_path / "graph.png")
@@ -68,11 +70,13 @@ def test_draws_every_size_and_labels_that_no_font_knows(size, tmp_path):
         assert image.width > 1000
 
 
+@pytest.mark.slow
 def test_draws_labels_without_any_link(tmp_path):
     graph = LabelGraph.from_targets(Targets.from_lists([], num_labels=5), LabelSpace(list("abcde")))
     assert write_drawing(draw_graph(graph, [partition_labels(graph, 2)]), tmp_path / "graph.png").exists()
 
 
+@pytest.mark.slow
 def test_a_file_is_not_overwritten_unless_asked(tmp_path):
     graph = make_graph(["cat", "dog", "cow"])
     figure = draw_graph(graph, [partition_labels(graph, 1)])

@@ -42,6 +42,7 @@ def shares_by_loop(states):
     listed=st.sampled_from(["unknown", "absent"]),
     tau=st.sampled_from([0.5, 1, 2, 3]),
 )
+@pytest.mark.slow
 def test_eq_1_is_what_a_loop_counts_where_both_labels_are_known(states, listed, tau):
     graph = LabelGraph.from_targets(targets_of(states, listed), space(states.shape[1]), tau=tau)
     shares = shares_by_loop(states)

@@ -52,6 +52,7 @@ def test_recovers_planted_groups_exactly(sizes, stray):
     assert partition.stability == 1.0
 
 
+@pytest.mark.slow
 def test_recovers_planted_groups_of_many_labels():
     graph, groups = planted((300,) * 4, images=3000, stray=0.01, seed=0)
     assert numbers(partition_labels(graph, 4, num_restarts=3, num_seeds=1).subsets) == groups
@@ -65,6 +66,7 @@ def test_dis_puts_labels_together_that_never_come_together():
 
 @settings(max_examples=80)
 @given(data=st.data(), kind=st.sampled_from(["co", "dis", "random"]))
+@pytest.mark.slow
 def test_every_label_is_in_one_subset_and_none_is_empty(data, kind):
     size = data.draw(st.integers(1, 9))
     images = data.draw(st.lists(st.lists(st.integers(0, size - 1), max_size=4), max_size=10))
@@ -143,6 +145,7 @@ def test_positions_follow_the_label_space():
         assert positions.tolist() == sorted(positions.tolist())
 
 
+@pytest.mark.slow
 def test_a_partition_survives_json():
     graph, _ = planted((4, 3, 1), images=60, stray=0.1, seed=0)
     partition = partition_labels(graph, 3, kind="dis", seed=4)

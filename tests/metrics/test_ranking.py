@@ -49,6 +49,7 @@ def slow_one_error(scores, targets, known):
 
 @settings(max_examples=60, deadline=None)
 @given(scores=LEVELS, targets=TRUTHS)
+@pytest.mark.slow
 def test_equal_scikit_learn_with_ties(scores, targets):
     some, mixed = targets.any(axis=1), targets.any(axis=1) & ~targets.all(axis=1)  # scikit-learn counts the rest as 0
     given_tensors = torch.from_numpy(scores), torch.from_numpy(targets)

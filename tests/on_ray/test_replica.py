@@ -4,6 +4,7 @@ import pickle
 import sys
 from functools import partial
 
+import pytest
 from PIL import Image
 
 from manylabel.inference import open_engine
@@ -13,6 +14,7 @@ from manylabel.predictions import TagChoice
 ODD_NAME = "caf\udce9.png" if sys.platform == "linux" else "cafe.png"  # only Linux lets a file name be any bytes
 
 
+@pytest.mark.slow
 def test_a_replica_tags_as_one_machine_does(colour_file, tmp_path):
     names = [f"{number}.png" for number in range(5)] + [ODD_NAME, "gone.png"]
     for number, name in enumerate(names[:-1]):

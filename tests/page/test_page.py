@@ -86,6 +86,7 @@ def test_two_drawings_share_no_ids():
     assert len(ids) == len(set(ids)) > 1
 
 
+@pytest.mark.slow
 def test_the_same_page_is_the_same_text():
     assert full_page().html() == full_page().html()
 

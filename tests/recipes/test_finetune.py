@@ -89,6 +89,7 @@ def test_a_stopped_run_resumes_to_the_same_weights(settings, sets, tmp_path):
     assert all(torch.equal(value, two[name]) for name, value in one.items())
 
 
+@pytest.mark.slow
 def test_maps_are_mirrored_in_training_only():
     backbone = Backbone("resnet10t", pretrained=False, stages=(-1,), image_size=64)
     bottom, top = backbone.split(2)
@@ -102,6 +103,7 @@ def test_maps_are_mirrored_in_training_only():
     assert is_flipped.any()
 
 
+@pytest.mark.slow
 def test_the_learning_rate_of_the_top_is_lower(settings, sets):
     setup = finetune.setup(settings, sets=sets)
     assert setup.backbone_scale == 0.25

@@ -5,6 +5,7 @@ from manylabel.recipes import Finetune, Probe, finetune, probe
 from manylabel.recipes.plan import plan
 
 
+@pytest.mark.slow
 def test_a_plan_counts_and_estimates_without_leaving_anything(quick, sets, tmp_path, monkeypatch):
     monkeypatch.setenv("MANYLABEL_CACHE", str(tmp_path / "cache"))  # an empty one: other tests leave features
     settings = Probe(**quick, out=tmp_path / "run", head="linear", views=2)

@@ -87,6 +87,7 @@ def test_a_finished_run_is_neither_prepared_nor_trained_again(settings, sets):
     assert again == run
 
 
+@pytest.mark.slow
 def test_no_epoch_is_selected_by_an_undefined_map(settings, sets, caplog):
     empty = replace(
         sets.val, targets=Targets.from_lists([[] for _ in range(len(sets.val))], num_labels=len(sets.val.labels))
@@ -121,6 +122,7 @@ def saved(setup, *, num_images, scale=1.0):
     return Classifier.load(run.model), text.getvalue()
 
 
+@pytest.mark.slow
 def test_a_model_is_saved_with_tuned_thresholds(setup):
     model, log = saved(setup, num_images=200)
     assert model.calibration is not None

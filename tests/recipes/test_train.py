@@ -48,6 +48,7 @@ def squared(logits, targets, known):
     return ((logits.sigmoid() - targets) ** 2 * known).mean()
 
 
+@pytest.mark.slow
 def test_a_list_of_tags_becomes_a_model_that_knows_its_run(pairs, tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     first = ml.train(pairs, head="linear", **SMALL)
@@ -63,6 +64,7 @@ def test_a_list_of_tags_becomes_a_model_that_knows_its_run(pairs, tmp_path, monk
     assert config["data"] == "<list>"
 
 
+@pytest.mark.slow
 def test_ready_objects_are_trained_and_recorded(pairs, tmp_path):
     torch.manual_seed(1)
     head = Corner(512, 3)
@@ -81,6 +83,7 @@ def test_ready_objects_are_trained_and_recorded(pairs, tmp_path):
         Classifier.load(tmp_path / "run" / "model")
 
 
+@pytest.mark.slow
 def test_a_ready_backbone_is_used(pairs, tmp_path):
     backbone = ml.Backbone("resnet10t", pretrained=False, image_size=64)
     given = {name: value for name, value in SMALL.items() if name not in ("backbone", "image_size")}
@@ -93,6 +96,7 @@ def test_a_ready_backbone_is_used(pairs, tmp_path):
         ml.train(pairs, backbone=backbone, head="linear", out=tmp_path / "other", **given, image_size=32)
 
 
+@pytest.mark.slow
 def test_a_timm_model_is_a_backbone_and_one_that_cannot_be_saved_is_refused_at_once(pairs, tmp_path):
     given = {name: value for name, value in SMALL.items() if name != "backbone"}
     body = timm.create_model("resnet10t")

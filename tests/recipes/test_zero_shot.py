@@ -36,6 +36,7 @@ HEADS = {
 
 
 @pytest.mark.parametrize("case", HEADS)
+@pytest.mark.slow
 def test_trains_judges_and_answers_for_new_labels(case, text, sets):
     run = zero_shot(ZeroShot(**text, **HEADS[case], unseen="random:6"), sets=sets)
     model = Classifier.load(run.model)
@@ -51,6 +52,7 @@ def test_trains_judges_and_answers_for_new_labels(case, text, sets):
     assert mixed.scores.shape == (1, 3)
 
 
+@pytest.mark.slow
 def test_unseen_labels_that_no_image_to_judge_by_has_do_not_cost_the_model(text, sets):
     rare = sets.train.labels[0]
     without = sets.val.subset(sets.val.select_labels([rare]).targets.dense()[0][:, 0] == 0)
@@ -65,6 +67,7 @@ def test_unseen_labels_that_no_image_to_judge_by_has_do_not_cost_the_model(text,
     assert f"no image has one of the 1 labels to evaluate, such as {rare}" in "".join(said)
 
 
+@pytest.mark.slow
 def test_all_labels_can_be_seen_and_the_bias_comes_from_everyday_things(text, sets):
     run = zero_shot(ZeroShot(**text, head_settings=SMALL), sets=sets)
     model = Classifier.load(run.model)
@@ -73,6 +76,7 @@ def test_all_labels_can_be_seen_and_the_bias_comes_from_everyday_things(text, se
     assert not (run.path / "zero_shot.json").exists()
 
 
+@pytest.mark.slow
 def test_the_augmentation_changes_training_and_leaves_nothing_in_the_model(text, sets, tmp_path):
     heads = []
     for number, changes in enumerate([{}, {"random_queries": 10, "query_noise": 0.1}]):
@@ -82,6 +86,7 @@ def test_the_augmentation_changes_training_and_leaves_nothing_in_the_model(text,
     assert not torch.equal(heads[0]["embed.weight"], heads[1]["embed.weight"])
 
 
+@pytest.mark.slow
 def test_flags_plan_and_mistakes(text, sets):
     flags = {"data": "x", "unseen": "random:3", "head.num_groups": "5", "query_noise": "0.2", "encoder": "npz:x"}
     settings = read_settings(ZeroShot, flags)

@@ -109,6 +109,7 @@ def test_closing_finishes_what_was_submitted():
 
 
 @pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.slow
 def test_as_many_batches_at_once_as_workers_and_never_more(workers):
     running, most, lock = 0, 0, threading.Lock()
     all_at_work = threading.Barrier(workers)

@@ -53,6 +53,7 @@ def speak(address, text):
         return answer
 
 
+@pytest.mark.slow
 def test_a_large_body_is_refused_before_it_is_sent():
     _, app = slow_app(max_body_bytes=5000)
     with listening(app) as (address, _):
@@ -66,6 +67,7 @@ def test_a_large_body_is_refused_before_it_is_sent():
         assert post(address).status_code == 200
 
 
+@pytest.mark.slow
 def test_a_caller_without_the_key_is_refused_before_the_body_is_sent():
     _, app = slow_app(api_key="secret")
     head = (
@@ -75,6 +77,7 @@ def test_a_caller_without_the_key_is_refused_before_the_body_is_sent():
         assert speak(address, head).startswith(b"HTTP/1.1 401")
 
 
+@pytest.mark.slow
 def test_a_body_that_does_not_come_is_not_waited_for():
     _, app = slow_app(limit_seconds=0.3)
     with listening(app) as (address, _):
@@ -90,6 +93,7 @@ def connect(address, text=b"", source="127.0.0.1"):
     return line
 
 
+@pytest.mark.slow
 def test_bodies_together_have_a_limit_of_ten():
     _, app = slow_app(max_body_bytes=900)
     head = b"POST /v1/predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: image/png\r\nContent-Length: 900\r\n\r\n"
@@ -102,6 +106,7 @@ def test_bodies_together_have_a_limit_of_ten():
         assert ask_until(200, address).status_code == 200
 
 
+@pytest.mark.slow
 def test_bytes_count_when_they_arrive_not_when_they_are_announced():
     _, app = slow_app(max_body_bytes=900)
     head = b"POST /v1/predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: image/png\r\nContent-Length: 900\r\n\r\n"
@@ -141,6 +146,7 @@ def test_a_request_may_take_longer_than_its_headers():
     assert engine.batches
 
 
+@pytest.mark.slow
 def test_half_open_connections_of_one_address_shut_nobody_out():
     _, app = slow_app()
     with listening(app) as (address, _):
@@ -154,6 +160,7 @@ def test_half_open_connections_of_one_address_shut_nobody_out():
         assert ask_until(200, address).status_code == 200
 
 
+@pytest.mark.slow
 def test_connections_have_a_limit_in_all(monkeypatch):
     monkeypatch.setattr(run, "MAX_CONNECTIONS", 6)
     monkeypatch.setattr(run, "MAX_PER_ADDRESS", 3)
@@ -235,6 +242,7 @@ def test_decoding_takes_turns_too(monkeypatch):
         assert bulk.result().status_code == 200
 
 
+@pytest.mark.slow
 def test_when_it_is_full_callers_are_told_when_to_come_again():
     engine, app = slow_app(batch_size=1, max_waiting=3)
     with listening(app) as (address, _), ThreadPoolExecutor(10) as pool:
@@ -260,6 +268,7 @@ def test_an_answer_that_takes_too_long_is_given_up():
         assert "no response within 0.2 s" in answer.json()["message"]
 
 
+@pytest.mark.slow
 def test_an_end_finishes_what_was_accepted():
     engine, app = slow_app(batch_size=1)
     answers = []
@@ -280,6 +289,7 @@ def test_an_end_finishes_what_was_accepted():
     assert answers == [200, 200, 200]
 
 
+@pytest.mark.slow
 def test_a_caller_that_leaves_does_no_harm():
     _, app = slow_app()
     with listening(app) as (address, _):

@@ -19,6 +19,7 @@ class Record(Callback):
         self.weights.append({name: value.clone() for name, value in pl_module.state_dict().items()})
 
 
+@pytest.mark.slow
 def test_the_average_is_that_of_its_formula(tmp_path):
     record = Record()
     task, _ = tiny_run(tmp_path / "run", callbacks=[record], ema_decay=0.3)
@@ -33,6 +34,7 @@ def test_the_average_is_that_of_its_formula(tmp_path):
     assert all(torch.allclose(found[name], value, atol=1e-6) for name, value in expected.items())
 
 
+@pytest.mark.slow
 def test_what_never_changes_stays_exactly_as_it_is(tmp_path):
     record = Record()
     task, _ = tiny_run(tmp_path / "run", callbacks=[record])
@@ -84,6 +86,7 @@ def test_statistics_of_batch_norm_stay_while_frozen():
     assert not all(torch.equal(value, statistics[name]) for name, value in model.named_buffers())
 
 
+@pytest.mark.slow
 def test_scores_of_the_last_and_the_best_epoch_are_kept_also_by_a_resumed_run(tmp_path):
     whole, killed = ValidationScores(), ValidationScores()
     _, rows = tiny_run(tmp_path / "whole", callbacks=[whole])

@@ -37,6 +37,7 @@ def test_the_loss_is_the_mean_per_image_of_the_epoch_on_the_console_as_in_the_ta
     assert [line.split()[3] for line in text.getvalue().splitlines()] == [f"{row['train_loss']:.4f}" for row in rows]
 
 
+@pytest.mark.slow
 def test_losses_compare_between_batch_sizes(tmp_path):
     rows = []
     for number, sizes in enumerate(({"batch_size": 4}, {"batch_size": 11}, {"batch_size": 4, "accumulate": 3})):
@@ -62,17 +63,20 @@ class FakeMap(Callback):
         self.weights.append({name: value.clone() for name, value in pl_module.state_dict().items()})
 
 
+@pytest.mark.slow
 def test_training_stops_when_map_does_not_rise(tmp_path):
     _, rows = tiny_run(tmp_path / "run", epochs=9, patience=2, callbacks=[FakeMap([0.1, 0.5, 0.4, 0.4] + [0.9] * 5)])
     assert [round(row["val_mAP"], 1) for row in rows] == [0.1, 0.5, 0.4, 0.4]
 
 
+@pytest.mark.slow
 def test_the_best_epoch_is_kept_where_asked_for(tmp_path):
     fake = FakeMap([0.1, 0.5, 0.4])
     task, _ = tiny_run(tmp_path / "run", keep="best", ema_decay=0.0, callbacks=[fake])
     assert all(torch.equal(value, fake.weights[1][name]) for name, value in task.state_dict().items())
 
 
+@pytest.mark.slow
 def test_progress_prints_a_line_per_epoch_where_there_is_no_terminal(tmp_path):
     text = io.StringIO()
     tiny_run(tmp_path / "run", callbacks=[RunProgress(Console(file=text))])
@@ -82,6 +86,7 @@ def test_progress_prints_a_line_per_epoch_where_there_is_no_terminal(tmp_path):
     assert "mAP" in lines[0]
 
 
+@pytest.mark.slow
 def test_progress_shows_map_in_the_bar_on_a_terminal(tmp_path):
     text = io.StringIO()
     tiny_run(tmp_path / "run", callbacks=[RunProgress(Console(file=text, force_terminal=True, width=120))])

@@ -48,6 +48,7 @@ def test_a_run_that_died_goes_on_as_if_nothing_had_happened(tmp_path, settings, 
     assert without_seconds(rows) == without_seconds(expected_rows)
 
 
+@pytest.mark.slow
 def test_it_does_not_look_at_what_was_done_before(tmp_path):
     class Count(Callback):
         seen = 0
@@ -62,6 +63,7 @@ def test_it_does_not_look_at_what_was_done_before(tmp_path):
     assert count.seen == 3 * 6 - 10 + 1  # the checkpoint comes after the callback that died, so one batch is repeated
 
 
+@pytest.mark.slow
 def test_a_state_is_saved_at_the_end_of_every_epoch(tmp_path):
     class First(Callback):
         epoch = None
@@ -90,6 +92,7 @@ def test_epochs_are_not_saved_where_saving_takes_longer_than_they_do(tmp_path, m
     assert saves == [0, 5]  # the first, which shows what it costs, and the last
 
 
+@pytest.mark.slow
 def test_a_run_that_died_after_its_last_epoch_still_gives_the_average(tmp_path):
     expected, _ = tiny_run(tmp_path / "run")
     resumed, _ = tiny_run(tmp_path / "run")  # the checkpoint is there, the model was never saved
@@ -158,6 +161,7 @@ def test_sigterm_saves_first(tmp_path):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.slow
 def test_a_signal_ends_the_run_with_the_code_that_shells_expect(tmp_path, number):
     class Send(Callback):
         def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):

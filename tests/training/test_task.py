@@ -19,6 +19,7 @@ def test_images_go_through_the_model_and_features_through_the_head():
     assert tiny_task(settings)(next(iter(tiny_loaders(settings).val))).shape == (4, NUM_LABELS)
 
 
+@pytest.mark.slow
 def test_training_lowers_the_loss(tmp_path):
     _, rows = tiny_run(tmp_path / "run", epochs=8, learning_rate=0.1)
     assert rows[-1]["train_loss"] < 0.9 * rows[0]["train_loss"]
@@ -33,6 +34,7 @@ def test_map_is_that_of_the_averaged_weights_over_all_validation_images(tmp_path
     assert rows[-1]["val_mAP"] == pytest.approx(expected, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_run_and_another_another(tmp_path):
     first, again, other = (
         tiny_run(tmp_path / name, epochs=1, seed=seed)[0].state_dict()

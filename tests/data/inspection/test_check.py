@@ -256,6 +256,7 @@ def test_a_negative_number_of_workers_is_refused(tmp_path):
         check(dataset([[0]], folder=tmp_path), num_workers=-1)
 
 
+@pytest.mark.slow
 def test_the_page_shows_what_was_found(tmp_path):
     rows = [[0, 1]] * 6 + [[0]] * 6 + [[], [2]]
     made = dataset(rows, ["$a$", "<b>", "c"], folder=tmp_path, images={1: noise(0), 5: b"", 6: b""})
@@ -307,6 +308,7 @@ def test_finds_spelling_variants_typos_and_what_the_reader_merged(tmp_path):
     assert report.to_dict()["typos"] == [["motorbke", "motorbike"]]
 
 
+@pytest.mark.slow
 def test_the_verdict_is_good_only_without_warnings():
     report = check(scenes(60))
     assert replace(report, problems=(), warnings=()).verdict == "Nothing would break training."

@@ -71,6 +71,7 @@ class TestOpenImagesWithoutLists(SplitReaderSuite):
         )
 
 
+@pytest.mark.slow
 def test_agrees_with_a_slow_reference_over_many_blocks(tmp_path, monkeypatch):
     monkeypatch.setattr(import_module("manylabel.data.readers.open_images"), "BLOCK_BYTES", 64)
     generator = np.random.default_rng(0)

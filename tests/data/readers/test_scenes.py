@@ -205,6 +205,7 @@ def test_there_is_a_label_for_each_composition():
     assert dataset.images.identity != scenes(300).images.identity
 
 
+@pytest.mark.slow
 def test_the_colours_of_the_labels_are_in_the_image():
     dataset = scenes(20, labels="compositions", size=224)
     for index in range(20):

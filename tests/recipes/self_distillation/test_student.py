@@ -67,6 +67,7 @@ def feature_batches(features, views):
         )
 
 
+@pytest.mark.slow
 def test_cached_answers_are_those_of_the_teachers_asked_online(tmp_path):
     teachers = [teacher_of(task.labels, task.number) for task in teacher_tasks([side_of(11)])]
     features = torch.randn(2, 9, 512, 1, 1)
