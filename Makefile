@@ -36,7 +36,7 @@ test: check ## static checks, then all tests and doctests
 
 # Bytecode of the tests is cached: rewriting their assertions takes six seconds in each process.
 quick: $(READY) ## the fast tests, in under a minute
-	OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n 2 -m 'not slow and not storm' tests
+	OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n 2 --dist loadfile -m 'not slow and not storm' tests
 
 storm: $(READY) ## long fault tests: hostile requests, kills, full disks
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m storm --timeout 1800 tests/faults
