@@ -81,7 +81,7 @@ def expand(path: str, *, quiet: bool = False) -> Iterator[str]:
         found = iter([path])
     first = next(found, None)
     if first is None:
-        entries = os.listdir(path) if Path(path).is_dir() else None  # noqa: PTH208
+        entries = os.listdir(path) if Path(path).is_dir() else None  # noqa: PTH208 (names alone)
         if entries == []:
             raise DataError(f"no images in {path}: the folder is empty")
         inside = f"in it {list_choices('', entries)}" if entries else "check the pattern"
