@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from manylabel.data.dataset import ImageDataset
     from manylabel.data.formats import FORMATS
-    from manylabel.data.inspection import CheckReport, check, fix, write_table
+    from manylabel.data.inspection import CheckReport, check, fix
     from manylabel.data.loading import DecodedImages, ImageLoader, collate
     from manylabel.data.readers.coco import coco
     from manylabel.data.readers.folder import files, folder
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from manylabel.data.readers.nus_wide import nus_wide, nus_wide_zero_shot_labels
     from manylabel.data.readers.open_images import open_images
     from manylabel.data.readers.scenes import scenes, write_scenes
-    from manylabel.data.readers.table import table
+    from manylabel.data.readers.table import table, write_table
     from manylabel.data.readers.voc import voc
     from manylabel.data.readers.xmp import xmp
     from manylabel.data.readers.yolo import yolo
@@ -71,7 +71,7 @@ __all__ = [
 # Imported on first use: a model needs only the transforms, not every reader and its dependencies.
 _HOMES = {
     "data.dataset": "ImageDataset",
-    "data.inspection": "CheckReport check fix write_table",
+    "data.inspection": "CheckReport check fix",
     "data.loading": "DecodedImages ImageLoader collate",
     "data.formats": "FORMATS",
     "data.readers.coco": "coco",
@@ -81,7 +81,7 @@ _HOMES = {
     "data.readers.nus_wide": "nus_wide nus_wide_zero_shot_labels",
     "data.readers.open_images": "open_images",
     "data.readers.scenes": "scenes write_scenes",
-    "data.readers.table": "table",
+    "data.readers.table": "table write_table",
     "data.readers.voc": "voc",
     "data.readers.xmp": "xmp",
     "data.readers.yolo": "yolo",

@@ -148,12 +148,10 @@ def test_areas_agree_with_what_is_painted(labels, index):
 
 @pytest.mark.parametrize("label", THINGS)
 def test_an_outline_does_not_depend_on_the_colour_and_looks_like_no_other(label):
-    outlines = {_draw(label, colour, 96).getchannel("A").tobytes() for colour in THINGS[label].colours.split()}
+    outlines = {_draw(label, colour, 96).getchannel("A").tobytes() for colour in THINGS[label].colours}
     assert len(outlines) == 1
-    drawn = _draw(label, THINGS[label].colours.split()[0], 96).tobytes()
-    assert not any(
-        drawn == _draw(other, THINGS[other].colours.split()[0], 96).tobytes() for other in THINGS if other != label
-    )
+    drawn = _draw(label, THINGS[label].colours[0], 96).tobytes()
+    assert not any(drawn == _draw(other, THINGS[other].colours[0], 96).tobytes() for other in THINGS if other != label)
 
 
 @pytest.mark.parametrize("theme", THEMES)

@@ -1,24 +1,17 @@
 """Cleaned copies of datasets: spelling variants merged, one row per image, unreadable images left out."""
 
-import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-import polars as pl
 
-from manylabel.data.dataset import ImageDataset
 from manylabel.data.inspection.images import inspect_images
 from manylabel.data.inspection.spelling import find_typos, find_variants
+from manylabel.data.readers.table import refuse_table, write_table
 from manylabel.data.spec import load, spec_path
-from manylabel.errors import ConfigError, DataError
-from manylabel.label_text import SEPARATOR, protect_cell
+from manylabel.errors import ConfigError
 from manylabel.page import plural
-from manylabel.storage import refuse_existing, replacing
 
 __all__ = ["fix"]
-
-ENDINGS = (".csv", ".parquet", ".jsonl")
 
 
 def fix(
@@ -60,11 +53,10 @@ def fix(
         ['image,tags', 'a.jpg,cat|dog']
     """
     out = Path(out)
-    _check_ending(out)
     source = Path(spec_path(data) if isinstance(data, str) else data if isinstance(data, Path) else "").expanduser()
     if out.exists() and source.exists() and out.samefile(source):
         raise ConfigError(f"{out} is the input; write the cleaned table to another file")
-    refuse_existing(out, overwrite=overwrite)
+    refuse_table(out, overwrite=overwrite)
     dataset = load(data, **options)
     names, positives = dataset.labels.names, dataset.targets.positives
     rename = {variant: group[0] for group in find_variants(names, positives) for variant in group[1:]}
@@ -79,70 +71,3 @@ def fix(
         cleaned = cleaned.subset(~np.isin(np.arange(len(cleaned)), [image.index for image in bad]))
     write_table(cleaned, out, overwrite=overwrite)
     return (*changes, *dataset.notes)
-
-
-def write_table(dataset: ImageDataset, out: str | Path, *, overwrite: bool = False) -> Path:
-    """Write a table of tags or, where tags could not be read back or some are unknown, of one column per label.
-
-    Args:
-        dataset: The dataset; its images must be files, and its splits become the column ``split``.
-        out: The table to write: ``.csv``, ``.parquet`` or ``.jsonl``; image paths in it are relative to its folder.
-        overwrite: Whether to replace an existing file.
-
-    Returns:
-        The path of the table.
-
-    Raises:
-        ConfigError: `out` has another ending.
-        OutputExistsError: `out` exists.
-        DataError: The images are not files.
-    """
-    out = Path(out)
-    _check_ending(out)
-    columns = {"image": pl.Series(list(_paths(dataset, out.absolute().parent)), dtype=pl.String)}
-    is_text = out.suffix.lower() == ".csv"
-    odd = "|" if (dataset.targets.labels_per_image > 1).any() else "|;, "  # how `table` would detect the separator
-    are_columns = dataset.targets.unknown is not None or dataset.targets.absent is not None
-    if are_columns or (is_text and any(set(odd) & set(name) for name in dataset.labels)):
-        for name in {"image", "split"} & set(dataset.labels):
-            raise DataError(
-                f"label {name!r} has the name of another column of the table; rename it (rename={name}:NEW)"
-            )
-        values, known = dataset.targets.dense()
-        flags = pl.DataFrame(np.where(known, values, np.nan), schema=list(map(protect_cell, dataset.labels)))
-        columns |= {name: flags[name].fill_nan(None).cast(pl.Int8) for name in flags.columns}
-    else:
-        tags = [dataset.labels_of(index) for index in range(len(dataset))]
-        cells = [protect_cell(SEPARATOR.join(names)) for names in tags]
-        columns["tags"] = pl.Series(cells, dtype=pl.String) if is_text else pl.Series(tags, dtype=pl.List(pl.String))
-    if dataset.splits:
-        split_of = np.full(len(dataset), None, dtype=object)
-        for name, members in dataset.splits.items():
-            split_of[members] = name
-        columns["split"] = pl.Series(split_of.tolist(), dtype=pl.String)
-    frame = pl.DataFrame(columns)
-    with replacing(out, overwrite=overwrite) as temporary:
-        if is_text:
-            frame.write_csv(temporary)
-        elif out.suffix.lower() == ".parquet":
-            frame.write_parquet(temporary)
-        else:
-            frame.write_ndjson(temporary)
-    return out
-
-
-def _check_ending(out: Path) -> None:
-    if out.suffix.lower() not in ENDINGS:
-        raise ConfigError(f"the table must end in {', '.join(ENDINGS)}, got {out.name!r}")
-
-
-def _paths(dataset: ImageDataset, folder: Path) -> Iterator[str]:
-    """Yield the path of each image, relative to a folder where that is possible."""
-    for index in range(len(dataset)):
-        image = dataset.images[index]
-        if not isinstance(image, Path):
-            raise DataError(f"the images of {dataset.name} are not files, which a table needs")
-        try:
-            yield Path(os.path.relpath(image, folder)).as_posix()
-        except ValueError:  # another drive of Windows
-            yield image.absolute().as_posix()

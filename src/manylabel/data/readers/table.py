@@ -1,8 +1,9 @@
 """Tables (CSV, TSV, Parquet, JSON Lines or a DataFrame) with a column of images, and labels as tags or columns."""
 
 import csv
+import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from io import StringIO
 from pathlib import Path
 
@@ -11,27 +12,32 @@ import polars as pl
 from numpy.typing import NDArray
 
 from manylabel.data.dataset import ImageDataset
-from manylabel.data.readers.layout import (
-    Blank,
-    check_choices,
-    existing,
-    find_images,
-    image_folder,
-    parser_advice,
-    read_label_list,
-    treat_blanks,
-)
-from manylabel.data.readers.table_labels import are_flags, describe_rows, read_label_columns, read_tags, split_tags
+from manylabel.data.readers import layout, table_labels
+from manylabel.data.readers.layout import Blank
 from manylabel.data.sources import Files
-from manylabel.errors import DataError, list_choices
+from manylabel.errors import ConfigError, DataError, list_choices
 from manylabel.images import IMAGE_ENDINGS
-from manylabel.label_text import PROTECTED, TAG_COLUMNS, split_labels, unprotect_cell
+from manylabel.label_text import PROTECTED, SEPARATOR, TAG_COLUMNS, protect_cell, split_labels, unprotect_cell
+from manylabel.storage import refuse_existing, replacing
 
-__all__ = [
-    "find_image_column",
-    "read_table",
-    "table",
-]
+__all__ = ["find_image_column", "read_table", "refuse_table", "table", "write_table"]
+
+TEXT_ENDINGS = (".csv", ".tsv", ".tab", ".txt")
+PARQUET_ENDINGS = (".parquet", ".pq")
+JSON_LINES_ENDINGS = (".jsonl", ".ndjson")
+DELIMITERS = (",", ";", "\t")
+SAMPLE_BYTES = 1 << 20  # enough for a header line of some ten thousand columns
+IMAGE_NAMES = {
+    *("image", "images", "img", "picture", "pictures", "photo", "path", "file", "filename", "filepath"),
+    *("image_path", "image_file", "image_name", "image_filename", "img_path", "img_name", "file_name", "file_path"),
+}
+LABEL_NAMES = {"label", "labels", "tag", "tags", "class", "classes", "category", "categories", "keywords"}
+LOOKS_LIKE_IMAGE = rf"(?i)\.({'|'.join(ending[1:] for ending in sorted(IMAGE_ENDINGS))})\s*$"
+WRITERS: dict[str, Callable[[pl.DataFrame, Path], object]] = {
+    ".csv": pl.DataFrame.write_csv,
+    ".parquet": pl.DataFrame.write_parquet,
+    ".jsonl": pl.DataFrame.write_ndjson,
+}
 
 
 def table(
@@ -84,40 +90,36 @@ def table(
         >>> dataset.labels.names, dataset.targets.dense()[1].tolist()
         (('cat', 'dog'), [[True, True], [False, True]])
     """
-    check_choices(blank=(blank, Blank))
-    frame, base, name = (path, Path(), "table") if isinstance(path, pl.DataFrame) else _open(Path(path))
+    layout.check_choices(blank=(blank, Blank))
+    if isinstance(path, pl.DataFrame):
+        frame, base, name = path, Path(), "table"
+    else:
+        frame, base, name = read_table(path), Path(path).parent, Path(path).name
     if frame.is_empty():
-        raise DataError(f"{'the table' if isinstance(path, pl.DataFrame) else path} has no rows; add some")
+        raise DataError("the table has no rows; add some")
     image_column = find_image_column(frame, image_column)
-    split_column = find_split_column(frame, split_column)
+    if split_column is None:
+        split_column = next((column for column in frame.columns if column.lower() == "split"), None)
+    else:
+        _pick_column(frame, split_column, "split_column")
     names = _image_names(frame[image_column])
-    first_rows, positions = _number_images(names)
-    given = None if labels is None else read_label_list(labels, folder=base)
+    firsts = names.arg_unique().sort()  # the first row of each image, [N]
+    positions = names.replace_strict(names[firsts], np.arange(len(firsts)), return_dtype=pl.Int64).to_numpy()  # [R]
+    given = None if labels is None else layout.read_label_list(labels, folder=base)
     rest = frame.drop([column for column in (image_column, split_column) if column is not None])
     tags = _find_tags(rest, label_column, separator, given)
-    notes, is_blank = list[str](), np.zeros(len(first_rows), dtype=bool)
+    notes, is_blank = tuple[str, ...](), np.zeros(len(firsts), dtype=bool)
     if tags is None:
-        targets, space = read_label_columns(rest if given is None else rest.select(given), names, positions)
+        targets, space = table_labels.read_label_columns(rest.select(given or rest.columns), names, positions)
     else:
-        cells = split_tags(rest[tags], separator)
-        targets, space, is_blank = read_tags(cells, positions, labels=given)
-        notes += describe_rows(cells, names, positions)
-    root = find_images(names, beside=base) if images is None else image_folder(images, beside=base)
-    dataset = ImageDataset(
-        Files(root, names[first_rows]),
-        targets,
-        space,
-        name=name,
-        splits={} if split_column is None else _splits(frame[split_column], names, positions),
-        notes=tuple(notes),
-    )
-    dataset = treat_blanks(dataset, is_blank, blank)
+        cells = table_labels.split_tags(rest[tags], separator)
+        targets, space, is_blank = table_labels.read_tags(cells, positions, labels=given)
+        notes = tuple(table_labels.describe_rows(cells, names, positions))
+    root = layout.find_images(names, beside=base) if images is None else layout.image_folder(images, beside=base)
+    splits = {} if split_column is None else _splits(frame[split_column], names, positions)
+    dataset = ImageDataset(Files(root, names[firsts]), targets, space, name=name, splits=splits, notes=notes)
+    dataset = layout.treat_blanks(dataset, is_blank, blank)
     return dataset if split is None else dataset.split(split)
-
-
-def _open(path: Path) -> tuple[pl.DataFrame, Path, str]:
-    """Return a table, its folder and its name."""
-    return read_table(path), path.parent, path.name
 
 
 def _image_names(column: pl.Series) -> pl.Series:
@@ -133,14 +135,6 @@ def _image_names(column: pl.Series) -> pl.Series:
     return names
 
 
-def _number_images(names: pl.Series) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the first row of each image ``[N]``, and the image of each row ``[R]``."""
-    rows = pl.DataFrame({"name": names}).with_row_index("row")
-    firsts = rows.unique("name", keep="first", maintain_order=True).with_row_index("image")
-    numbered = rows.join(firsts.select("name", "image"), on="name", how="left", maintain_order="left")
-    return firsts["row"].to_numpy().astype(np.int64), numbered["image"].to_numpy().astype(np.int64)
-
-
 def _find_tags(
     frame: pl.DataFrame, label_column: str | None, separator: str | None, labels: Sequence[str] | None
 ) -> str | None:
@@ -148,12 +142,12 @@ def _find_tags(
     if frame.width == 0:
         raise DataError("the table has no column of labels, only images; to read images alone, use files:PATH")
     are_columns = label_column is None and labels is not None and set(labels) <= set(frame.columns)
-    tags = None if are_columns else find_tag_column(frame, label_column)
+    tags = None if are_columns else _find_tag_column(frame, label_column)
     if tags is None and separator is not None:
         choices = list_choices("", frame.columns)
         raise DataError(f"separator={separator!r} needs a column of tags; give label_column=NAME, {choices}")
     for label in (labels or []) if tags is None else []:
-        pick_column(frame, label, "labels")
+        _pick_column(frame, label, "labels")
     return tags
 
 
@@ -168,13 +162,6 @@ def _splits(column: pl.Series, names: pl.Series, images: NDArray[np.int64]) -> d
         raise DataError(f"image {name!r} is in the splits {where}; keep it in one, or the splits leak")
     groups = members.sort("image").group_by("split", maintain_order=True).agg("image")
     return {name: np.asarray(chosen, dtype=np.int64) for name, chosen in groups.iter_rows()}
-
-
-TEXT_ENDINGS = (".csv", ".tsv", ".tab", ".txt")
-PARQUET_ENDINGS = (".parquet", ".pq")
-JSON_LINES_ENDINGS = (".jsonl", ".ndjson")
-DELIMITERS = (",", ";", "\t")
-SAMPLE_BYTES = 1 << 20  # enough for a header line of some ten thousand columns
 
 
 def read_table(path: str | Path) -> pl.DataFrame:
@@ -200,14 +187,14 @@ def read_table(path: str | Path) -> pl.DataFrame:
         >>> read_table(file).rows()
         [('a.jpg', 'cat,dog')]
     """
-    path = existing(path)
+    path = layout.existing(path)
     known = (*TEXT_ENDINGS, *PARQUET_ENDINGS, *JSON_LINES_ENDINGS)
     if path.suffix.lower() not in known:
         raise DataError(f"{path.name} is not a table; its extension must be one of {', '.join(known)}")
     try:
         frame = _read(path)
     except (pl.exceptions.PolarsError, UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"cannot read {path}: {parser_advice(error)}") from error
+        raise DataError(f"cannot read {path}: {layout.parser_advice(error)}") from error
     if frame.width == 0 or frame.height == 0:
         raise DataError(f"{path} has no rows below its header; it needs one for each image")
     return frame
@@ -227,13 +214,10 @@ def _read(path: Path) -> pl.DataFrame:
     frame.columns = [unprotect_cell(header[position]) for position in named]
     frame = frame.filter(~pl.all_horizontal(pl.all().is_null()))
     frame = frame.with_columns(pl.col(pl.String).str.replace(PROTECTED, "$1"))
-    return _split_tags(frame) if tuple(frame.columns) == TAG_COLUMNS else frame
-
-
-def _split_tags(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return the images and the labels of a table that `manylabel predict --out` wrote."""
+    if tuple(frame.columns) != TAG_COLUMNS:
+        return frame
     tags = pl.Series("tags", map(split_labels, frame["tags"].fill_null("")), dtype=pl.List(pl.String))
-    return frame.select("image").with_columns(tags)
+    return frame.select("image").with_columns(tags)  # a table that `manylabel predict --out` wrote
 
 
 def _header(path: Path) -> tuple[str, list[str]]:
@@ -258,29 +242,6 @@ def _header(path: Path) -> tuple[str, list[str]]:
     return delimiter, header
 
 
-IMAGE_NAMES = {
-    *("image", "images", "img", "picture", "pictures", "photo", "path", "file", "filename", "filepath"),
-    *("image_path", "image_file", "image_name", "image_filename", "img_path", "img_name", "file_name", "file_path"),
-}
-LABEL_NAMES = {"label", "labels", "tag", "tags", "class", "classes", "category", "categories", "keywords"}
-LOOKS_LIKE_IMAGE = rf"(?i)\.({'|'.join(ending[1:] for ending in sorted(IMAGE_ENDINGS))})\s*$"
-
-
-def pick_column(frame: pl.DataFrame, given: str, option: str) -> str:
-    """Return the column given by an option.
-
-    Raises:
-        DataError: There is no such column; the message lists the existing ones.
-
-    Examples:
-        >>> pick_column(pl.DataFrame({"file": ["a.jpg"]}), "file", "image_column")
-        'file'
-    """
-    if given not in frame.columns:
-        raise DataError(f"{option}={given}: the table has no such column; {list_choices(given, frame.columns)}")
-    return given
-
-
 def find_image_column(frame: pl.DataFrame, given: str | None = None) -> str:
     """Return the column of images: the one given, else one with such a name, else the only one of image files.
 
@@ -292,13 +253,13 @@ def find_image_column(frame: pl.DataFrame, given: str | None = None) -> str:
         'where'
     """
     if given is not None:
-        return pick_column(frame, given, "image_column")
+        return _pick_column(frame, given, "image_column")
     named = [column for column in frame.columns if _plain(column) in IMAGE_NAMES]
     if len(named) == 1:
         return named[0]
     head = frame.select(pl.col(pl.String)).head(1000)
-    asked = [column for column in head.columns if not named or column in named]
-    alike = [column for column in asked if _look_like_images(head[column])]
+    cells = {column: head[column].drop_nulls() for column in head.columns if not named or column in named}
+    alike = [column for column, texts in cells.items() if len(texts) and texts.str.contains(LOOKS_LIKE_IMAGE).all()]
     if len(alike) == 1:
         return alike[0]
     found = f"{' and '.join(map(repr, alike))} look like it" if alike else "none looks like it"
@@ -306,42 +267,17 @@ def find_image_column(frame: pl.DataFrame, given: str | None = None) -> str:
     raise DataError(f"cannot tell which column names the images: {found}; give image_column=NAME, {choices}")
 
 
-def find_split_column(frame: pl.DataFrame, given: str | None = None) -> str | None:
-    """Return the column of splits: the one given, else the one called split, if any.
-
-    Examples:
-        >>> find_split_column(pl.DataFrame({"image": ["a.jpg"], "Split": ["train"]}))
-        'Split'
-    """
-    if given is not None:
-        return pick_column(frame, given, "split_column")
-    return next((column for column in frame.columns if column.lower() == "split"), None)
-
-
-def find_tag_column(frame: pl.DataFrame, given: str | None = None) -> str | None:
+def _find_tag_column(frame: pl.DataFrame, given: str | None) -> str | None:
     """Return the column of tags, or None if each label has its own column.
 
     It is the one given, else the one called labels, tags or the like, else the only one of lists, else the only one.
-
-    Args:
-        frame: The table without its columns of images and splits.
-        given: Name given by the user.
-
-    Raises:
-        DataError: Several columns qualify; the message lists them.
-
-    Examples:
-        >>> find_tag_column(pl.DataFrame({"width": ["640"], "tags": ["cat|dog"]}))
-        'tags'
-        >>> find_tag_column(pl.DataFrame({"cat": ["1"], "dog": ["0"]})) is None
-        True
     """
     if given is not None:
-        return pick_column(frame, given, "label_column")
+        return _pick_column(frame, given, "label_column")
     candidates = (
         [column for column in frame.columns if _plain(column) in LABEL_NAMES],
         [column for column, kind in frame.schema.items() if isinstance(kind, pl.List)],
-        [column for column in frame.columns if frame.width == 1 and not are_flags(frame[column])],
+        [column for column in frame.columns if frame.width == 1 and not table_labels.are_flags(frame[column])],
     )
     found = next((columns for columns in candidates if columns), [])
     if len(found) > 1:
@@ -349,10 +285,85 @@ def find_tag_column(frame: pl.DataFrame, given: str | None = None) -> str | None
     return found[0] if found else None
 
 
+def _pick_column(frame: pl.DataFrame, given: str, option: str) -> str:
+    if given not in frame.columns:
+        raise DataError(f"{option}={given}: the table has no such column; {list_choices(given, frame.columns)}")
+    return given
+
+
 def _plain(column: str) -> str:
     return column.lower().replace(" ", "_").replace("-", "_")
 
 
-def _look_like_images(cells: pl.Series) -> bool:
-    cells = cells.drop_nulls()
-    return len(cells) > 0 and bool(cells.str.contains(LOOKS_LIKE_IMAGE).all())
+def write_table(
+    dataset: ImageDataset, out: str | Path, *, overwrite: bool = False, as_columns: bool | None = None
+) -> Path:
+    """Write a dataset as a table of tags, or with one column per label.
+
+    Args:
+        dataset: The dataset; its images must be files, and its splits become the column ``split``.
+        out: The table to write: ``.csv``, ``.parquet`` or ``.jsonl``; image paths in it are relative to its folder.
+        overwrite: Whether to replace an existing file.
+        as_columns: Whether to write one column per label (default: where tags could not be read back or some labels
+            are unknown).
+
+    Returns:
+        The path of the table.
+
+    Raises:
+        ConfigError: `out` has another ending.
+        OutputExistsError: `out` exists.
+        DataError: The images are not files.
+    """
+    out = Path(out)
+    refuse_table(out, overwrite=overwrite)
+    columns = {"image": pl.Series(list(_paths(dataset, out.absolute().parent)), dtype=pl.String)}
+    is_text = out.suffix.lower() == ".csv"
+    if as_columns is None:
+        odd = "|" if (dataset.targets.labels_per_image > 1).any() else "|;, "  # how `table` would detect the separator
+        are_partial = dataset.targets.unknown is not None or dataset.targets.absent is not None
+        as_columns = are_partial or (is_text and any(set(odd) & set(name) for name in dataset.labels))
+    if as_columns:
+        for name in {"image", "split"} & set(dataset.labels):
+            raise DataError(
+                f"label {name!r} has the name of another column of the table; rename it (rename={name}:NEW)"
+            )
+        values, known = dataset.targets.dense()
+        flags = pl.DataFrame(np.where(known, values, np.nan), schema=list(map(protect_cell, dataset.labels)))
+        columns |= {name: flags[name].fill_nan(None).cast(pl.Int8) for name in flags.columns}
+    else:
+        tags = [dataset.labels_of(index) for index in range(len(dataset))]
+        cells = [protect_cell(SEPARATOR.join(names)) for names in tags]
+        columns["tags"] = pl.Series(cells, dtype=pl.String) if is_text else pl.Series(tags, dtype=pl.List(pl.String))
+    if dataset.splits:
+        split_of = np.full(len(dataset), None, dtype=object)
+        for name, members in dataset.splits.items():
+            split_of[members] = name
+        columns["split"] = pl.Series(split_of.tolist(), dtype=pl.String)
+    with replacing(out, overwrite=overwrite) as temporary:
+        WRITERS[out.suffix.lower()](pl.DataFrame(columns), temporary)
+    return out
+
+
+def refuse_table(out: Path, *, overwrite: bool = False) -> None:
+    """Refuse a path that `write_table` could not write to.
+
+    Raises:
+        ConfigError: It has another ending.
+        OutputExistsError: It exists.
+    """
+    if out.suffix.lower() not in WRITERS:
+        raise ConfigError(f"the table must end in {', '.join(WRITERS)}, got {out.name!r}")
+    refuse_existing(out, overwrite=overwrite)
+
+
+def _paths(dataset: ImageDataset, folder: Path) -> Iterator[str]:
+    """Yield the path of each image, relative to a folder where that is possible."""
+    for index in range(len(dataset)):
+        image = dataset.images[index]
+        if not isinstance(image, Path):
+            raise DataError(f"the images of {dataset.name} are not files, which a table needs")
+        try:
+            yield Path(os.path.relpath(image, folder)).as_posix()
+        except ValueError:  # another drive of Windows
+            yield image.absolute().as_posix()
