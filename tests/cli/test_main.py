@@ -11,7 +11,8 @@ from typer.testing import CliRunner
 import manylabel
 from manylabel.cli.main import app
 from manylabel.cli.train import RunOptions
-from manylabel.settings import RECIPE_SETTINGS, settings_fields
+from manylabel.schema import settings_fields
+from manylabel.settings import RECIPE_SETTINGS
 
 
 def run(*arguments, **settings):

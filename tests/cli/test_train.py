@@ -14,7 +14,8 @@ import manylabel
 from manylabel.cli.main import app
 from manylabel.errors import RunInterruptedError
 from manylabel.recipes import RECIPES
-from manylabel.settings import RECIPE_SETTINGS, settings_fields
+from manylabel.schema import settings_fields
+from manylabel.settings import RECIPE_SETTINGS
 
 QUICK = ["scenes:30,size=64", "--backbone", "resnet10t", "--no-pretrained", "--image-size", "64"]
 QUICK += ["--head", "linear", "--epochs", "2", "--batch-size", "8", "--workers", "0"]

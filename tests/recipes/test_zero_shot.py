@@ -12,7 +12,7 @@ from manylabel.recipes import TrainAndVal, ZeroShot, zero_shot
 from manylabel.recipes.plan import plan
 from manylabel.recipes.reporter import Reporter
 from manylabel.recipes.unseen import EVERYDAY
-from manylabel.settings import read_settings
+from manylabel.schema import read_settings
 
 IMAGE = np.full((64, 64, 3), 100, dtype=np.uint8)
 SMALL = {"width": 16, "num_heads": 2, "feedforward": 16}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import MISSING, dataclass
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 import typer
 from rich.console import Console
@@ -12,8 +12,8 @@ from rich.text import Text
 
 from manylabel.cli.help import option_row, print_help
 from manylabel.errors import ConfigError, RunInterruptedError, list_choices
-from manylabel.settings import PRESETS, RECIPE_SETTINGS, Field, build, read_flags, read_settings, settings_fields
-from manylabel.settings.schema import info
+from manylabel.schema import Field, build, read_flags, read_settings, setting, settings_fields
+from manylabel.settings import PRESETS, RECIPE_SETTINGS
 
 __all__ = ["OWN_PARSER", "train"]
 
@@ -31,16 +31,14 @@ class RunOptions:
 
     GROUP: ClassVar[str] = "Run"
 
-    recipe: Annotated[str, info(f"Training recipe: {', '.join(RECIPE_SETTINGS)}.")] = "probe"
-    preset: Annotated[str | None, info("Settings of a paper: {presets}.")] = None
-    config: Annotated[
-        Path | None, info("YAML file of settings, such as config.yaml of another run; flags override it.")
-    ] = None
-    resume: Annotated[bool, info("Resume the run in --out, if it exists.")] = False
-    overwrite: Annotated[bool, info("Replace an existing run in --out.")] = False
-    dry_run: Annotated[bool, info("Print settings, cost and estimated time, and exit.")] = False
-    help: Annotated[bool, info("Show the most common options.")] = False
-    help_all: Annotated[bool, info("Show all options.")] = False
+    recipe: str = setting("probe", f"Training recipe: {', '.join(RECIPE_SETTINGS)}.")
+    preset: str | None = setting(None, "Settings of a paper: {presets}.")
+    config: Path | None = setting(None, "YAML file of settings, such as config.yaml of another run; flags override it.")
+    resume: bool = setting(False, "Resume the run in --out, if it exists.")
+    overwrite: bool = setting(False, "Replace an existing run in --out.")
+    dry_run: bool = setting(False, "Print settings, cost and estimated time, and exit.")
+    help: bool = setting(False, "Show the most common options.")
+    help_all: bool = setting(False, "Show all options.")
 
 
 def train(context: typer.Context) -> None:

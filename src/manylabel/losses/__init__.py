@@ -1,4 +1,4 @@
-"""Losses: logits and targets in, a scalar out. To add one: a file, its lines here, its name in `settings.parts`."""
+"""Losses: logits and targets in, a scalar out. To add one: a file, its lines here, its name in `settings.LossName`."""
 
 from torch import nn
 

@@ -20,7 +20,8 @@ from manylabel.recipes.loaders import num_workers, plan_sets
 from manylabel.recipes.recipe import Setup
 from manylabel.recipes.reporter import advise
 from manylabel.recipes.sets import TrainAndVal
-from manylabel.settings import RecipeSettings, to_yaml
+from manylabel.schema import to_yaml
+from manylabel.settings import RecipeSettings
 from manylabel.training.optimizers import make_optimizer
 
 __all__ = ["Plan", "plan"]

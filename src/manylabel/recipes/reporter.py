@@ -15,7 +15,7 @@ from manylabel.data import ImageDataset
 from manylabel.evaluation import compare_map, estimate_map
 from manylabel.progress import ProgressBar
 from manylabel.recipes.sets import TrainAndVal
-from manylabel.settings import read_yaml
+from manylabel.schema import read_yaml
 from manylabel.storage import write_text
 from manylabel.training import RunFolder, RunProgress, ValidationScores, is_first_process, reached, read_metrics
 

@@ -20,7 +20,8 @@ from manylabel.recipes.representation_mixup import representation_mixup
 from manylabel.recipes.self_distillation import self_distillation
 from manylabel.recipes.sets import open_sets
 from manylabel.recipes.zero_shot import zero_shot
-from manylabel.settings import PRESETS, read_settings, settings_fields
+from manylabel.schema import read_settings, settings_fields
+from manylabel.settings import PRESETS
 
 __all__ = ["RECIPES", "train"]
 

@@ -17,7 +17,8 @@ from manylabel.errors import ConfigError, DataError
 from manylabel.recipes import TrainAndVal, open_sets
 from manylabel.recipes.sets import describe_images
 from manylabel.recipes.zero_shot import seen_sets
-from manylabel.settings import RECIPE_SETTINGS, RecipeSettings, ZeroShot, build, read_yaml
+from manylabel.schema import build, read_yaml
+from manylabel.settings import RECIPE_SETTINGS, RecipeSettings, ZeroShot
 from manylabel.training import RunFolder, reached, read_metrics
 
 __all__ = ["Run", "differences", "find_runs"]

@@ -3,19 +3,16 @@
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Literal, TypeAlias
 
 from torch import nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
-from manylabel.settings import LoopSettings
+from manylabel.settings import LoopSettings, ScheduleName
 
 __all__ = ["constant", "cosine", "make_optimizer", "make_schedule", "one_cycle", "parameter_groups"]
 
 MOMENTUM = 0.9  # of SGD
-
-Schedule: TypeAlias = Literal["one_cycle", "cosine", "constant"]
 
 FIRST, LAST = 1 / 25, 1 / 25e4  # start and end of the one-cycle schedule, as in torch
 
@@ -125,10 +122,10 @@ def constant(done: float, *, warmup: float) -> float:
     return done / warmup if done < warmup else 1.0
 
 
-SCHEDULES: dict[Schedule, Callable[..., float]] = {"constant": constant, "cosine": cosine, "one_cycle": one_cycle}
+SCHEDULES: dict[ScheduleName, Callable[..., float]] = {"constant": constant, "cosine": cosine, "one_cycle": one_cycle}
 
 
-def make_schedule(optimizer: Optimizer, *, schedule: Schedule, warmup: float, total_steps: int) -> LambdaLR:
+def make_schedule(optimizer: Optimizer, *, schedule: ScheduleName, warmup: float, total_steps: int) -> LambdaLR:
     """Return a scheduler to step after each optimizer step; the optimizer's learning rates are the peaks.
 
     Args:

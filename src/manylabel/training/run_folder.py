@@ -32,7 +32,7 @@ from lightning.pytorch.utilities import rank_zero_only
 
 from manylabel.classifier import Classifier
 from manylabel.errors import ConfigError, OutputExistsError
-from manylabel.settings import read_yaml, settings_fields, to_dict, to_yaml
+from manylabel.schema import read_yaml, settings_fields, to_dict, to_yaml
 from manylabel.storage import decode_json, write_text
 
 __all__ = ["RunFolder", "describe_environment", "is_first_process"]

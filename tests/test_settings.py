@@ -3,7 +3,8 @@ import pytest
 from manylabel.errors import ConfigError
 from manylabel.recipes import models, open_sets
 from manylabel.recipes.models import build_classifier, build_loss
-from manylabel.settings import PRESETS, RECIPE_SETTINGS, read_flags, read_settings
+from manylabel.schema import read_flags, read_settings
+from manylabel.settings import PRESETS, RECIPE_SETTINGS
 
 PROBE, TUNE = "probe", "finetune"
 

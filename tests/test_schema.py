@@ -1,5 +1,5 @@
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -9,33 +9,23 @@ from msgspec import Meta
 
 from manylabel.errors import ConfigError
 from manylabel.losses import LOSSES
-from manylabel.settings import (
-    RECIPE_SETTINGS,
-    LossName,
-    Probe,
-    build,
-    check,
-    read_yaml,
-    settings_fields,
-    to_dict,
-    to_yaml,
-)
-from manylabel.settings.schema import Fraction
+from manylabel.schema import Fraction, build, check, read_yaml, setting, settings_fields, to_dict, to_yaml
+from manylabel.settings import RECIPE_SETTINGS, LossName, Probe
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """Settings of every kind."""
 
-    data: Annotated[str, Meta(description="Where the images are.")]
-    count: Annotated[Annotated[int, Meta(gt=0)], Meta(description="How many.")] = 3
-    rate: Annotated[float, Meta(description="How fast.")] = 0.5
-    limit: Annotated[int | None, Meta(description="At most.")] = None
-    kind: Annotated[Literal["slow", "fast"], Meta(description="Kind.")] = "slow"
-    out: Annotated[Path, Meta(description="Folder.", extra={"may_change": True})] = Path("run")
-    switch: Annotated[bool, Meta(description="Switch.")] = False
-    pair: Annotated[tuple[Fraction, Fraction], Meta(description="Two.", extra={"is_flag": False})] = (0.1, 0.2)
-    extra: Annotated[Mapping[str, Any], Meta(description="More.")] = field(default_factory=dict)
+    data: str = setting(MISSING, "Where the images are.")
+    count: Annotated[int, Meta(gt=0)] = setting(3, "How many.")
+    rate: float = setting(0.5, "How fast.")
+    limit: int | None = setting(None, "At most.")
+    kind: Literal["slow", "fast"] = setting("slow", "Kind.")
+    out: Path = setting(Path("run"), "Folder.", may_change=True)
+    switch: bool = setting(False, "Switch.")
+    pair: tuple[Fraction, Fraction] = setting((0.1, 0.2), "Two.", is_flag=False)
+    extra: Mapping[str, Any] = setting({}, "More.")
 
     def __post_init__(self):
         check(self)
@@ -160,3 +150,12 @@ def test_a_file_that_is_no_config_is_told(tmp_path, text, complaint):
         read_yaml(tmp_path / "config.yaml")
     with pytest.raises(ConfigError, match=r"cannot read the settings in .*missing"):
         read_yaml(tmp_path / "missing.yaml")
+
+
+def test_a_subclass_may_change_a_default_alone():
+    @dataclass(frozen=True, kw_only=True)
+    class Hurried(Settings):
+        rate: float = 2.0
+
+    before, after = settings_fields(Settings)["rate"], settings_fields(Hurried)["rate"]
+    assert after == replace(before, default=2.0)

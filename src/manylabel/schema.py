@@ -1,7 +1,8 @@
 """Settings from Python, YAML files and flags, validated alike; errors list all problems at once.
 
-Settings are frozen dataclasses whose fields carry limits and help text:
-``batch_size: Annotated[Count, info("Images per batch.")] = 64``.
+Settings are frozen dataclasses whose types carry limits and whose fields carry help:
+``batch_size: Count = setting(64, "Images per batch.")``. A subclass may change the default alone:
+``batch_size: Count = 32``.
 """
 
 import dataclasses
@@ -9,10 +10,10 @@ import re
 import textwrap
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import MISSING
-from functools import cache
+from functools import cache, partial
 from inspect import get_annotations
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias, TypeVar, get_args, get_type_hints
+from typing import Annotated, Any, TypeAlias, TypeVar, get_type_hints
 
 import msgspec
 import yaml
@@ -29,11 +30,11 @@ __all__ = [
     "Whole",
     "build",
     "check",
-    "info",
     "parse_yaml",
     "read_flags",
     "read_settings",
     "read_yaml",
+    "setting",
     "settings_fields",
     "to_dict",
     "to_yaml",
@@ -51,15 +52,27 @@ PARTS = ("head", "loss")  # components with settings of their own
 ALIASES = {"lr": "learning_rate", "bs": "batch_size", "wd": "weight_decay"}
 
 
-def info(text: str, **extra: bool) -> Meta:
-    """Return the metadata of a field.
+def setting(
+    default: Any,  # noqa: ANN401 (of any type, as is the field)
+    help: str,  # noqa: A002 (the name of the attribute of `Field`)
+    *,
+    is_flag: bool = True,
+    may_change: bool = False,
+    is_object: bool = False,
+) -> Any:  # noqa: ANN401 (as `dataclasses.field`)
+    """Return a dataclass field that `Field` describes.
 
     Args:
-        text: One line of help.
-        extra: ``may_change=True`` if a resumed run may change the value, ``is_flag=False`` for no flag,
-            ``is_object=True`` if it may also be a Python object, recorded as ``module:name``.
+        default: Default; ``MISSING`` if required.
+        help: One line of help.
+        is_flag: True if the command line has a flag for it.
+        may_change: True if a resumed run may change the value.
+        is_object: True if the value may name a Python object, as ``module:name``.
     """
-    return Meta(description=text, extra=extra)
+    described = {"help": help, "is_flag": is_flag, "may_change": may_change, "is_object": is_object}
+    if isinstance(default, dict):
+        return dataclasses.field(default_factory=partial(dict, default), metadata=described)
+    return dataclasses.field(default=default, metadata=described)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,8 +83,8 @@ class Field:
         name: Name.
         type: Annotation.
         default: Default; ``MISSING`` if required.
-        help: One line of help.
         group: Heading in the help.
+        help: One line of help.
         is_flag: True if the command line has a flag for it.
         may_change: True if a resumed run may change the value.
         is_object: True if the value may name a Python object, as ``module:name``.
@@ -80,11 +93,11 @@ class Field:
     name: str
     type: Any
     default: object
-    help: str
     group: str
+    help: str
     is_flag: bool
     may_change: bool
-    is_object: bool = False
+    is_object: bool
 
     @property
     def choices(self) -> tuple[str, ...]:
@@ -102,28 +115,20 @@ class Field:
         words = {inspect.IntType: "INTEGER", inspect.FloatType: "FLOAT", inspect.CustomType: "PATH"}
         return "|".join(self.choices) or words.get(type(_kinds(self.type)[0]), "TEXT")
 
-    def read(self, value: object) -> object:
-        """Convert a value, or its text, to the type of the field.
+    def convert(self, value: object, *, strict: bool) -> object:
+        """Convert a value to the type of the field, and check its limits.
+
+        Args:
+            value: Value, or its text.
+            strict: Refuse texts in place of other types.
 
         Raises:
             ConfigError: The value is invalid; the message continues the field's name.
         """
-        texts_fit = any(isinstance(kind, inspect.StrType) for kind in _kinds(self.type))
-        if isinstance(value, str) and value.lower() == "none" and not texts_fit and "none" not in self.choices:
-            value = None
-        return self._convert(value, strict=False)
-
-    def check(self, value: object) -> None:
-        """Check the type and limits of a value.
-
-        Raises:
-            ConfigError: The value is invalid; the message continues the field's name.
-        """
-        self._convert(value, strict=True)
-
-    def _convert(self, value: object, *, strict: bool) -> object:
+        texts_fit = any(isinstance(kind, inspect.StrType) for kind in _kinds(self.type)) or "none" in self.choices
+        is_none = not strict and isinstance(value, str) and value.lower() == "none" and not texts_fit
         try:
-            return msgspec.convert(value, self.type, strict=strict, dec_hook=_to_path)
+            return msgspec.convert(None if is_none else value, self.type, strict=strict, dec_hook=_to_path)
         except msgspec.ValidationError:
             if self.is_object and ":" in str(value):
                 return value
@@ -167,15 +172,10 @@ def build(kind: type[Settings], values: Mapping[str, object]) -> Settings:
     fields = settings_fields(kind)
     values = {ALIASES.get(name, name): value for name, value in values.items()}
     problems = [f"no setting {name!r}; {list_choices(name, fields)}" for name in values if name not in fields]
-    understood: dict[str, Any] = {}
-    for name in [name for name in values if name in fields]:
-        try:
-            understood[name] = fields[name].read(values[name])
-        except ConfigError as error:
-            problems.append(f"{name} {error}")
+    given = {name: value for name, value in values.items() if name in fields}
+    understood, invalid = _convert(fields, given, strict=False)
     missing = [each for each in fields.values() if each.default is MISSING and each.name not in values]
-    problems += [f"{each.name} is missing: {each.help}" for each in missing]
-    _raise(problems)
+    _raise([*problems, *invalid, *(f"{each.name} is missing: {each.help}" for each in missing)])
     return kind(**understood)
 
 
@@ -185,13 +185,7 @@ def check(settings: object) -> None:
     Raises:
         ConfigError: Settings are invalid; the message lists all problems.
     """
-    problems = []
-    for name, field in settings_fields(type(settings)).items():
-        try:
-            field.check(getattr(settings, name))
-        except ConfigError as error:
-            problems.append(f"{name} {error}")
-    _raise(problems)
+    _raise(_convert(settings_fields(type(settings)), vars(settings), strict=True)[1])
 
 
 def read_settings(
@@ -353,27 +347,31 @@ def _read_fields(kind: Any) -> dict[str, Field]:  # noqa: ANN401 (mypy does not 
 
 
 def _field(kind: type, field: dataclasses.Field[Any], hint: Any) -> Field:  # noqa: ANN401 (typing has no such type)
-    metas = [each for each in get_args(hint) if isinstance(each, Meta)]
-    extra = next((each.extra for each in metas if each.extra), {})
-    owner = next(each for each in reversed(kind.__mro__) if field.name in get_annotations(each))
-    default = field.default_factory() if callable(field.default_factory) else field.default
-    return Field(
-        name=field.name,
-        type=hint,
-        default=default,
-        help=next((each.description for each in metas if each.description), ""),
-        group=getattr(owner, "GROUP", "Recipe"),
-        is_flag=extra.get("is_flag", not field.name.endswith("_settings")),
-        may_change=extra.get("may_change", False),
-        is_object=extra.get("is_object", False),
+    owners = [each for each in kind.__mro__ if field.name in get_annotations(each)]
+    described: Mapping[str, Any] = next(
+        filter(None, (vars(each)["__dataclass_fields__"][field.name].metadata for each in owners))
     )
+    default = field.default_factory() if callable(field.default_factory) else field.default
+    return Field(field.name, hint, default, getattr(owners[-1], "GROUP", "Recipe"), **described)
+
+
+def _convert(
+    fields: Mapping[str, Field], values: Mapping[str, object], *, strict: bool
+) -> tuple[dict[str, Any], list[str]]:
+    """Return the converted values by name, and what is wrong with the others."""
+    converted, problems = {}, []
+    for name, value in values.items():
+        try:
+            converted[name] = fields[name].convert(value, strict=strict)
+        except ConfigError as error:
+            problems.append(f"{name} {error}")
+    return converted, problems
 
 
 @cache
 def _kinds(annotation: Any) -> list[inspect.Type]:  # noqa: ANN401 (typing has no type for annotations)
-    """Return the members of a union, without ``Annotated``."""
+    """Return the members of a union."""
     kind = inspect.type_info(annotation)
-    kind = kind.type if isinstance(kind, inspect.Metadata) else kind
     return list(kind.types) if isinstance(kind, inspect.UnionType) else [kind]
 
 
