@@ -151,6 +151,24 @@ class Targets:
             absent=None if self.absent is None else change(self.absent),
         )
 
+    def forget(self, images: NDArray[np.bool_]) -> Targets:
+        """Return the targets with every label of some images unknown, unless present.
+
+        Args:
+            images: Whether to forget each image, ``[N]``.
+
+        Examples:
+            >>> Targets.from_lists([[0], []], num_labels=2).forget(np.array([False, True])).known.tolist()
+            [1, 1]
+        """
+        if self.absent is not None or not images.any():
+            return self  # what is not listed as absent is unknown already
+        rows = np.repeat(np.flatnonzero(images), self.shape[1])
+        columns = np.tile(np.arange(self.shape[1]), int(images.sum()))
+        unknown = boolean_matrix(rows, columns, shape=self.shape)
+        unknown = unknown if self.unknown is None else csr_array(unknown + self.unknown)
+        return Targets(self.present, unknown=csr_array(unknown > self.present))
+
     def dense(self, images: ArrayLike | slice = slice(None)) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
         """Return ``(values, known)`` of some images as arrays ``[n, L]``; unknown values are 0."""
         present = self.present[images].toarray()

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import polars as pl
 
-from manylabel.data.dataset import ImageDataset, largest_areas
-from manylabel.data.readers.layout import Empty, check_choices, existing, image_folder, subfolders
+from manylabel.data.dataset import ImageDataset
+from manylabel.data.readers import layout
+from manylabel.data.readers.layout import Empty
 from manylabel.data.sources import Files
 from manylabel.errors import DataError, list_choices
-from manylabel.targets import Targets, boolean_matrix
 from manylabel.types import LabelSpace
 
 __all__ = ["coco"]
@@ -59,14 +59,12 @@ def coco(
         Traceback (most recent call last):
         manylabel.errors.DataError: src is not MS-COCO: no file annotations/instances_*.json; in it there is: ...
     """
-    check_choices(empty=(empty, Empty))
-    root, annotations = _find_annotations(existing(path))
-    if split is not None and split not in annotations:
-        raise DataError(f"{path} has no split {split!r}; {list_choices(split, annotations)}")
-    wanted = list(annotations) if split is None else [split]
-    sources = {name: _find_images(root, name, images) for name in wanted}
-    parts = {name: _read(annotations[name], *sources[name], empty=empty) for name in wanted}
-    return ImageDataset.join(parts, name=root.absolute().name)
+    layout.check_choices(empty=(empty, Empty))
+    root, annotations = _find_annotations(layout.existing(path))
+    wanted = layout.choose_splits(annotations, split, of=path)
+    parts = {name: _read(file, *_find_images(root, name, images)) for name, file in wanted.items()}
+    dataset = ImageDataset.join(parts, name=root.absolute().name)
+    return dataset if empty == "keep" else dataset.subset(dataset.targets.labels_per_image > 0)
 
 
 def _find_annotations(path: Path) -> tuple[Path, dict[str, Path]]:
@@ -76,36 +74,32 @@ def _find_annotations(path: Path) -> tuple[Path, dict[str, Path]]:
         return root, {path.stem.removeprefix("instances_"): path}
     files = sorted((path / "annotations").glob("instances_*.json"))
     if not files:
-        inside = list_choices("", (entry.name for entry in path.iterdir()))
-        raise DataError(f"{path} is not MS-COCO: no file annotations/instances_*.json; in it {inside}")
+        raise layout.wrong_format(path, "MS-COCO", "no file annotations/instances_*.json")
     return path, {file.stem.removeprefix("instances_"): file for file in files}
 
 
 def _find_images(root: Path, split: str, images: str | Path | None) -> tuple[Path, str]:
     """Return a folder, and the prefix that makes a file name relative to it and unique in the dataset."""
-    base = root if images is None else image_folder(images, beside=root)
+    base = root if images is None else layout.image_folder(images, beside=root)
     found = next((prefix for prefix in (f"{split}/", f"images/{split}/") if (base / prefix).is_dir()), "")
     if not found and images is None:
         raise DataError(
             f"no images of split {split!r}: {root / split} does not exist; give images=FOLDER "
-            f"or choose another split; {list_choices(split, subfolders(root))} (in {root})"
+            f"or choose another split; {list_choices(split, layout.subfolders(root))} (in {root})"
         )
     return base, found
 
 
-def _read(file: Path, folder: Path, prefix: str, *, empty: Empty) -> ImageDataset:
+def _read(file: Path, folder: Path, prefix: str) -> ImageDataset:
     """Read the images, labels and objects of one split."""
     images, categories, objects = _tables(file)
-    labels = LabelSpace(categories["name"].to_list())
-    rows, columns = objects["row"].to_numpy(), objects["column"].to_numpy()
-    present = boolean_matrix(rows, columns, shape=(len(images), len(labels)))
-    dataset = ImageDataset(
-        images=Files(folder, prefix + images["file_name"]),
-        targets=Targets(present),
-        labels=labels,
-        areas=largest_areas(rows, columns, objects["area_fraction"].to_numpy(), present=present),
+    return layout.from_objects(
+        Files(folder, prefix + images["file_name"]),
+        LabelSpace(categories["name"].to_list()),
+        rows=objects["row"].to_numpy(),
+        columns=objects["column"].to_numpy(),
+        areas=objects["area_fraction"].to_numpy(),
     )
-    return dataset if empty == "keep" else dataset.subset(dataset.targets.labels_per_image > 0)
 
 
 def _tables(file: Path) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:

@@ -8,6 +8,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from manylabel.data.dataset import ImageDataset
+from manylabel.data.readers import layout
 from manylabel.data.readers.layout import existing, list_images, subfolders
 from manylabel.data.sources import Files
 from manylabel.errors import DataError, list_choices
@@ -57,16 +58,14 @@ def folder(path: str | Path, *, split: str | None = None) -> ImageDataset:
     if not root.is_dir():
         raise DataError(f"{root} is a file; give a folder that holds one folder per label")
     splits = _find_splits(root)
-    if split is not None and split not in splits:
-        there = (
-            list_choices(split, splits) if splits else f"it has none, but these labels: {', '.join(subfolders(root))}"
-        )
-        raise DataError(f"{root} has no split {split!r}; {there}")
+    if split is not None and not splits:
+        raise DataError(f"{root} has no split {split!r}; it has none, but these labels: {', '.join(subfolders(root))}")
     folders = sorted({name for above in splits or [""] for name in subfolders(root / above)})
     labels = {name: _label(root, name, splits) for name in folders}
     if not splits:
         return _read(root, "", labels)
-    parts = {name: _read(root, f"{name}/", labels) for name in ([split] if split else splits)}
+    wanted = layout.choose_splits(dict.fromkeys(splits), split, of=root)
+    parts = {name: _read(root, f"{name}/", labels) for name in wanted}
     return ImageDataset.join(parts, name=" ".join(filter(None, (root.absolute().name, split))))
 
 

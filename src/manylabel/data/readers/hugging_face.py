@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from manylabel.data.dataset import ImageDataset
-from manylabel.data.readers.layout import existing
+from manylabel.data.readers.layout import choose_splits, existing
 from manylabel.data.sources import LazyBytes
 from manylabel.errors import DataError, list_choices
 from manylabel.system import require
@@ -54,13 +54,12 @@ def hugging_face(
         ('cat', 'sofa')
     """
     tables = _open(name_or_path)
-    if split is not None and split not in tables:
-        raise DataError(f"{name_or_path} has no split {split!r}; {list_choices(split, tables)}")
+    wanted = choose_splits(tables, split, of=name_or_path)
     features = next(iter(tables.values())).features
     _check_images(features, image)
     column = _find_labels(features, label)
     labels = LabelSpace(_label_names(tables, column))
-    parts = {name: _read(tables[name], name, image, column, labels) for name in ([split] if split else tables)}
+    parts = {name: _read(table, name, image, column, labels) for name, table in wanted.items()}
     return ImageDataset.join(parts, name=" ".join(filter(None, (Path(name_or_path).name, split))))
 
 
@@ -138,18 +137,15 @@ def _read(table: Any, split: str, image: str, column: str, labels: LabelSpace) -
 
 def _targets(values: pl.Series, labels: LabelSpace) -> Targets:
     """Return the targets of a column of classes, lists of classes or lists of strings; null is unknown."""
-    shape = (len(values), len(labels))
-    lengths = values.list.len().fill_null(0) if values.dtype == pl.List else pl.repeat(1, len(values), eager=True)
+    is_list = values.dtype == pl.List
+    lengths = values.list.len().fill_null(0) if is_list else pl.repeat(1, len(values), eager=True)
     rows = np.repeat(np.arange(len(values)), lengths.to_numpy())
-    flat = values.drop_nulls().explode() if values.dtype == pl.List else values
+    flat = values.drop_nulls().explode() if is_list else values
     if flat.dtype == pl.String:
         flat = flat.cast(pl.Enum(labels.names)).to_physical()
     classes = flat.cast(pl.Int64).fill_null(-1).to_numpy()
-    present = boolean_matrix(rows[classes >= 0], classes[classes >= 0], shape=shape)
-    unknown = values.is_null().to_numpy() if values.dtype == pl.List else classes < 0
-    blank = np.flatnonzero(unknown)
-    everything = np.tile(np.arange(shape[1]), len(blank))
-    return Targets(present, unknown=boolean_matrix(np.repeat(blank, shape[1]), everything, shape=shape))
+    present = boolean_matrix(rows[classes >= 0], classes[classes >= 0], shape=(len(values), len(labels)))
+    return Targets(present).forget(values.is_null().to_numpy() if is_list else classes < 0)
 
 
 @dataclass(frozen=True)

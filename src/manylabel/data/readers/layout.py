@@ -1,42 +1,44 @@
 """Tools of the readers: files and folders, with errors that list what exists; lists of labels; blank tags."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
-from scipy.sparse import csr_array
+from numpy.typing import ArrayLike, NDArray
 
-from manylabel.data.dataset import ImageDataset
+from manylabel.data.dataset import ImageDataset, largest_areas
+from manylabel.data.sources import Files
 from manylabel.errors import ConfigError, DataError, list_choices
 from manylabel.image_files import image_names
-from manylabel.targets import Targets
+from manylabel.targets import Targets, boolean_matrix
+from manylabel.types import LabelSpace
 
 __all__ = [
     "Blank",
     "Empty",
     "are_on_disk",
     "check_choices",
+    "choose_splits",
     "existing",
     "find_images",
+    "from_objects",
     "image_folder",
     "list_images",
     "parser_advice",
     "read_label_list",
+    "read_lines",
     "subfolders",
     "treat_blanks",
+    "wrong_format",
 ]
 
-Blank = Literal["negative", "unknown", "drop"]
-"""Meaning of an image without tags."""
-
-Empty = Literal["drop", "keep"]
-"""Treatment of images without any label."""
-
+Blank = Literal["negative", "unknown", "drop"]  # meaning of an image without tags
+Empty = Literal["drop", "keep"]  # treatment of images without any label
+Part = TypeVar("Part")
 
 IMAGE_FOLDERS = ("images", "image", "imgs", "img", "photos", "pictures", "data")
 
@@ -61,17 +63,68 @@ def existing(path: str | Path) -> Path:
     raise DataError(f"{path} does not exist; {list_choices(missing, beside)} (in {nearest})")
 
 
-def subfolders(folder: Path) -> list[str]:
-    """Return the names of the folders in a folder, sorted, without hidden ones.
+def wrong_format(path: Path, name: str, lacks: str) -> DataError:
+    """Return the error of a path that is not of a format; it lists the content of the folder.
+
+    Args:
+        path: The path given.
+        name: Name of the format.
+        lacks: What was looked for in vain.
+    """
+    inside = f"in it {list_choices('', (each.name for each in path.iterdir()))}" if path.is_dir() else "it is a file"
+    return DataError(f"{path} is not {name}: {lacks}; {inside}")
+
+
+def choose_splits(splits: Mapping[str, Part], split: str | None, *, of: object) -> dict[str, Part]:
+    """Return all splits, or the one given.
+
+    Args:
+        splits: Anything by the name of its split.
+        split: Name of the split, None for all.
+        of: The dataset, for the message.
+
+    Raises:
+        DataError: There is no such split; the message lists the existing ones.
 
     Examples:
-        >>> from tempfile import mkdtemp
-        >>> root = Path(mkdtemp())
-        >>> for name in ("dog", "cat", ".cache"):
-        ...     (root / name).mkdir()
-        >>> subfolders(root)
-        ['cat', 'dog']
+        >>> choose_splits({"train": 1, "val": 2}, "val", of="VOC")
+        {'val': 2}
     """
+    if split is None:
+        return dict(splits)
+    if split not in splits:
+        raise DataError(f"{of} has no split {split!r}; {list_choices(split, splits)}")
+    return {split: splits[split]}
+
+
+def from_objects(
+    images: Files, labels: LabelSpace, *, rows: ArrayLike, columns: ArrayLike, areas: ArrayLike
+) -> ImageDataset:
+    """Return a dataset in which a label is present where it has an object.
+
+    Args:
+        images: The images.
+        labels: The labels.
+        rows: The image of each object.
+        columns: The label of each object.
+        areas: The fraction of the image that each object covers; 0 or NaN where unknown.
+    """
+    present = boolean_matrix(rows, columns, shape=(len(images), len(labels)))
+    largest = largest_areas(rows, columns, areas, present=present)
+    return ImageDataset(images, Targets(present), labels, areas=largest)
+
+
+def read_lines(file: Path) -> list[str]:
+    """Return the lines of a text file, stripped, without blank ones."""
+    return _stripped(file.read_text(encoding="utf-8-sig").splitlines())
+
+
+def _stripped(texts: Iterable[str]) -> list[str]:
+    return [text.strip() for text in texts if text.strip()]
+
+
+def subfolders(folder: Path) -> list[str]:
+    """Return the names of the folders in a folder, sorted, without hidden ones."""
     with os.scandir(folder) as entries:
         return sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
 
@@ -166,14 +219,11 @@ def treat_blanks(dataset: ImageDataset, is_blank: NDArray[np.bool_], blank: Blan
         is_blank: Whether each image is without tags, ``[N]``.
         blank: ``"negative"``, ``"unknown"`` or ``"drop"``.
     """
-    if not is_blank.any():
+    if not is_blank.any() or blank == "negative":
         return dataset
     if blank == "drop":
         return dataset.subset(~is_blank)
-    if blank == "unknown":
-        unknown = csr_array(np.repeat(is_blank[:, None], len(dataset.labels), axis=1))
-        return replace(dataset, targets=Targets(dataset.targets.present, unknown=unknown))
-    return dataset
+    return replace(dataset, targets=dataset.targets.forget(is_blank))
 
 
 def are_on_disk(root: str | Path, names: pl.Series) -> NDArray[np.bool_]:
@@ -221,7 +271,7 @@ def read_label_list(labels: Sequence[str] | str | Path, *, folder: str | Path = 
         if file is None and Path(labels).suffix in {".txt", ".csv"}:
             raise DataError(f"there is no file of labels {str(labels)!r}, neither here nor in {folder}")
         labels = str(labels).split("|") if file is None else _names_in(file)
-    names = [name.strip() for name in labels if name.strip()]
+    names = _stripped(labels)
     if not names:
         raise DataError("the list of labels is empty; name at least one label or omit the list")
     return names
@@ -230,7 +280,7 @@ def read_label_list(labels: Sequence[str] | str | Path, *, folder: str | Path = 
 def _names_in(file: Path) -> list[str]:
     try:
         if file.suffix != ".csv":
-            return file.read_text(encoding="utf-8-sig").splitlines()
+            return read_lines(file)
         table = pl.read_csv(file, has_header=False, infer_schema=False, truncate_ragged_lines=True)
         return table.to_series(0).fill_null("").to_list()
     except pl.exceptions.NoDataError:

@@ -3,7 +3,7 @@
 import logging
 from pathlib import Path
 from typing import Literal
-from xml.parsers import expat
+from xml.etree import ElementTree
 
 import numpy as np
 from PIL import Image, IptcImagePlugin
@@ -24,10 +24,10 @@ Hierarchy = Literal["levels", "leaf", "path"]
 
 MOST_BYTES = 4_000_000  # photo managers write kilobytes
 _RDF = "http://www.w3.org/1999/02/22-rdf-syntax-ns#"
-_FLAT = {"http://purl.org/dc/elements/1.1/ subject"}
+_FLAT = "{http://purl.org/dc/elements/1.1/}subject"
 _SEPARATORS = {
-    "http://ns.adobe.com/lightroom/1.0/ hierarchicalSubject": "|",
-    "http://www.digikam.org/ns/1.0/ TagsList": "/",
+    "{http://ns.adobe.com/lightroom/1.0/}hierarchicalSubject": "|",
+    "{http://www.digikam.org/ns/1.0/}TagsList": "/",
 }
 
 
@@ -98,35 +98,27 @@ def xmp_keywords(content: bytes) -> tuple[list[str], list[tuple[str, ...]]]:
     """
     if len(content) > MOST_BYTES:
         raise DataError(f"the XMP has {len(content):,} bytes, more than {MOST_BYTES:,}")
-    flat, hierarchical, inside, text = list[str](), list[tuple[str, ...]](), "", list[str]()
+    try:
+        tree = ElementTree.fromstring(content.strip(b"\0 \r\n\t"), ElementTree.XMLParser(target=_WithoutDoctype()))  # noqa: S314 - no entities
+    except ElementTree.ParseError as error:
+        raise DataError(f"the XMP is not well-formed: {error}") from error
+    hierarchical = [
+        tuple(level.strip() for level in keyword.split(separator) if level.strip())
+        for name, separator in _SEPARATORS.items()
+        for keyword in _items(tree, name)
+    ]
+    return _items(tree, _FLAT), [levels for levels in hierarchical if levels]
 
-    def start(name: str, _: object) -> None:
-        nonlocal inside
-        inside = name if name in _FLAT or name in _SEPARATORS else inside
-        text.clear()
 
-    def end(name: str) -> None:
-        nonlocal inside
-        keyword = "".join(text).strip()
-        if name == f"{_RDF} li" and inside in _FLAT and keyword:
-            flat.append(keyword)
-        elif name == f"{_RDF} li" and inside:
-            levels = [level.strip() for level in keyword.split(_SEPARATORS[inside])] if keyword else []
-            hierarchical.append(tuple(filter(None, levels)))
-        inside = "" if name == inside else inside
-
-    def refuse(*_: object) -> None:
+class _WithoutDoctype(ElementTree.TreeBuilder):
+    def doctype(self, *_: object) -> None:
         raise DataError("the XMP has a document type declaration, which no photo manager writes")
 
-    parser = expat.ParserCreate(namespace_separator=" ")
-    parser.StartElementHandler, parser.EndElementHandler = start, end
-    parser.CharacterDataHandler = text.append
-    parser.StartDoctypeDeclHandler = refuse
-    try:
-        parser.Parse(content.strip(b"\0 \r\n\t"), True)
-    except expat.ExpatError as error:
-        raise DataError(f"the XMP is not well-formed: {error}") from error
-    return flat, [levels for levels in hierarchical if levels]
+
+def _items(tree: ElementTree.Element, name: str) -> list[str]:
+    """Return the texts of a list, without blank ones."""
+    texts = ((item.text or "").strip() for element in tree.iter(name) for item in element.iter(f"{{{_RDF}}}li"))
+    return list(filter(None, texts))
 
 
 def _labels(photo: Path, hierarchy: Hierarchy) -> set[str]:

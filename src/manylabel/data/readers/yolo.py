@@ -6,11 +6,10 @@ from typing import Any
 import numpy as np
 import yaml
 
-from manylabel.data.dataset import ImageDataset, largest_areas
-from manylabel.data.readers.layout import existing, list_images, subfolders
+from manylabel.data.dataset import ImageDataset
+from manylabel.data.readers import layout
 from manylabel.data.sources import Files
-from manylabel.errors import DataError, list_choices
-from manylabel.targets import Targets, boolean_matrix
+from manylabel.errors import DataError
 from manylabel.types import LabelSpace
 
 __all__ = ["find_yolo", "yolo"]
@@ -46,19 +45,14 @@ def yolo(path: str | Path, *, split: str | None = None) -> ImageDataset:
         >>> dataset.labels_of(0), dataset.areas.toarray().round(2).tolist()
         (['dog'], [[0.0, 0.10000000149011612]])
     """
-    path = existing(path)
+    path = layout.existing(path)
     file = find_yolo(path)
     if file is None:
-        inside = (
-            f"in it {list_choices('', (each.name for each in path.iterdir()))}" if path.is_dir() else "it is a file"
-        )
-        raise DataError(f"{path} is not a YOLO dataset: neither data.yaml nor images and labels; {inside}")
+        raise layout.wrong_format(path, "a YOLO dataset", "neither data.yaml nor images and labels")
     root = file if file.is_dir() else file.parent
     names, folders = _without_config(root) if file.is_dir() else _read_config(file)
-    if split is not None and split not in folders:
-        raise DataError(f"{path} has no split {split!r}; {list_choices(split, folders)}")
-    labels = LabelSpace(names)
-    parts = {name: _read(root, folders[name], labels) for name in ([split] if split else folders)}
+    labels, wanted = LabelSpace(names), layout.choose_splits(folders, split, of=path)
+    parts = {name: _read(root, places, labels) for name, places in wanted.items()}
     return ImageDataset.join(parts, name=root.absolute().name)
 
 
@@ -112,14 +106,14 @@ def _places(file: Path, base: Path, given: Any) -> list[Path]:  # noqa: ANN401 -
 def _without_config(root: Path) -> tuple[list[str], dict[str, list[Path]]]:
     """Return the label names and folders of a dataset without a configuration."""
     if (root / "images").is_dir():
-        inside = [name for name in SPLITS if name in subfolders(root / "images")]
+        inside = [name for name in SPLITS if name in layout.subfolders(root / "images")]
         folders = {name: [root / "images" / name] for name in inside} or {"train": [root / "images"]}
     else:
         folders = {name: [root / name / "images"] for name in SPLITS if (root / name / "images").is_dir()}
     files = [file for file in (root / "classes.txt", root / "labels" / "classes.txt") if file.is_file()]
     if not files:
         raise DataError(f"{root} does not name its labels; add data.yaml with names, or classes.txt with one per line")
-    return [line.strip() for line in files[0].read_text("utf-8-sig").splitlines() if line.strip()], folders
+    return layout.read_lines(files[0]), folders
 
 
 def _read(root: Path, places: list[Path], labels: LabelSpace) -> ImageDataset:
@@ -128,23 +122,21 @@ def _read(root: Path, places: list[Path], labels: LabelSpace) -> ImageDataset:
     if not images:
         raise DataError(f"no images in {', '.join(map(str, places))}")
     boxes = [_boxes(_label_file(image), labels) for image in images]
-    rows = np.repeat(np.arange(len(images)), list(map(len, boxes)))
     columns, areas = np.array([box for each in boxes for box in each], dtype=np.float64).reshape(-1, 2).T
-    present = boolean_matrix(rows, columns, shape=(len(images), len(labels)))
-    return ImageDataset(
-        images=Files(root, [_relative(image, root) for image in images]),
-        targets=Targets(present),
-        labels=labels,
-        areas=largest_areas(rows, columns, areas, present=present),
+    return layout.from_objects(
+        Files(root, [_relative(image, root) for image in images]),
+        labels,
+        rows=np.repeat(np.arange(len(images)), list(map(len, boxes))),
+        columns=columns,
+        areas=areas,
     )
 
 
 def _images(place: Path) -> list[Path]:
     """Return the images of a folder, or of a text file that lists them."""
     if place.is_dir():
-        return [place / name for name in list_images(place)]
-    lines = (line.strip() for line in place.read_text("utf-8-sig").splitlines())
-    return [place.parent / line for line in lines if line]
+        return [place / name for name in layout.list_images(place)]
+    return [place.parent / line for line in layout.read_lines(place)]
 
 
 def _label_file(image: Path) -> Path:
