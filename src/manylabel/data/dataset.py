@@ -21,7 +21,7 @@ from torch.utils.data import Dataset
 from manylabel.data.sources import ImageSource, JoinedSource
 from manylabel.errors import ConfigError, DataError, ImageError, list_choices
 from manylabel.images import decode
-from manylabel.page import Thumbnail, plural
+from manylabel.page import Thumbnail, plural, some
 from manylabel.targets import Targets, boolean_matrix
 from manylabel.types import LabelSpace, position_of
 
@@ -34,6 +34,7 @@ __all__ = [
 logger = logging.getLogger(__name__)
 
 NUM_THUMBNAILS = 12  # in a notebook
+MOST_NAMES = 8  # in a caption
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -134,6 +135,10 @@ class ImageDataset(Dataset[tuple[Any, Tensor]]):
         columns = self.targets.present.indices[slice(*self.targets.present.indptr[[position, position + 1]])]
         return [self.labels[int(column)] for column in columns]
 
+    def describe(self, index: int) -> str:
+        """Return the display names of an image's present labels; of many, the first."""
+        return some(list(map(self.labels.display, self.labels_of(index))), at_most=MOST_NAMES)
+
     def _repr_html_(self) -> str:
         chosen = np.unique(np.linspace(0, len(self) - 1, min(NUM_THUMBNAILS, len(self))).astype(int)).tolist()
         style = "display:inline-block;margin:4px;max-width:224px;vertical-align:top;font-size:12px"
@@ -147,7 +152,7 @@ class ImageDataset(Dataset[tuple[Any, Tensor]]):
             index: Position of the image.
             caption: Caption (default: its labels).
         """
-        caption = ", ".join(map(self.labels.display, self.labels_of(index))) if caption is None else caption
+        caption = self.describe(index) if caption is None else caption
         try:
             return Thumbnail.of(decode(self.images[index], at_least=(112, 112)), caption)
         except (ImageError, OSError):

@@ -17,27 +17,16 @@ from scipy.sparse import csr_array, diags_array, triu
 from scipy.sparse.csgraph import connected_components
 
 from manylabel.data.dataset import ImageDataset
+from manylabel.data.inspection import report as findings
 from manylabel.data.inspection.images import Inspection, Progress, duplicate_groups, inspect_images
-from manylabel.data.inspection.report import (
-    CheckReport,
-    DuplicateGroup,
-    LabelCount,
-    Leak,
-    LeakKind,
-    find_problems,
-    find_warnings,
-)
+from manylabel.data.inspection.report import FEW_POSITIVES, CheckReport, DuplicateGroup, LabelCount, Leak, LeakKind
 from manylabel.data.inspection.spelling import find_typos, find_variants
 from manylabel.targets import Targets, boolean_matrix
 from manylabel.types import LabelSpace
 
-__all__ = ["FEW_POSITIVES", "check"]
+__all__ = ["check"]
 
-MOST_PAIRS = 16_000_000
-"""Largest number of label pairs to count; an image with 100,000 labels has 10 billion, more than memory holds."""
-
-FEW_POSITIVES = 5
-"""A label with fewer positives counts as rare; always co-occurring with another is suspicious only above this."""
+MOST_PAIRS = 16_000_000  # to count; an image with 100,000 labels has 10 billion, more than memory holds
 
 
 def check(dataset: ImageDataset, *, num_workers: int | None = None, progress: Progress | None = None) -> CheckReport:
@@ -83,8 +72,8 @@ def check(dataset: ImageDataset, *, num_workers: int | None = None, progress: Pr
         notes=dataset.notes,
         unlabelled=tuple(np.flatnonzero(targets.labels_per_image == 0).tolist()),
     )
-    warnings = tuple(find_warnings(report, few=FEW_POSITIVES))
-    return replace(report, problems=tuple(find_problems(report)), warnings=warnings)
+    problems, warnings = findings.find_problems(report), findings.find_warnings(report)
+    return replace(report, problems=tuple(problems), warnings=tuple(warnings))
 
 
 def _count_pairs(targets: Targets) -> csr_array:

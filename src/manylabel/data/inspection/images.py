@@ -12,16 +12,15 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import signal
-from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import combinations
 from pickle import PicklingError
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,9 +46,8 @@ __all__ = [
     "perceptual_hashes",
 ]
 
-Progress = Callable[[int, int], None]
-"""Callback for the number of images done and the total."""
-
+Progress = Callable[[int, int], None]  # called with the number of images done and the total
+Measured: TypeAlias = tuple[tuple[int, int], int, NDArray[np.uint8]] | BadImage  # size, digest and thumbnail
 Scalar = TypeVar("Scalar", bound=np.generic)
 
 THUMBNAIL_SIDE = 16
@@ -79,16 +77,6 @@ class Inspection:
     digests: NDArray[np.uint64]
     thumbnails: NDArray[np.uint8]
     bad: tuple[BadImage, ...]
-
-    @classmethod
-    def empty(cls, count: int) -> Inspection:
-        """Return an inspection to be filled in."""
-        return cls(
-            sizes=np.zeros((count, 2), dtype=np.int32),
-            digests=np.zeros(count, dtype=np.uint64),
-            thumbnails=np.zeros((count, THUMBNAIL_SIDE, THUMBNAIL_SIDE), dtype=np.uint8),
-            bad=(),
-        )
 
     @property
     def readable(self) -> NDArray[np.int64]:
@@ -121,90 +109,74 @@ def inspect_images(
     if num_workers < 0:
         raise ConfigError(f"num_workers must be 0 or more, got {num_workers}")
     spans = [range(start, min(start + _CHUNK, total)) for start in range(0, total, _CHUNK)]
-    whole, bad, done = Inspection.empty(total), list[BadImage](), 0
+    sizes, digests = np.zeros((total, 2), dtype=np.int32), np.zeros(total, dtype=np.uint64)
+    thumbnails = np.zeros((total, THUMBNAIL_SIDE, THUMBNAIL_SIDE), dtype=np.uint8)
+    bad, done = list[BadImage](), 0
     # Closed explicitly on Ctrl-C: an abandoned pool would run to completion.
-    with closing(_in_processes(images, spans, num_workers) if num_workers else _here(images, spans)) as parts:
-        for span, seen in parts:
-            where = slice(span.start, span.stop)
-            whole.sizes[where], whole.digests[where], whole.thumbnails[where] = (
-                seen.sizes,
-                seen.digests,
-                seen.thumbnails,
-            )
-            bad.extend(seen.bad)
+    with closing(_measure_spans(images, spans, num_workers)) as parts:
+        for span, found in parts:
+            for index, measured in zip(span, found, strict=True):
+                if isinstance(measured, BadImage):
+                    bad.append(measured)
+                else:
+                    sizes[index], digests[index], thumbnails[index] = measured
             done += len(span)
             if progress is not None:
                 progress(done, total)
-    return replace(whole, bad=tuple(sorted(bad, key=lambda image: image.index)))
+    return Inspection(sizes, digests, thumbnails, tuple(sorted(bad, key=lambda image: image.index)))
 
 
-def _inspect_span(images: ImageSource, span: range) -> Inspection:
-    """Inspect a range of images."""
-    seen, bad = Inspection.empty(len(span)), list[BadImage]()
-    for row, index in enumerate(span):
-        name = images.name(index)
-        try:
-            source = fetch(images, index)
-            image = decode(source, name=name, at_least=(_DECODE_SIDE, _DECODE_SIDE))
-            content = source if isinstance(source, bytes) else source.read_bytes()
-            seen.sizes[row] = image_size(content, name=name)
-        except (ImageError, OSError) as error:
-            bad.append(BadImage(index, name, error.reason if isinstance(error, ImageError) else str(error)))
-            continue
-        seen.digests[row] = int.from_bytes(blake2b(content, digest_size=8).digest())
-        seen.thumbnails[row] = np.asarray(image.convert("L").resize((THUMBNAIL_SIDE,) * 2, Image.Resampling.BOX))
-    return replace(seen, bad=tuple(bad))
+def _measure(images: ImageSource, index: int) -> Measured:
+    name = images.name(index)
+    try:
+        source = fetch(images, index)
+        image = decode(source, name=name, at_least=(_DECODE_SIDE, _DECODE_SIDE))
+        content = source if isinstance(source, bytes) else source.read_bytes()
+        size = image_size(content, name=name)
+    except (ImageError, OSError) as error:
+        return BadImage(index, name, error.reason if isinstance(error, ImageError) else str(error))
+    thumbnail = image.convert("L").resize((THUMBNAIL_SIDE,) * 2, Image.Resampling.BOX)
+    return size, int.from_bytes(blake2b(content, digest_size=8).digest()), np.asarray(thumbnail)
 
 
-def _here(images: ImageSource, spans: Iterable[range]) -> Generator[tuple[range, Inspection], None, None]:
-    for span in spans:
-        yield span, _inspect_span(images, span)
-
-
-def _in_processes(
+def _measure_spans(
     images: ImageSource, spans: Iterable[range], num_workers: int
-) -> Generator[tuple[range, Inspection], None, None]:
-    """Yield the inspection of each span when done; a worker's death costs at most one image."""
+) -> Generator[tuple[range, list[Measured]], None, None]:
+    """Yield the measurements of each span; a worker's death costs at most one image."""
     left = dict.fromkeys(spans)
     while left:
         with _pool(images, num_workers) as pool:
             if pool is None:
-                yield from _here(images, left)
+                yield from ((span, [_measure(images, index) for index in span]) for span in left)
                 return
-            futures = {pool.submit(_work, span): span for span in left}
-            try:
-                for future in as_completed(futures):
-                    yield futures[future], future.result()
-                    del left[futures[future]]
-            except BrokenProcessPool:
-                logger.warning("an image-decoding worker died; searching for the image that caused it")
-        # Spans start in order, so the one that killed its process is among the first.
-        suspects = list(left)[: 2 * num_workers + 1]
-        yield from _one_by_one(images, [index for span in suspects for index in span])
+            futures: dict[range, Future[list[Measured]]] = {}
+            with suppress(BrokenProcessPool):
+                for span in left:
+                    futures[span] = pool.submit(_work, span)
+            for span, future in futures.items():
+                with suppress(BrokenProcessPool):
+                    yield span, future.result()
+                    del left[span]
+        if not left:
+            return
+        suspects = list(left)[: 2 * num_workers + 1]  # spans start in order, so the deadly one is among the first
+        first = suspects[0]
+        if num_workers == 1 and len(first) == 1:  # nothing else was running
+            suspects = [first]
+            yield first, [BadImage(first.start, images.name(first.start), "the process that decoded it died")]
+        else:
+            logger.warning("an image-decoding worker died; searching for the image that caused it")
+            yield from _measure_spans(images, (range(index, index + 1) for span in suspects for index in span), 1)
         for span in suspects:
             del left[span]
 
 
-def _one_by_one(images: ImageSource, indices: Iterable[int]) -> Generator[tuple[range, Inspection], None, None]:
-    """Yield the inspection of each image; an image whose process dies is bad."""
-    waiting = deque(range(index, index + 1) for index in indices)
-    while waiting:
-        with _pool(images, 1) as pool:
-            try:
-                while waiting:
-                    seen = (
-                        _inspect_span(images, waiting[0]) if pool is None else pool.submit(_work, waiting[0]).result()
-                    )
-                    yield waiting.popleft(), seen
-            except BrokenProcessPool:
-                span = waiting.popleft()
-                bad = BadImage(span.start, images.name(span.start), "the process that decoded it died")
-                yield span, replace(Inspection.empty(1), bad=(bad,))
-
-
 @contextmanager
 def _pool(images: ImageSource, num_workers: int) -> Iterator[ProcessPoolExecutor | None]:
-    """Yield a pool whose workers hold the images, or None where processes cannot be started."""
+    """Yield a pool whose workers hold the images, or None where processes are not wanted or cannot be started."""
+    if not num_workers:
+        yield None
+        return
     # Forking a process with threads is unsafe, and spawning would import torch in every worker.
     method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
     context = multiprocessing.get_context(method)
@@ -231,8 +203,8 @@ def _start_worker(images: ImageSource) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the main one stops the workers
 
 
-def _work(span: range) -> Inspection:
-    return _inspect_span(_images_of_worker, span)
+def _work(span: range) -> list[Measured]:
+    return [_measure(_images_of_worker, index) for index in span]
 
 
 def duplicate_groups(digests: NDArray[np.uint64], thumbnails: NDArray[np.uint8]) -> list[NDArray[np.int64]]:

@@ -6,7 +6,7 @@ Letters in shape comments: N images, L labels.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 import msgspec
@@ -21,13 +21,11 @@ from manylabel.types import BadImage
 
 __all__ = ["CheckReport", "DuplicateGroup", "LabelCount", "Leak", "LeakKind", "find_problems", "find_warnings"]
 
-_PLAIN_FIELDS = (
-    *("problems", "warnings", "notes", "num_images", "splits", "unknown_fraction", "labels", "bad", "duplicates"),
-    *("leaks", "unseen", "always_together", "only_with", "variants", "typos", "unlabelled"),
-)
-
 LeakKind = Literal["exact", "near", "name"]
 
+FEW_POSITIVES = 5  # a label with fewer counts as rare; always co-occurring with another is suspicious only above this
+_MOST_BAD = 0.01  # training stops above this fraction of unreadable images; see `most_bad`
+_MOST_LEAKED = 0.01  # above this fraction, scores measure the leak more than the model
 _MOST_PAIRS_IN_JSON = 5_000  # all pairs of a hundred labels; of thousands, the most frequent
 
 
@@ -151,20 +149,32 @@ class CheckReport:
         """Height and width of the images that can be read, ``[n, 2]``."""
         return self.sizes[self.sizes[:, 0] > 0]
 
+    @property
+    def size_summary(self) -> dict[str, dict[str, float]]:
+        """Smallest, median and largest height, width and aspect ratio; empty if no image can be read."""
+        height, width = self.readable_sizes.T
+        if not len(height):
+            return {}
+        measures = {"height": height, "width": width, "width_to_height": width / height}
+        return {
+            name: dict(zip(("min", "median", "max"), np.quantile(values, [0, 0.5, 1]).tolist(), strict=True))
+            for name, values in measures.items()
+        }
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain lists and dictionaries, ready for JSON; of very many pairs of labels, the most frequent."""
-        return {
-            "name": self.name,
+        values = {field.name: getattr(self, field.name) for field in fields(self)} | {
             "is_sound": self.is_sound,
             "num_labels": len(self.labels),
-            **msgspec.json.decode(msgspec.json.encode({name: getattr(self, name) for name in _PLAIN_FIELDS})),
-            "labels_per_image": {"mean": self.mean_labels, "histogram": list(self.labels_per_image)},
-            "sizes": _summaries(self.readable_sizes),
+            "labels_per_image": {"mean": self.mean_labels, "histogram": self.labels_per_image},
+            "sizes": self.size_summary,
             "cooccurrence": [
                 {"labels": [one, other], "images": both}
                 for one, other, both in self.frequent_pairs(_MOST_PAIRS_IN_JSON)
             ],
         }
+        plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(values))
+        return plain
 
     def frequent_pairs(self, at_most: int) -> list[tuple[str, str, int]]:
         """Return the most frequent pairs of labels, each with its number of images."""
@@ -173,22 +183,6 @@ class CheckReport:
         names = [label.name for label in self.labels]
         pairs = zip(above.row[order], above.col[order], above.data[order].tolist(), strict=True)
         return [(names[one], names[other], both) for one, other, both in pairs]
-
-
-def _summaries(sizes: NDArray[np.int32]) -> dict[str, dict[str, float]]:
-    """Return the smallest, median and largest height, width and aspect ratio."""
-    if not len(sizes):
-        return {}
-    height, width = sizes.T
-    measures = {"height": height, "width": width, "width_to_height": width / height}
-    return {
-        name: {"min": float(values.min()), "median": float(np.median(values)), "max": float(values.max())}
-        for name, values in measures.items()
-    }
-
-
-_MOST_BAD = 0.01  # training stops above this fraction of unreadable images; see `most_bad`
-_MOST_LEAKED = 0.01  # above this fraction, scores measure the leak more than the model
 
 
 def find_problems(report: CheckReport) -> Iterator[str]:
@@ -222,26 +216,21 @@ def find_problems(report: CheckReport) -> Iterator[str]:
             yield f"split {split!r} has no images"
         elif split.lower().startswith("train") and _is_without_labels(report, split):
             yield f"no image of split {split!r} has a label"
-    for leak in report.leaks:
-        if leak.kind == "exact" and leak.fraction > _MOST_LEAKED:
-            yield (
-                f"{plural(len(leak.indices), 'image')} of split {leak.split!r} ({leak.fraction:.1%}) also in split "
-                f"{leak.other!r}, which inflates scores; remove them from one of the two"
-            )
+    for leak in filter(_is_serious, report.leaks):
+        yield f"{_describe(leak)}, which inflates scores; remove them from one of the two"
 
 
-def find_warnings(report: CheckReport, *, few: int) -> Iterator[str]:
+def find_warnings(report: CheckReport) -> Iterator[str]:
     """Yield other findings worth knowing before training, one sentence each.
 
     Args:
         report: The statistics.
-        few: Number of positives below which a label counts as rare.
     """
     yield from _spelling_warnings(report)
     yield from report.notes
     yield from _image_warnings(report)
-    yield from _leak_warnings(report)
-    yield from _label_warnings(report, few=few)
+    yield from _split_warnings(report)
+    yield from _label_warnings(report)
 
 
 def _spelling_warnings(report: CheckReport) -> Iterator[str]:
@@ -274,16 +263,8 @@ def _image_warnings(report: CheckReport) -> Iterator[str]:
         )
 
 
-def _leak_warnings(report: CheckReport) -> Iterator[str]:
-    for leak in report.leaks:
-        where = f"of split {leak.split!r} ({leak.fraction:.1%})"
-        if leak.kind == "exact" and leak.fraction <= _MOST_LEAKED:
-            yield f"{plural(len(leak.indices), 'image')} {where} also in split {leak.other!r}"
-        elif leak.kind == "near":
-            yield f"{plural(len(leak.indices), 'image')} {where} looking the same as images of split {leak.other!r}"
-        elif leak.kind == "name":
-            files = plural(len(leak.indices), "file name")
-            yield f"{files} {where} also in split {leak.other!r}, for different images"
+def _split_warnings(report: CheckReport) -> Iterator[str]:
+    yield from (_describe(leak) for leak in report.leaks if not _is_serious(leak))
     shown = {label.name: label.display_name for label in report.labels}
     for split, names in report.unseen.items():
         if _is_without_labels(report, split):
@@ -292,18 +273,18 @@ def _leak_warnings(report: CheckReport) -> Iterator[str]:
             yield f"split {split!r} has no positives of {_labels([shown[name] for name in names])}"
 
 
-def _label_warnings(report: CheckReport, *, few: int) -> Iterator[str]:
+def _label_warnings(report: CheckReport) -> Iterator[str]:
     if not any(label.positives for label in report.labels):
         return
     never = [label.display_name for label in report.labels if not label.positives]
-    rare = [label for label in report.labels if 0 < label.positives < few]
+    rare = [label for label in report.labels if 0 < label.positives < FEW_POSITIVES]
     always = [label.display_name for label in report.labels if label.positives and not label.negatives]
     if never:
         yield f"no image has {_labels(never)}; a model cannot learn what it never sees"
     if rare:
         verb = "has" if len(rare) == 1 else "have"
         counted = some([_with_count(label) for label in rare])
-        yield f"{plural(len(rare), 'label')} {verb} fewer than {few} images: {counted}"
+        yield f"{plural(len(rare), 'label')} {verb} fewer than {FEW_POSITIVES} images: {counted}"
     if always:
         yield f"no image is known to lack {_labels(always)}; a model learns to always predict it"
     shown = {label.name: label.display_name for label in report.labels}
@@ -312,6 +293,20 @@ def _label_warnings(report: CheckReport, *, few: int) -> Iterator[str]:
     if report.only_with:
         pairs = [f"{shown[one]} only with {shown[other]}" for one, other in report.only_with]
         yield f"labels that never occur alone: {some(pairs)}"
+
+
+def _is_serious(leak: Leak) -> bool:
+    return leak.kind == "exact" and leak.fraction > _MOST_LEAKED
+
+
+def _describe(leak: Leak) -> str:
+    where = {
+        "exact": "also in split {!r}",
+        "near": "looking the same as images of split {!r}",
+        "name": "also in split {!r}, for different images",
+    }
+    what = plural(len(leak.indices), "file name" if leak.kind == "name" else "image")
+    return f"{what} of split {leak.split!r} ({leak.fraction:.1%}) {where[leak.kind].format(leak.other)}"
 
 
 def _is_without_labels(report: CheckReport, split: str) -> bool:
