@@ -320,7 +320,7 @@ class ImageDataset(Dataset[tuple[Any, Tensor]]):
         spans = zip(parts, [0, *ends[:-1]], ends, strict=True)
         areas = [part.areas for part in datasets]
         return cls(
-            images=JoinedSource([part.images for part in datasets]),
+            images=JoinedSource([part.images for part in datasets]) if len(datasets) > 1 else first.images,
             targets=Targets.stack([part.targets for part in datasets]),
             labels=first.labels,
             name=name,

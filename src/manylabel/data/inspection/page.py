@@ -112,7 +112,9 @@ def _sizes(report: CheckReport) -> Iterator[Part]:
             draw_histogram(width / height, what="width / height", caption="Aspect ratio; above 1 is landscape"),
         ]
     yield page.Columns(figures)
-    rows: list[list[Cell]] = [[what, *values.values()] for what, values in report.size_summary.items()]
+    rows: list[list[Cell]] = [
+        [what.replace("_", " "), *values.values()] for what, values in report.size_summary.items()
+    ]
     if rows:
         yield Table(["measure", "smallest", "median", "largest"], rows)
 
