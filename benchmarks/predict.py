@@ -24,9 +24,9 @@ from torch.utils.data import DataLoader, Dataset
 
 from manylabel import Classifier
 from manylabel.data import load
+from manylabel.engine import Engine
 from manylabel.images import prepare
 from manylabel.inference import open_engine, predict_stream
-from manylabel.predictions import Engine
 
 Tags = list[frozenset[str]]
 

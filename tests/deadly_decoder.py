@@ -4,7 +4,7 @@ import os
 
 import numpy as np
 
-from manylabel.predictions import PreparedBatch
+from manylabel.engine import PreparedBatch
 
 
 def decode_batch(images, spec):

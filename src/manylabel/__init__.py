@@ -4,7 +4,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from manylabel import data, errors, evaluation, explain, heads, inference, labelgraph, losses, metrics, recipes
+    from manylabel import (
+        data,
+        errors,
+        evaluation,
+        explain,
+        heads,
+        inference,
+        labelgraph,
+        losses,
+        metrics,
+        recipes,
+        runs,
+        tuning,
+    )
     from manylabel.backbone import Backbone
     from manylabel.classifier import Classifier
     from manylabel.data import ImageDataset
@@ -31,30 +44,31 @@ __all__ = [
     "losses",
     "metrics",
     "recipes",
+    "runs",
     "train",
+    "tuning",
 ]
 
 __version__ = "0.1.0"
 
 # Names are imported when first used: the shell's completion runs `manylabel` on every TAB and cannot wait for torch.
 _HOMES = {
-    "Backbone": "manylabel.backbone",
-    "Batch": "manylabel.types",
-    "Classifier": "manylabel.classifier",
-    "ImageDataset": "manylabel.data",
-    "LabelSpace": "manylabel.types",
-    "Predictions": "manylabel.predictions",
-    "Targets": "manylabel.targets",
-    "train": "manylabel.recipes",
+    "Backbone": "backbone",
+    "Batch": "types",
+    "Classifier": "classifier",
+    "ImageDataset": "data",
+    "LabelSpace": "types",
+    "Predictions": "predictions",
+    "Targets": "targets",
+    "train": "recipes",
 }
 
 
 def __getattr__(name: str) -> object:
-    if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
-    if name in __all__:
-        return import_module(f"manylabel.{name}")
-    raise AttributeError(f"module 'manylabel' has no attribute {name!r}")
+    if name not in __all__:
+        raise AttributeError(f"module 'manylabel' has no attribute {name!r}")
+    module = import_module(f"manylabel.{_HOMES.get(name, name)}")
+    return getattr(module, name) if name in _HOMES else module
 
 
 def __dir__() -> list[str]:

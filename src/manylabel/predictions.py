@@ -1,30 +1,25 @@
-"""Predictions and how they are made: images are prepared, an engine scores them, thresholds select tags.
+"""Predictions: scores of images, and the thresholds that select tags. Nothing here needs torch.
 
-`Classifier.predict`, the commands, the server and Ray all use this module, so they give the same scores and report
-unreadable images the same way. Nothing here needs torch.
-
-Letters in shape comments: N images, B images of a batch, L labels, H and W pixels.
+Letters in shape comments: N images, B images of a batch, L labels.
 """
 
 from __future__ import annotations
 
 import logging
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from manylabel.errors import ConfigError, DataError, ImageError, LabelError, ModelFormatError
-from manylabel.image_files import expand, fetch, is_address
-from manylabel.images import ImageLike, Pixels, decode, prepare
+from manylabel.errors import ConfigError, ImageError, LabelError, ModelFormatError
+from manylabel.image_files import fetch, is_address
+from manylabel.images import ImageLike, decode
 from manylabel.page.page import plural
 from manylabel.storage import decode_json, free_path, replacing
 from manylabel.system import require
@@ -35,23 +30,7 @@ if TYPE_CHECKING:  # imported only when asked for
     import pandas as pd
     import polars as pl
 
-    from manylabel.progress import ProgressBar
-
-__all__ = [
-    "METADATA_KEY",
-    "Engine",
-    "ImagePrediction",
-    "InferenceSpec",
-    "NamedImage",
-    "Predictions",
-    "PreparedBatch",
-    "TagChoice",
-    "Uncalibrated",
-    "name_images",
-    "prepare_batch",
-    "score_batch",
-    "write_drawings",
-]
+__all__ = ["METADATA_KEY", "ImagePrediction", "InferenceSpec", "Predictions", "TagChoice", "write_drawings"]
 
 METADATA_KEY = "manylabel"
 """Metadata key of the `InferenceSpec` in an exported file."""
@@ -62,9 +41,6 @@ MAX_FIGURES = 24  # images in a notebook
 DRAWN, SHOWN, THUMBNAIL = 1280, 480, 200  # largest height and width in pixels: of a file, on a sheet, in a notebook
 
 logger = logging.getLogger(__name__)
-
-NamedImage: TypeAlias = "tuple[str, ImageLike | ImageError]"
-"""Name and image, or the error that prevented fetching it."""
 
 
 @dataclass(frozen=True)
@@ -515,178 +491,3 @@ def write_drawings(images: Iterable[ImagePrediction], folder: str | Path) -> lis
 def _shorten(line: str, *, width: int = 160) -> str:
     """Cut a line of a table at a tag."""
     return line if len(line) <= width else f"{line[: line.rfind(',', 0, width - 5)]}, ..."
-
-
-class Engine(ABC):
-    """Model that predicts tags: an exported file in onnxruntime, or a classifier in torch.
-
-    Attributes:
-        spec: Labels, preprocessing and thresholds.
-    """
-
-    spec: InferenceSpec
-
-    @abstractmethod
-    def scores(self, pixels: Pixels) -> NDArray[np.float32]:
-        """Return calibrated probabilities ``[B, L]`` for images ``[B, H, W, 3]``."""
-
-    @abstractmethod
-    def logits(self, pixels: Pixels) -> NDArray[np.float32]:
-        """Return logits ``[B, L]`` before calibration."""
-
-    def predict(self, images: ImageLike | Iterable[ImageLike], *, batch_size: int = 32) -> Predictions:
-        """Predict the tags of one or more images, in this process.
-
-        Args:
-            images: A file, a folder (recursively), encoded bytes, a PIL image, a uint8 array ``[H, W, 3]``, a tensor
-                ``[3, H, W]`` (uint8 or 0..1), or any mix of these in a list.
-            batch_size: Number of images per batch.
-
-        Returns:
-            Scores of every image and label; an unreadable image is recorded at its position. Images in memory are
-            retained, to show and draw them, unless they come from an iterator.
-
-        Raises:
-            DataError: A folder contains no images.
-        """
-        if batch_size < 1:
-            raise ConfigError(f"batch_size must be at least 1, got {batch_size}")
-        named = name_images(images)
-        is_lazy = isinstance(images, Iterator)
-        listed = None if is_lazy else list(named)
-        total = None if listed is None else len(listed)
-        remaining = named if listed is None else iter(listed)
-        parts: list[Predictions] = []
-        with nullcontext() if total is not None and total <= batch_size else _progress_bar() as bar:
-            while batch := list(islice(remaining, batch_size)):
-                prepared = prepare_batch(batch, self.spec.input_spec)
-                sources = [None if is_lazy or isinstance(image, ImageError) else image for _, image in batch]
-                parts.append(score_batch(self, prepared, sources=sources))
-                if bar is not None:
-                    bar.update(sum(map(len, parts)), total)
-        return join_predictions(parts, self.spec)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({plural(len(self.spec.labels), 'label')})"
-
-
-def _progress_bar() -> ProgressBar:
-    from manylabel.progress import ProgressBar  # imports rich, which a single batch does not need
-
-    return ProgressBar("tagging images")
-
-
-class Uncalibrated(Engine):
-    """Engine without its model's calibration, for `tune` to find a new one.
-
-    Args:
-        engine: The engine.
-    """
-
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
-        self.spec = engine.spec
-
-    def logits(self, pixels: Pixels) -> NDArray[np.float32]:
-        """Return logits ``[B, L]``."""
-        return self.engine.logits(pixels)
-
-    def scores(self, pixels: Pixels) -> NDArray[np.float32]:
-        """Return the uncalibrated probabilities ``[B, L]``."""
-        logits = self.engine.logits(pixels).astype(np.float64)
-        if self.spec.single_label:
-            odds = np.exp(logits - logits.max(axis=1, keepdims=True))
-            return np.asarray(odds / odds.sum(axis=1, keepdims=True), dtype=np.float32)
-        return np.asarray(0.5 * (1 + np.tanh(0.5 * logits)), dtype=np.float32)  # numerically stable sigmoid
-
-
-@dataclass(frozen=True, eq=False)
-class PreparedBatch:
-    """Images ready for an engine.
-
-    Args:
-        names: Name of each image.
-        pixels: ``[B, H, W, 3]``, of the readable images.
-        errors: Reason why each image could not be read; None if it could.
-    """
-
-    names: tuple[str, ...]
-    pixels: Pixels
-    errors: tuple[str | None, ...]
-
-
-def prepare_batch(images: Sequence[NamedImage], spec: InputSpec) -> PreparedBatch:
-    """Prepare images of any kind; unreadable ones are recorded.
-
-    Examples:
-        >>> prepare_batch([("a.jpg", "no_such.jpg")], InputSpec(size=(8, 8))).errors
-        ('there is no such file',)
-    """
-    pixels: list[Pixels] = []
-    errors: list[str | None] = []
-    for name, image in images:
-        try:
-            if isinstance(image, ImageError):
-                raise image
-            pixels.append(prepare(image, spec, name=name))
-            errors.append(None)
-        except ImageError as error:
-            errors.append(error.reason)
-    stacked = np.stack(pixels) if pixels else np.empty((0, *spec.size, 3), dtype=np.uint8)
-    return PreparedBatch(tuple(name for name, _ in images), stacked, tuple(errors))
-
-
-def score_batch(engine: Engine, batch: PreparedBatch, *, sources: Sequence[ImageLike | None] = ()) -> Predictions:
-    """Score prepared images.
-
-    Args:
-        engine: Engine that scores pixels.
-        batch: The images.
-        sources: The images as given (default: the files called by their names).
-    """
-    spec = engine.spec
-    scores = np.full((len(batch.names), len(spec.labels)), np.nan, dtype=np.float32)
-    if len(batch.pixels):
-        scores[[row for row, error in enumerate(batch.errors) if error is None]] = engine.scores(batch.pixels)
-    bad = [
-        BadImage(row, name, error)
-        for row, (name, error) in enumerate(zip(batch.names, batch.errors, strict=True))
-        if error is not None
-    ]
-    return Predictions(scores, spec.labels, batch.names, spec.thresholds, spec.single_label, tuple(bad), sources)
-
-
-def name_images(images: ImageLike | Iterable[ImageLike]) -> Iterator[NamedImage]:
-    """Yield each image with a name: its path, or its position; a folder or pattern is expanded to its images.
-
-    Raises:
-        DataError: It is neither an image nor a list of them, or a folder contains no images.
-
-    Examples:
-        >>> [name for name, _ in name_images(["a.jpg", b"..."])]
-        ['a.jpg', 'image 1']
-    """
-    # an array or tensor is one image; a stack of them, or a column of a table, is several
-    is_one = isinstance(images, str | Path | bytes | Image.Image) or getattr(images, "ndim", None) in (2, 3)
-    listed = cast("Iterable[ImageLike]", [images] if is_one else images)
-    if not hasattr(listed, "__iter__") and not hasattr(listed, "__getitem__"):
-        kinds = "a file, a folder, bytes, a PIL image, an array, a tensor or a list of these"
-        raise DataError(f"images must be {kinds}, got {type(images).__name__}")
-    for position, image in enumerate(listed):
-        if isinstance(image, str | Path):
-            yield from ((path, path) for path in expand(str(image)))
-        else:
-            yield str(getattr(image, "filename", "") or f"image {position}"), image
-
-
-def join_predictions(parts: Sequence[Predictions], spec: InferenceSpec) -> Predictions:
-    """Concatenate the predictions of several batches."""
-    names: list[str] = []
-    bad: list[BadImage] = []
-    sources: list[ImageLike | None] = []
-    for part in parts:
-        sources += part.sources or [None] * len(part)
-        bad += (BadImage(len(names) + image.index, image.name, image.reason) for image in part.bad)
-        names += part.names
-    scores = np.concatenate([np.empty((0, len(spec.labels)), np.float32), *(part.scores for part in parts)])
-    return Predictions(scores, spec.labels, names, spec.thresholds, spec.single_label, tuple(bad), sources)

@@ -83,7 +83,7 @@ class LoopSettings:
     GROUP: ClassVar[str] = "Training"
 
     epochs: Count | None = setting(20, "Number of epochs (none: 6, or enough for 200 optimizer steps).")
-    batch_size: Count = setting(64, "Images per batch on each device.")
+    batch_size: Count = setting(64, "Images per batch on each device; learning rates are tuned for 64.")
     learning_rate: Positive | None = setting(None, "Peak learning rate (default: 1e-3).")
     optimizer: OptimizerName = setting("adamw", "Optimizer.")
     weight_decay: NotNegative = setting(1e-2, "Weight decay, except for biases and norms.")
@@ -326,7 +326,7 @@ class ZeroShot(RecipeSettings):
         "binary_cross_entropy", "Loss; asymmetric converges much more slowly with text queries.", is_object=True
     )
     epochs: Count | None = setting(None, "Number of epochs (default: 6, or enough for 200 optimizer steps).")
-    batch_size: Count = 32
+    batch_size: Count = setting(32, "Images per batch on each device; the learning rate is tuned for 32.")
     learning_rate: Positive = setting(1e-3, "Peak learning rate.")
     ema_decay: Fraction = 0.997
 

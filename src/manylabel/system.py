@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+import platform
+import shutil
+import sys
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -12,7 +16,9 @@ from manylabel.errors import ConfigError, MissingExtraError
 if TYPE_CHECKING:  # imported only when a device is selected
     import torch
 
-__all__ = ["available_cores", "default_workers", "find_device", "require"]
+__all__ = ["available_cores", "default_workers", "device_name", "find_device", "require"]
+
+GPU_FILES = ("/dev/nvidiactl", "/dev/nvhost-gpu", "/dev/dxg", "/dev/kfd")  # NVIDIA, its Jetson, in WSL, AMD
 
 
 def available_cores() -> int:
@@ -37,6 +43,29 @@ def default_workers(*, on_gpu: bool = False) -> int:
     """
     cores = available_cores()
     return min(8, cores if on_gpu else max(1, cores // 2))
+
+
+def device_name(name: str = "auto") -> str:
+    """Return the device that a name stands for; torch is not imported where there can be no GPU.
+
+    Args:
+        name: As in `find_device`.
+
+    Raises:
+        ConfigError: There is no such device.
+
+    Examples:
+        >>> device_name("cpu")
+        'cpu'
+    """
+    return "cpu" if name == "cpu" or (name == "auto" and not _may_have_gpu()) else str(find_device(name))
+
+
+def _may_have_gpu() -> bool:
+    """Return whether this machine may have a GPU that torch can use; only torch knows if it has."""
+    if sys.platform == "darwin":
+        return platform.machine() == "arm64"
+    return shutil.which("nvidia-smi") is not None or any(Path(file).exists() for file in GPU_FILES)
 
 
 def find_device(name: str | torch.device, *, count: int = 1) -> torch.device:

@@ -10,10 +10,10 @@ import manylabel.inference.export as export_module
 from manylabel import Classifier, heads
 from manylabel.builtin import sample_photos
 from manylabel.classifier import TorchEngine
+from manylabel.engine import Uncalibrated
 from manylabel.errors import ConfigError, ModelFormatError
 from manylabel.images import prepare
 from manylabel.inference.engine import FEW_IMAGES, OnnxEngine, export_path, open_engine
-from manylabel.predictions import Uncalibrated
 
 pytestmark = pytest.mark.slow
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import logging
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeAlias
@@ -31,9 +31,9 @@ from manylabel.classifier.model_folder import (
     upload_model,
     write_model,
 )
+from manylabel.engine import Images
 from manylabel.errors import ConfigError, MissingExtraError, ModelFormatError
 from manylabel.heads.traits import as_open_vocabulary, stages_of
-from manylabel.images import ImageLike
 from manylabel.predictions import InferenceSpec, Predictions
 from manylabel.text import TextEncoder, TextVocabulary
 from manylabel.types import InputSpec, LabelSpace
@@ -170,7 +170,7 @@ class Classifier(nn.Module):
 
     def predict(
         self,
-        images: ImageLike | Iterable[ImageLike],
+        images: Images,
         *,
         labels: LabelSpace | Sequence[str] | None = None,
         batch_size: int = 32,
@@ -179,7 +179,7 @@ class Classifier(nn.Module):
 
         Args:
             images: A file, a folder (recursively), encoded bytes, a PIL image, a uint8 array ``[H, W, 3]``, a tensor
-                ``[3, H, W]`` (uint8 or 0..1), or any mix of these in a list.
+                ``[3, H, W]`` (uint8 or 0..1), any mix of these in a list, or a dataset of `manylabel.data`.
             labels: Labels to score instead of the model's own, possibly new ones; see `with_labels`.
             batch_size: Number of images per batch.
 

@@ -15,9 +15,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from manylabel.engine import Engine
 from manylabel.errors import ConfigError
 from manylabel.images import Pixels
-from manylabel.predictions import Engine
 from manylabel.types import LabelSpace
 
 if TYPE_CHECKING:  # a classifier predicts with an engine, which runs a classifier
@@ -129,6 +129,7 @@ class TorchEngine(Engine):
         self.device = next(classifier.parameters()).device if device is None else torch.device(device)
         self.module = InferenceModule(classifier.fuse() if fuse else classifier).to(self.device)
         self.spec = classifier.spec
+        self.on_gpu = self.device.type != "cpu"
 
     def scores(self, pixels: Pixels) -> NDArray[np.float32]:
         """Return calibrated probabilities ``[B, L]`` for images ``[B, H, W, 3]``."""

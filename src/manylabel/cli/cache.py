@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 
-from manylabel.cli.options import AsJson, make_table, print_json
+from manylabel.cli.options import AsJson, argument, flag, make_table, option, show_result, stdout_console
 from manylabel.errors import ConfigError
+from manylabel.inference.engine import EXPORTS
 from manylabel.storage import cache_folder
 
 if TYPE_CHECKING:  # keeps --help fast: it imports torch
-    from rich.table import Table
-
     from manylabel.features import StoreInfo
 
 __all__ = ["app"]
@@ -29,30 +29,18 @@ app = typer.Typer(help="List and remove cached features and exported models.", n
 @app.command("list")
 def list_(as_json: AsJson = False) -> None:
     """List cached features and exported models, most recently used first."""
-    from manylabel.features import default_root, list_stores, remove_leftovers
+    from manylabel.features import list_stores, remove_leftovers
 
     remove_leftovers()
     stores = list_stores()
-    if as_json:
-        print_json([{"key": store.key, **asdict(store)} for store in stores])
-        return
-    if stores:
-        Console().print(_to_table(stores))
-    total = sum(store.num_bytes for store in stores)
-    typer.echo(f"{len(stores)} feature sets, {total / 1e9:.2f} GB, in {default_root()}")
-    exports = _exports()
-    if exports:
-        size = sum(file.stat().st_size for file in exports)
-        typer.echo(f"{len(exports)} exported models, {size / 1e9:.2f} GB")
+    show_result([{"key": store.key, **asdict(store)} for store in stores], partial(_show, stores), as_json=as_json)
 
 
 @app.command("remove")
 def remove(
-    key: Annotated[str, typer.Argument(metavar="KEY", help="Key of a feature set, or its first digits.")] = "",
-    everything: Annotated[bool, typer.Option("--all", help="Remove all features and exported models.")] = False,
-    older_than: Annotated[
-        float | None, typer.Option(help="Remove entries unused for this many days.", metavar="DAYS")
-    ] = None,
+    key: Annotated[str, argument("KEY", "Key of a feature set, or its first digits.")] = "",
+    everything: Annotated[bool, flag("--all", "Remove all features and exported models.")] = False,
+    older_than: Annotated[float | None, option("DAYS", "Remove entries unused for this many days.")] = None,
 ) -> None:
     """Remove cached features and exported models; they are recomputed when needed."""
     from manylabel.features import default_root, list_stores, remove_leftovers, remove_store
@@ -75,12 +63,12 @@ def remove(
 
 def _exports() -> list[Path]:
     """Return the models and backbones exported for onnxruntime."""
-    from manylabel.inference.engine import EXPORTS
-
     return sorted((cache_folder() / EXPORTS).glob("*.onnx*"))
 
 
-def _to_table(stores: list[StoreInfo]) -> Table:
+def _show(stores: Sequence[StoreInfo]) -> None:
+    from manylabel.features import default_root
+
     table = make_table("key", "dataset", "backbone", "features", "view", right=("images", "MB", "used"))
     for store in stores:
         spec = store.spec
@@ -89,7 +77,13 @@ def _to_table(stores: list[StoreInfo]) -> Table:
         # half of the key fits a narrow terminal and identifies it
         words = map(escape, (spec.dataset, spec.backbone))
         table.add_row(store.key[:8], *words, features, str(spec.view), *numbers)
-    return table
+    if stores:
+        stdout_console().print(table)
+    total = sum(store.num_bytes for store in stores)
+    typer.echo(f"{len(stores)} feature sets, {total / 1e9:.2f} GB, in {default_root()}")
+    if exports := _exports():
+        size = sum(file.stat().st_size for file in exports)
+        typer.echo(f"{len(exports)} exported models, {size / 1e9:.2f} GB")
 
 
 def _age(store: StoreInfo) -> str:

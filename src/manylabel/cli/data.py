@@ -5,28 +5,32 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
+import rich.table
 import typer
-from rich.console import Console
 from rich.markup import escape
 
+import manylabel as ml
 from manylabel.cli import options
-from manylabel.cli.options import load_data, make_table, new_files, report_files, show_result
+from manylabel.cli.options import (
+    flag,
+    load_data,
+    make_table,
+    new_files,
+    option,
+    report_files,
+    show_result,
+    stdout_console,
+)
+from manylabel.page.page import plural
 from manylabel.progress import progress_bar, working
-
-if TYPE_CHECKING:  # keeps --help fast: these import torch
-    import rich.table
-
-    from manylabel.data import CheckReport
-    from manylabel.data.inspection.report import LabelCount
-    from manylabel.labelgraph import LabelGraph, Partition, PartitionKind
 
 __all__ = ["app", "graph"]
 
 app = typer.Typer(help="Check, split or fix a dataset, or generate a demo dataset.", no_args_is_help=True)
 
-Table = Annotated[Path, typer.Option(metavar="FILE", help="Table to write: .csv, .parquet or .jsonl.")]
+Table = Annotated[Path, option("FILE", "Table to write: .csv, .parquet or .jsonl.")]
 
 _MOST_ROWS = 40
 _MOST_LABELS = 60
@@ -48,11 +52,9 @@ def check(
     The exit code is 1 if a problem would break training, else 0.
     """
     files = new_files(html, overwrite=overwrite)
-    from manylabel.data import check as check_dataset
-
     dataset = load_data(data)
     with progress_bar("reading images") as progress:
-        report = check_dataset(dataset, num_workers=workers, progress=progress)
+        report = ml.data.check(dataset, num_workers=workers, progress=progress)
     if html is not None:
         from manylabel.data.inspection.page import check_page  # needs matplotlib
 
@@ -66,9 +68,7 @@ def check(
 def split(
     data: options.Data,
     out: Table,
-    val_fraction: Annotated[
-        float, typer.Option(metavar="FLOAT", help="Fraction of images held out for validation.")
-    ] = 0.2,
+    val_fraction: Annotated[float, option("FLOAT", "Fraction of images held out for validation.")] = 0.2,
     seed: options.Seed = 0,
     overwrite: options.Overwrite = False,
 ) -> None:
@@ -77,12 +77,10 @@ def split(
     Writes a table with the column split; training and evaluation read it.
     """
     new_files(out, overwrite=overwrite)
-    from manylabel.data import hold_out, write_table
-
     dataset = load_data(data)
     with working("splitting"):
-        divided = hold_out(dataset, val_fraction=val_fraction, seed=seed)
-        write_table(divided, out, overwrite=overwrite)
+        divided = ml.data.hold_out(dataset, val_fraction=val_fraction, seed=seed)
+        ml.data.write_table(divided, out, overwrite=overwrite)
     sizes = ", ".join(f"{len(members):,} {name}" for name, members in divided.splits.items())
     typer.echo(f"Wrote {out}: {sizes}")
     typer.echo(f"Train with: manylabel train {out} --out runs/first")
@@ -92,15 +90,13 @@ def split(
 def fix(
     data: options.Data,
     out: Table,
-    typos: Annotated[bool, typer.Option("--typos", help="Rename probable typos; 'data check' lists them.")] = False,
-    unreadable: Annotated[bool, typer.Option("--unreadable", help="Drop unreadable images.")] = False,
+    typos: Annotated[bool, flag("--typos", "Rename probable typos; 'data check' lists them.")] = False,
+    unreadable: Annotated[bool, flag("--unreadable", "Drop unreadable images.")] = False,
     overwrite: options.Overwrite = False,
 ) -> None:
     """Write a cleaned table of a dataset: one spelling per label, one row per image."""
-    from manylabel.data import fix as fix_dataset
-
     with working(f"reading {data}"):
-        changes = fix_dataset(data, out, typos=typos, unreadable=unreadable, overwrite=overwrite)
+        changes = ml.data.fix(data, out, typos=typos, unreadable=unreadable, overwrite=overwrite)
     for change in changes:
         typer.echo(change)
     report_files([out])
@@ -108,18 +104,14 @@ def fix(
 
 @app.command()
 def scenes(
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the images and labels.csv.")],
-    num_images: Annotated[int, typer.Option(metavar="INTEGER", min=1, help="Number of images.")] = 200,
-    unknown: Annotated[
-        float, typer.Option(metavar="FLOAT", min=0, max=1, help="Fraction of labels to leave unknown (blank).")
-    ] = 0.0,
+    out: Annotated[Path, option("DIR", "Folder for the images and labels.csv.")],
+    num_images: Annotated[int, option("INTEGER", "Number of images.", min=1)] = 200,
+    unknown: Annotated[float, option("FLOAT", "Fraction of labels to leave unknown (blank).", min=0, max=1)] = 0.0,
     seed: options.Seed = 0,
     overwrite: options.Overwrite = False,
 ) -> None:
     """Generate demo images, each with several objects, and a table of their labels."""
-    from manylabel.data import write_scenes
-
-    table = write_scenes(out, num_images, seed=seed, unknown=unknown, overwrite=overwrite)
+    table = ml.data.write_scenes(out, num_images, seed=seed, unknown=unknown, overwrite=overwrite)
     typer.echo(f"Wrote {num_images} images to {table.parent / 'images'} and their labels to {table}.")
     typer.echo(f"Check them with: manylabel data check csv:{table}")
 
@@ -128,20 +120,17 @@ def graph(
     data: options.Data,
     partition: Annotated[
         Literal["both", "co", "dis", "random"],
-        typer.Option(
-            metavar="both|co|dis|random",
-            help="Partition labels by co-occurrence (co), by its opposite (dis), both, or at random.",
+        option(
+            "both|co|dis|random",
+            "Partition labels by co-occurrence (co), by its opposite (dis), both, or at random.",
         ),
     ] = "both",
-    k: Annotated[int, typer.Option("--k", metavar="INTEGER", min=1, help="Number of subsets per partition.")] = 5,
+    k: Annotated[int, option("INTEGER", "Number of subsets per partition.", "--k", min=1)] = 5,
     tau: Annotated[
         float,
-        typer.Option(
-            metavar="FLOAT",
-            help="Temperature of the co-occurrence rates (tau in CPSD); larger values favour rare pairs.",
-        ),
+        option("FLOAT", "Temperature of the co-occurrence rates (tau in CPSD); larger values favour rare pairs."),
     ] = 2.0,
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the graph to a PNG file.")] = None,
+    out: Annotated[Path | None, option("FILE", "Draw the graph to a PNG file.")] = None,
     overwrite: options.Overwrite = False,
     as_json: options.AsJson = False,
 ) -> None:
@@ -150,27 +139,26 @@ def graph(
     Reads the labels only, no images.
     """
     files = new_files(out, overwrite=overwrite)
-    from manylabel.labelgraph import LabelGraph, draw_graph, partition_labels
     from manylabel.page import write_drawing
 
     dataset = load_data(data)
     with working("partitioning labels"):
-        label_graph = LabelGraph.from_targets(dataset.targets, dataset.labels, tau=tau)
-        kinds: tuple[PartitionKind, ...] = ("co", "dis") if partition == "both" else (partition,)
-        partitions = [partition_labels(label_graph, k, kind=kind) for kind in kinds]
+        label_graph = ml.labelgraph.LabelGraph.from_targets(dataset.targets, dataset.labels, tau=tau)
+        kinds: tuple[ml.labelgraph.PartitionKind, ...] = ("co", "dis") if partition == "both" else (partition,)
+        partitions = [ml.labelgraph.partition_labels(label_graph, k, kind=kind) for kind in kinds]
         if out is not None:
-            write_drawing(draw_graph(label_graph, partitions), out, overwrite=overwrite)
+            write_drawing(ml.labelgraph.draw_graph(label_graph, partitions), out, overwrite=overwrite)
     values = {"name": dataset.name, **label_graph.to_dict(), "partitions": [one.to_dict() for one in partitions]}
     show = partial(_show_graph, dataset.name, len(dataset), label_graph, partitions)
     show_result(values, show, as_json=as_json, files=files)
 
 
-def _show(report: CheckReport) -> None:
+def _show(report: ml.data.CheckReport) -> None:
     """Print the key figures, the table of labels, and problems and warnings."""
-    console = Console(highlight=False)
+    console = stdout_console()
     console.print(f"[bold]{escape(report.name)}[/]")
     for line in _key_figures(report):
-        console.print(f"  {line}", markup=False)
+        typer.echo(f"  {line}")
     console.print()
     console.print(_label_table(report))
     console.print()
@@ -180,7 +168,7 @@ def _show(report: CheckReport) -> None:
     console.print(f"[{'bold red' if report.problems else 'yellow' if report.warnings else 'green'}]{report.verdict}[/]")
 
 
-def _key_figures(report: CheckReport) -> Iterator[str]:
+def _key_figures(report: ml.data.CheckReport) -> Iterator[str]:
     splits = ", ".join(f"{name} {size:,}" for name, size in report.splits.items())
     yield f"{report.num_images:,} images" + (f" ({splits})" if splits else "")
     most = max(len(report.labels_per_image) - 1, 0)
@@ -195,49 +183,45 @@ def _key_figures(report: CheckReport) -> Iterator[str]:
     yield f"{exact:,} groups of exact duplicates, {len(report.duplicates) - exact:,} of near duplicates"
 
 
-def _label_table(report: CheckReport) -> rich.table.Table:
+def _label_table(report: ml.data.CheckReport) -> rich.table.Table:
     """Return the labels with their counts, the most frequent first; of many, the most and least frequent."""
     table = make_table("label", right=("present", "absent", "unknown", "of all"))
     table.add_column("")
     ranked = sorted(report.labels, key=lambda label: -label.positives)
     half = _MOST_ROWS // 2
-    head, tail = (ranked, []) if len(ranked) <= _MOST_ROWS else (ranked[:half], ranked[-half:])
-    for label in head:
-        table.add_row(*_row(label, report.num_images, most=ranked[0].positives))
-    if tail:
-        table.add_row(f"[dim]... {len(ranked) - _MOST_ROWS:,} more[/]")
-    for label in tail:
-        table.add_row(*_row(label, report.num_images, most=ranked[0].positives))
+    for rank, label in enumerate(ranked):
+        if half <= rank < len(ranked) - half:
+            if rank == half:
+                table.add_row(f"[dim]... {len(ranked) - _MOST_ROWS:,} more[/]")
+            continue
+        counts = (f"{count:,}" for count in (label.positives, label.negatives, label.unknown))
+        fraction = f"{label.positives / max(report.num_images, 1):.1%}"
+        bar = "\u2588" * round(20 * label.positives / max(ranked[0].positives, 1))
+        table.add_row(escape(label.display_name), *counts, fraction, f"[blue]{bar}[/]")
     return table
 
 
-def _row(label: LabelCount, num_images: int, *, most: int) -> tuple[str, ...]:
-    counts = (f"{count:,}" for count in (label.positives, label.negatives, label.unknown))
-    bar = "\u2588" * round(20 * label.positives / max(most, 1))
-    return escape(label.display_name), *counts, f"{label.positives / max(num_images, 1):.1%}", f"[blue]{bar}[/]"
-
-
-def _show_graph(name: str, num_images: int, label_graph: LabelGraph, partitions: list[Partition]) -> None:
+def _show_graph(
+    name: str, num_images: int, label_graph: ml.labelgraph.LabelGraph, partitions: list[ml.labelgraph.Partition]
+) -> None:
     """Print the key figures, and a table for each partition."""
-    from manylabel.page import plural
-
-    console = Console(highlight=False)
+    console = stdout_console()
     console.print(f"[bold]{escape(name)}[/]")
-    console.print(f"  {plural(num_images, 'image')}, {plural(len(label_graph.labels), 'label')}", markup=False)
-    console.print(f"  {plural(label_graph.pairs.nnz // 2, 'pair')} of co-occurring labels", markup=False)
+    typer.echo(f"  {plural(num_images, 'image')}, {plural(len(label_graph.labels), 'label')}")
+    typer.echo(f"  {plural(label_graph.pairs.nnz // 2, 'pair')} of co-occurring labels")
     empty = int((label_graph.counts == 0).sum())
     if empty:
-        console.print(f"  {plural(empty, 'label')} without images", markup=False)
+        typer.echo(f"  {plural(empty, 'label')} without images")
     for partition in partitions:
         console.print()
         console.print(_subset_table(partition, label_graph))
-        console.print(f"Stability over seeds: {partition.stability:.2f} (1: identical for every seed)", markup=False)
+        typer.echo(f"Stability over seeds: {partition.stability:.2f} (1: identical for every seed)")
         if partition.singletons:
             alone = ", ".join(map(label_graph.labels.display, partition.singletons))
-            console.print(f"Alone in their subset: {alone}", markup=False)
+            typer.echo(f"Alone in their subset: {alone}")
 
 
-def _subset_table(partition: Partition, label_graph: LabelGraph) -> rich.table.Table:
+def _subset_table(partition: ml.labelgraph.Partition, label_graph: ml.labelgraph.LabelGraph) -> rich.table.Table:
     """Return a table with a row per subset, most frequent labels first."""
     titles = {"co": "Co-occurring labels", "dis": "Dissimilar labels", "random": "Random labels"}
     title = titles[partition.kind]

@@ -3,53 +3,40 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
+import manylabel as ml
 from manylabel.builtin import DEFAULT_MODEL
 from manylabel.cli import options
-from manylabel.cli.options import model_names, new_files
+from manylabel.cli.options import flag, model_names, new_files, option, report_files
 from manylabel.errors import ConfigError
 from manylabel.image_files import EXPLAINED, list_images
 from manylabel.progress import progress_bar
-
-if TYPE_CHECKING:  # keeps --help fast: it imports torch
-    from manylabel.classifier import Classifier
 
 __all__ = ["explain"]
 
 
 def explain(
     images: options.Images,
-    model: Annotated[
-        list[str],
-        typer.Option(metavar="MODEL", help="Model or run folder, hub name or builtin:NAME; repeat to compare."),
-    ] = [DEFAULT_MODEL],  # noqa: B006 (typer needs a list; it is not changed)
+    model: Annotated[list[str], option("MODEL", f"{options.MODEL} or builtin:NAME; repeat to compare.")] = [  # noqa: B006 (typer needs a list; it is not changed)
+        DEFAULT_MODEL
+    ],
     label: Annotated[
-        list[str] | None,
-        typer.Option(metavar="LABEL", help="Label to explain; repeat for more (default: the predicted labels)."),
+        list[str] | None, option("LABEL", "Label to explain; repeat for more (default: the predicted labels).")
     ] = None,
     method: Annotated[
         list[str],
-        typer.Option(
-            metavar="NAME",
-            help="Method: auto, attention, cam, grad_cam, grad_cam_plus_plus or eigen_cam; repeat for more.",
-        ),
+        option("NAME", "Method: auto, attention, cam, grad_cam, grad_cam_plus_plus or eigen_cam; repeat for more."),
     ] = ["auto"],  # noqa: B006 (likewise)
-    blocks: Annotated[
-        str, typer.Option(metavar="BLOCKS", help="Backbone blocks, such as 0,1,-1 (-1: the last), or all.")
-    ] = "-1",
-    teachers: Annotated[
-        bool, typer.Option("--teachers", help="Also show the teachers of a self-distillation run.")
-    ] = False,
+    blocks: Annotated[str, option("BLOCKS", "Backbone blocks, such as 0,1,-1 (-1: the last), or all.")] = "-1",
+    teachers: Annotated[bool, flag("--teachers", "Also show the teachers of a self-distillation run.")] = False,
     out: Annotated[
         Path | None,
-        typer.Option(
-            metavar="PATH", help="PNG file, or folder for several images (default: IMAGE.explained.png in this folder)."
-        ),
+        option("PATH", "PNG file, or folder for several images (default: IMAGE.explained.png in this folder)."),
     ] = None,
     overwrite: options.Overwrite = False,
 ) -> None:
@@ -59,22 +46,24 @@ def explain(
     """
     targets = _targets(list(list_images(images, listed=sys.stdin)), out)
     new_files(*targets.values(), overwrite=overwrite)
-    from manylabel.explain import draw_grid, explain_models
     from manylabel.page import write_drawing
 
+    load = ml.Classifier.from_pretrained
     sources, which = list(dict.fromkeys(model)), _read_blocks(blocks)
     with progress_bar("explaining images") as progress:
-        students = {name: _load(each) for name, each in zip(model_names(sources), sources, strict=True)}
-        models: Mapping[str, Classifier | list[Classifier]] = {**(_teachers(model) if teachers else {}), **students}
+        models: dict[str, ml.Classifier | list[ml.Classifier]] = {}
+        if teachers:
+            models.update(_teachers(model))
+        models.update(zip(model_names(sources), map(load, sources), strict=True))
         for number, (image, target) in enumerate(targets.items(), 1):
-            explanations = explain_models(models, image, labels=label, method=method, blocks=which)
-            write_drawing(draw_grid(explanations), target, overwrite=overwrite)
+            explanations = ml.explain.explain_models(models, image, labels=label, method=method, blocks=which)
+            write_drawing(ml.explain.draw_grid(explanations), target, overwrite=overwrite)
             for each in explanations:
                 x, y = each.hottest()
                 where = f"hottest at {100 * x:.0f} % from the left, {100 * y:.0f} % from the top"
                 who = f"{each.model}: " if len(models) > 1 else ""
                 typer.echo(f"{who}{each.label} {100 * each.score:.1f} %, {each.method}, block {each.block}: {where}")
-            typer.echo(f"Wrote {target}")
+            report_files([target])
             progress(number, len(targets))
 
 
@@ -90,19 +79,14 @@ def _targets(images: Sequence[str], out: Path | None) -> dict[str, Path]:
     return targets
 
 
-def _load(source: str) -> Classifier:
-    from manylabel.classifier import Classifier
-
-    return Classifier.from_pretrained(source)
-
-
-def _teachers(sources: list[str]) -> dict[str, list[Classifier]]:
+def _teachers(sources: list[str]) -> dict[str, list[ml.Classifier]]:
     """Return the teachers of self-distillation runs by partition: co, dis, random or whole."""
-    sides: dict[str, list[Classifier]] = {}
+    sides: dict[str, list[ml.Classifier]] = {}
     for source in sources:
         run = Path(source).parent if Path(source).name == "model" else Path(source)
         for folder in sorted((run / "teachers").glob("*/model")):
-            sides.setdefault(f"{folder.parent.name.rpartition('-')[0]} teachers", []).append(_load(str(folder)))
+            side = f"{folder.parent.name.rpartition('-')[0]} teachers"
+            sides.setdefault(side, []).append(ml.Classifier.load(folder))
     if not sides:
         raise ConfigError(f"--teachers needs the folder of a self_distillation run, got {', '.join(sources)}")
     return sides

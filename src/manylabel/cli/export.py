@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
+import numpy as np
 import typer
 
+import manylabel as ml
 from manylabel.builtin import DEFAULT_MODEL
 from manylabel.cli import options
-from manylabel.cli.options import load_data, new_files
-from manylabel.errors import ConfigError
+from manylabel.cli.options import argument, flag, load_data, new_files, option
+from manylabel.errors import ConfigError, ImageError
+from manylabel.images import decode, prepare
+from manylabel.inference import OnnxEngine
+from manylabel.predictions import Predictions
 from manylabel.progress import working
-
-if TYPE_CHECKING:  # keeps --help fast: these import torch
-    from manylabel.data import ImageDataset
-    from manylabel.predictions import Predictions
-    from manylabel.types import LabelSpace
+from manylabel.types import LabelSpace
 
 __all__ = ["export"]
 
@@ -27,17 +28,12 @@ MOST_COMPARED = 1000  # images to compare int8 on
 
 def export(
     data: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="DATA", help="Dataset to verify the file on, and to calibrate --int8 (default: sample photos)."
-        ),
+        str | None, argument("DATA", "Dataset to verify the file on, and to calibrate --int8 (default: sample photos).")
     ] = None,
     model: options.Model = DEFAULT_MODEL,
-    out: Annotated[Path, typer.Option(metavar="FILE", help="File to write: .onnx, or .pt2 for torch.export.")] = Path(
-        "model.onnx"
-    ),
-    int8: Annotated[bool, typer.Option("--int8", help="Also write an 8-bit quantised file (needs DATA).")] = False,
-    fixed_size: Annotated[bool, typer.Option("--fixed-size", help="Export for a single image size.")] = False,
+    out: Annotated[Path, option("FILE", "File to write: .onnx, or .pt2 for torch.export.")] = Path("model.onnx"),
+    int8: Annotated[bool, flag("--int8", "Also write an 8-bit quantised file (needs DATA).")] = False,
+    fixed_size: Annotated[bool, flag("--fixed-size", "Export for a single image size.")] = False,
     overwrite: options.Overwrite = False,
 ) -> None:
     """Export a model to ONNX or torch.export: uint8 images in, calibrated scores out.
@@ -49,14 +45,13 @@ def export(
     if int8 and (data is None or out.suffix != ".onnx"):
         raise ConfigError("--int8 needs an .onnx file and a dataset: manylabel export DATA --model MODEL --int8")
     new_files(out, _int8_path(out) if int8 else None, overwrite=overwrite)
-    from manylabel.classifier import Classifier
     from manylabel.inference.export import export_onnx, export_torch
 
     dataset = None if data is None else load_data(data)
     checked = None if dataset is None else [dataset.images[index] for index in _readable(dataset, CHECKED_IMAGES)]
     write = export_onnx if out.suffix == ".onnx" else export_torch
     with working("exporting the model"):
-        classifier = Classifier.from_pretrained(model)
+        classifier = ml.Classifier.from_pretrained(model)
         result = write(classifier, out, images=checked, any_size=not fixed_size, overwrite=overwrite)
     sizes = "images of any size" if result.any_size else "images of one size"
     typer.echo(f"Wrote {out}: {result.num_bytes / 1e6:.1f} MB, any number of {sizes}")
@@ -67,12 +62,8 @@ def export(
         _quantise(out, dataset, overwrite=overwrite)
 
 
-def _quantise(path: Path, dataset: ImageDataset, *, overwrite: bool) -> None:
+def _quantise(path: Path, dataset: ml.data.ImageDataset, *, overwrite: bool) -> None:
     """Write the int8 file and print its cost on images not used for calibration."""
-    import numpy as np
-
-    from manylabel.images import prepare
-    from manylabel.inference import OnnxEngine
     from manylabel.inference.quantisation import MAX_FLIPPED, flipped_tags, quantise
 
     spec, small = OnnxEngine(path).spec, _int8_path(path)
@@ -88,8 +79,7 @@ def _quantise(path: Path, dataset: ImageDataset, *, overwrite: bool) -> None:
     if not len(rest):
         typer.echo("int8 was not compared: all images were used for calibration")
         return
-    with working("comparing both files"):
-        before, after = (_predict(file, rest) for file in (path, small))
+    before, after = (OnnxEngine(file).predict(rest) for file in (path, small))
     flipped, num_tags = flipped_tags(before, after)
     fraction = flipped / max(1, num_tags)
     typer.echo(f"Flipped tags on {len(rest):,} other images: {flipped:,} of {num_tags:,} ({100 * fraction:.1f} %)")
@@ -104,31 +94,17 @@ def _quantise(path: Path, dataset: ImageDataset, *, overwrite: bool) -> None:
         )
 
 
-def _predict(file: Path, dataset: ImageDataset) -> Predictions:
-    from manylabel.data.loading import fetch_images
-    from manylabel.inference import OnnxEngine
-    from manylabel.inference.pipeline import prepare_batches
-    from manylabel.predictions import join_predictions, score_batch
-    from manylabel.system import default_workers
-
-    engine = OnnxEngine(file)
-    batches = prepare_batches(fetch_images(dataset), engine.spec.input_spec, num_workers=default_workers())
-    return join_predictions([score_batch(engine, batch) for batch in batches], engine.spec)
-
-
-def _mean_average_precision(predictions: Predictions, dataset: ImageDataset) -> float:
+def _mean_average_precision(predictions: Predictions, dataset: ml.data.ImageDataset) -> float:
     import torch
-
-    from manylabel.metrics import average_precision
 
     readable = predictions.readable.nonzero()[0]
     columns = [predictions.labels.index(name) for name in dataset.labels]
     scores = torch.from_numpy(predictions.scores[readable][:, columns])
     targets, known = map(torch.from_numpy, dataset.targets.dense(readable))
-    return float(average_precision(scores, targets, known).mean())
+    return float(ml.metrics.average_precision(scores, targets, known).mean())
 
 
-def _incomparable(rest: ImageDataset, labels: LabelSpace) -> str:
+def _incomparable(rest: ml.data.ImageDataset, labels: LabelSpace) -> str:
     """Return the reason why mAP cannot be computed; empty if it can."""
     if not rest.targets.positives.sum():
         return "none of the other images has a label"
@@ -141,11 +117,8 @@ def _int8_path(path: Path) -> Path:
     return path.with_suffix(".int8.onnx")
 
 
-def _readable(dataset: ImageDataset, count: int) -> list[int]:
+def _readable(dataset: ml.data.ImageDataset, count: int) -> list[int]:
     """Return the indices of the first readable images."""
-    from manylabel.errors import ImageError
-    from manylabel.images import decode
-
     found: list[int] = []
     for index in range(len(dataset)):
         try:

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 
+import manylabel as ml
 from manylabel.builtin import builtin_models, find_model
 from manylabel.cli import options
-from manylabel.cli.options import make_table, print_json, read_labels, refuse_shared
+from manylabel.cli.options import argument, make_table, read_labels, refuse_shared, show_result, stdout_console
 from manylabel.errors import ConfigError, LabelError, list_choices
 from manylabel.progress import working
 from manylabel.settings import RECIPE_SETTINGS
+from manylabel.system import find_device
 
 __all__ = ["cost", "models", "vocabulary"]
 
 Kind = Literal["models", "backbones", "heads", "recipes", "formats"]
-NewLabels = Annotated[list[str], typer.Argument(metavar="LABELS...", help="Labels, or files with one label per line.")]
+NewLabels = Annotated[list[str], argument("LABELS...", "Labels, or files with one label per line.")]
 
 vocabulary = typer.Typer(
     help="List, add or remove labels of a zero-shot model, without training.", no_args_is_help=True
@@ -30,26 +32,24 @@ models = typer.Typer(help="List models, backbones, heads, recipes and data forma
 
 @models.command("list")
 def show_names(
-    kind: Annotated[
-        Kind, typer.Argument(metavar="KIND", help="models (default), backbones, heads, recipes or formats.")
-    ] = "models",
-    pattern: Annotated[
-        str, typer.Argument(metavar="PATTERN", help="List only names that contain this text (default: all).")
-    ] = "",
+    kind: Annotated[Kind, argument("KIND", "models (default), backbones, heads, recipes or formats.")] = "models",
+    pattern: Annotated[str, argument("PATTERN", "List only names that contain this text (default: all).")] = "",
     as_json: options.AsJson = False,
 ) -> None:
     """List built-in models, backbones, heads, recipes or data formats."""
     rows = [(name, description) for name, description in _entries(kind) if pattern.lower() in name.lower()]
-    if as_json:
-        print_json([{"name": name, "description": description} for name, description in rows])
-        return
-    if not rows:
+    if not rows and not as_json:
         typer.echo(f"No {kind} with {pattern!r} in their name.")
         return
-    table = make_table(kind, "description")
+    values = [{"name": name, "description": description} for name, description in rows]
+    show_result(values, partial(_show_rows, rows, kind, "description"), as_json=as_json)
+
+
+def _show_rows(rows: Sequence[tuple[str, str]], *columns: str) -> None:
+    table = make_table(*columns, show_header=bool(columns))
     for row in rows:
         table.add_row(*map(escape, row))
-    Console().print(table)
+    stdout_console().print(table)
 
 
 def _entries(kind: Kind) -> Sequence[tuple[str, str]]:
@@ -59,9 +59,7 @@ def _entries(kind: Kind) -> Sequence[tuple[str, str]]:
 
         return [(name, _summary(find_reader(name))) for name in FORMATS]
     if kind == "heads":
-        from manylabel.heads import HEADS
-
-        return [(name, _summary(head)) for name, head in HEADS.items()]
+        return [(name, _summary(head)) for name, head in ml.heads.HEADS.items()]
     if kind == "backbones":
         import timm
 
@@ -82,16 +80,14 @@ def _summary(thing: object) -> str:
     return (thing.__doc__ or "").strip().partition("\n")[0]
 
 
-def cost(model: options.Model, device: options.Device = None, as_json: options.AsJson = False) -> None:
+def cost(model: options.Model, device: options.Device = "auto", as_json: options.AsJson = False) -> None:
     """Count the MACs and parameters of a model, and measure its latency and memory in torch."""
     import torch  # keeps `--help` fast
 
-    from manylabel.classifier import Classifier
     from manylabel.cost import count_macs, count_parameters, median_seconds, peak_memory
-    from manylabel.system import find_device
 
-    place = torch.device("cpu" if device is None else find_device(device))
-    classifier = Classifier.from_pretrained(model).eval().to(place)
+    place = find_device(device)
+    classifier = ml.Classifier.from_pretrained(model).eval().to(place)
     size = classifier.input_spec.size
     image = torch.zeros(1, 3, *size, device=place)
 
@@ -108,43 +104,33 @@ def cost(model: options.Model, device: options.Device = None, as_json: options.A
             "milliseconds": 1000 * median_seconds({"predict": predict}, rounds=10)["predict"],
             "peak_memory_bytes": peak_memory(predict),
         }
-    if as_json:
-        print_json({"model": model, "image_size": list(size), "device": str(place), **found})
-        return
-    table = make_table("", "", show_header=False)
-    rows = {
-        "image size": f"{size[0]} x {size[1]}",
-        "MACs per image": f"{found['macs'] / 1e9:.3f} G",
-        "parameters": f"{found['parameters'] / 1e6:.2f} M",
-        "  in the head": f"{found['head_parameters'] / 1e6:.2f} M",
-        f"time per image, {place}": f"{found['milliseconds']:.1f} ms",
-        "peak memory, without weights": f"{found['peak_memory_bytes'] / 1e6:.1f} MB",
-    }
-    for name, value in rows.items():
-        table.add_row(name, value)
-    Console(highlight=False).print(table)
+    values = {"model": model, "image_size": list(size), "device": str(place), **found}
+    rows = [
+        ("image size", f"{size[0]} x {size[1]}"),
+        ("MACs per image", f"{found['macs'] / 1e9:.3f} G"),
+        ("parameters", f"{found['parameters'] / 1e6:.2f} M"),
+        ("  in the head", f"{found['head_parameters'] / 1e6:.2f} M"),
+        (f"time per image, {place}", f"{found['milliseconds']:.1f} ms"),
+        ("peak memory, without weights", f"{found['peak_memory_bytes'] / 1e6:.1f} MB"),
+    ]
+    show_result(values, partial(_show_rows, rows), as_json=as_json)
 
 
 @vocabulary.command("list")
 def list_labels(model: options.Model, as_json: options.AsJson = False) -> None:
     """List the labels of a model."""
-    from manylabel.classifier import Classifier
-
-    found = Classifier.from_pretrained(model)
+    found = ml.Classifier.from_pretrained(model)
     trained = set(found.labels if found.text is None else found.text.trained)
+    rows = [(name, "yes" if name in trained else "no, from text") for name in found.labels]
+    values = [{"label": name, "trained": name in trained} for name in found.labels]
+    show_result(values, partial(_show_rows, rows, "label", "trained on"), as_json=as_json)
     if as_json:
-        print_json([{"label": name, "trained": name in trained} for name in found.labels])
         return
-    table = make_table("label", "trained on")
-    for name in found.labels:
-        table.add_row(escape(name), "yes" if name in trained else "no, from text")
-    Console().print(table)
     if found.text is None:
         typer.echo("The labels cannot be changed: the model was not trained with the recipe zero_shot.")
     else:
-        typer.echo(
-            f"Text encoder: {found.text.encoder}. Add a label with: manylabel vocabulary add 'fire truck' --model ..."
-        )
+        add_one = "Add a label with: manylabel vocabulary add 'fire truck' --model ..."
+        typer.echo(f"Text encoder: {found.text.encoder}. {add_one}")
 
 
 @vocabulary.command()
@@ -177,12 +163,12 @@ def _without(labels: Sequence[str], removed: Sequence[str]) -> list[str]:
 
 def _change(model: str, change: Callable[[list[str]], list[str]], out: Path | None, *, overwrite: bool) -> None:
     """Save a model with other labels, in place or as a copy."""
-    from manylabel.classifier import Classifier, read_model
+    from manylabel.classifier import read_model
 
     if out is None:
         refuse_shared(model)
     source = find_model(model)
-    before = Classifier.load(source)
+    before = ml.Classifier.load(source)
     changed = before.with_labels(change(list(before.labels)))
     saved = read_model(source)
     folder = changed.save(

@@ -7,21 +7,19 @@ import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+import manylabel as ml
 from manylabel.builtin import BUILTIN, local_model
+from manylabel.engine import Engine
 from manylabel.errors import ConfigError
 from manylabel.progress import working
 from manylabel.storage import refuse_existing
-
-if TYPE_CHECKING:  # keeps --help fast: these import torch
-    from manylabel.data import ImageDataset
-    from manylabel.predictions import Engine
 
 __all__ = [
     "AnyModel",
@@ -37,50 +35,58 @@ __all__ = [
     "Overwrite",
     "Seed",
     "Workers",
+    "argument",
+    "flag",
     "load_data",
     "make_table",
     "model_names",
     "new_files",
     "open_model",
-    "print_json",
+    "option",
     "read_labels",
     "refuse_shared",
     "report_files",
     "show_result",
     "stderr_console",
+    "stdout_console",
 ]
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-BatchSize = Annotated[int, typer.Option(metavar="INTEGER", min=1, help="Images per batch.")]
+
+def argument(metavar: str, text: str) -> Any:  # noqa: ANN401 (typer's)
+    """Return a positional argument with its help."""
+    return typer.Argument(metavar=metavar, help=text)
+
+
+def option(metavar: str, text: str, *names: str, **settings: Any) -> Any:  # noqa: ANN401 (typer's)
+    """Return an option with its help; it is named after its parameter unless `names` are given."""
+    return typer.Option(*names, metavar=metavar, help=text, **settings)
+
+
+def flag(name: str, text: str) -> Any:  # noqa: ANN401 (typer's)
+    """Return an option without a value."""
+    return typer.Option(name, help=text)
+
+
+MODEL = "Model or run folder, hub name"
+
+AsJson = Annotated[bool, flag("--json", "Print JSON.")]
+BatchSize = Annotated[int, option("INTEGER", "Images per batch.", min=1)]
 Data = Annotated[
-    str,
-    typer.Argument(
-        metavar="DATA", help="Dataset: a table, a folder, or FORMAT:PATH; see 'manylabel models list formats'."
-    ),
+    str, argument("DATA", "Dataset: a table, a folder, or FORMAT:PATH; see 'manylabel models list formats'.")
 ]
-Device = Annotated[str | None, typer.Option(metavar="DEVICE", help="Torch device, such as cuda (default: cpu).")]
-Draws = Annotated[
-    int, typer.Option(metavar="INTEGER", min=0, help="Bootstrap samples; 0 computes no confidence intervals.")
-]
-Html = Annotated[Path | None, typer.Option(metavar="FILE", help="Write an HTML report.")]
+Device = Annotated[str, option("DEVICE", "Torch device; auto: a GPU if available.")]
+Draws = Annotated[int, option("INTEGER", "Bootstrap samples; 0 computes no confidence intervals.", min=0)]
+Html = Annotated[Path | None, option("FILE", "Write an HTML report.")]
 Images = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="IMAGES...", help="Images, folders (recursive) or glob patterns; - reads a list from stdin."
-    ),
+    list[str], argument("IMAGES...", "Images, folders (recursive) or glob patterns; - reads a list from stdin.")
 ]
-Model = Annotated[str, typer.Option(metavar="MODEL", help="Model or run folder, hub name or builtin:NAME.")]
-AnyModel = Annotated[
-    str, typer.Option(metavar="MODEL", help="Model or run folder, hub name, builtin:NAME or exported .onnx file.")
-]
-ModelCopy = Annotated[
-    Path | None, typer.Option(metavar="DIR", help="Write a changed copy (default: change the model in place).")
-]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")]
-Seed = Annotated[int, typer.Option(metavar="INTEGER", help="Random seed.")]
+Model = Annotated[str, option("MODEL", f"{MODEL} or builtin:NAME.")]
+AnyModel = Annotated[str, option("MODEL", f"{MODEL}, builtin:NAME or exported .onnx file.")]
+ModelCopy = Annotated[Path | None, option("DIR", "Write a changed copy (default: change the model in place).")]
+Overwrite = Annotated[bool, flag("--overwrite", "Replace existing files.")]
+Seed = Annotated[int, option("INTEGER", "Random seed.")]
 Workers = Annotated[
-    int | None,
-    typer.Option(metavar="INTEGER", min=0, help="Image-decoding processes (default: depends on the number of cores)."),
+    int | None, option("INTEGER", "Image-decoding processes (default: depends on the number of cores).", min=0)
 ]
 
 
@@ -92,24 +98,19 @@ def new_files(*paths: Path | None, overwrite: bool) -> list[Path]:
     return files
 
 
-def show_result(values: object, show: Callable[[], None], *, as_json: bool, files: Sequence[Path]) -> None:
+def show_result(values: object, show: Callable[[], None], *, as_json: bool, files: Sequence[Path] = ()) -> None:
     """Print a result as JSON, or its summary and the names of the files written."""
     if as_json:
-        print_json(values)
-    else:
-        show()
-        report_files(files)
+        typer.echo(json.dumps(values, indent=2, ensure_ascii=False, default=str))
+        return
+    show()
+    report_files(files)
 
 
 def report_files(files: Sequence[Path]) -> None:
     """Print the names of the files written."""
     for path in files:
         typer.echo(f"Wrote {path}")
-
-
-def print_json(values: object) -> None:
-    """Print values as JSON."""
-    typer.echo(json.dumps(values, indent=2, ensure_ascii=False, default=str))
 
 
 def make_table(*left: str, right: Sequence[str] = (), **settings: Any) -> Table:  # noqa: ANN401 (rich's own settings)
@@ -122,25 +123,25 @@ def make_table(*left: str, right: Sequence[str] = (), **settings: Any) -> Table:
     return table
 
 
+def stdout_console() -> Console:
+    """Return a console for results, without automatic highlighting."""
+    return Console(highlight=False)
+
+
 def stderr_console() -> Console:
     """Return a console for messages, which must not mix with results on standard output."""
     return Console(stderr=True, highlight=False, soft_wrap=True)
 
 
-def open_model(model: str | Path, *, device: str | None, num_images: int) -> Engine:
+def open_model(model: str | Path, **settings: Any) -> Engine:  # noqa: ANN401 (those of `open_engine`)
     """Open a model for scoring images; status messages go to standard error."""
-    from manylabel.inference import open_engine
-
-    notify: Callable[[str], None] = partial(typer.echo, err=True)
-    return open_engine(model, device=device, num_images=num_images, notify=notify)
+    return ml.inference.open_engine(model, notify=partial(typer.echo, err=True), **settings)
 
 
-def load_data(data: str) -> ImageDataset:
+def load_data(data: str) -> ml.data.ImageDataset:
     """Load a dataset; large ones take a while."""
-    from manylabel.data import load
-
     with working(f"reading {data}"):
-        return load(data)
+        return ml.data.load(data)
 
 
 def model_names(sources: Sequence[str]) -> list[str]:

@@ -8,10 +8,9 @@ import time
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -19,15 +18,15 @@ from rich.markup import escape
 
 from manylabel.builtin import DEFAULT_MODEL
 from manylabel.cli import options
-from manylabel.cli.options import new_files, read_labels, stderr_console
+from manylabel.cli.options import flag, new_files, open_model, option, read_labels, stderr_console
 from manylabel.errors import ConfigError, DiskFullError, ManyLabelError, StorageError
+from manylabel.image_files import list_images
+from manylabel.inference import predict_stream, tag_with_ray
+from manylabel.inference.engine import FEW_IMAGES
+from manylabel.inference.sidecars import copy_by_tag, write_sidecar
+from manylabel.predictions import ImagePrediction, TagChoice, write_drawings
 from manylabel.progress import ProgressBar
-
-if TYPE_CHECKING:  # keeps --help fast
-    from manylabel.predictions import ImagePrediction, TagChoice
-    from manylabel.tag_files import TagWriter
-
-    Step = Callable[[ImagePrediction], object]
+from manylabel.tag_files import TagWriter, open_output
 
 __all__ = ["predict"]
 
@@ -38,55 +37,38 @@ _BAR = 24
 def predict(
     images: options.Images,
     model: options.AnyModel = DEFAULT_MODEL,
-    out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the tags to a .jsonl or .csv file or a .parquet folder.")
-    ] = None,
+    out: Annotated[Path | None, option("FILE", "Write the tags to a .jsonl or .csv file or a .parquet folder.")] = None,
     top: Annotated[
-        int | None,
-        typer.Option(metavar="INTEGER", min=1, help="Number of tags per image (default: all above the threshold)."),
+        int | None, option("INTEGER", "Number of tags per image (default: all above the threshold).", min=1)
     ] = None,
     threshold: Annotated[
         str | None,
-        typer.Option(
-            metavar="FLOAT|tuned", help="Score threshold (default: tuned thresholds if the model has them, else 0.5)."
-        ),
+        option("FLOAT|tuned", "Score threshold (default: the model's tuned thresholds, else 0.5)."),
     ] = None,
     labels: Annotated[
         str | None,
-        typer.Option(
-            metavar="LABELS",
-            help="Labels to predict, such as cat,dog, or a file with one per line (zero-shot models only).",
-        ),
+        option("LABELS", "Labels to predict, such as cat,dog, or a file with one per line (zero-shot models only)."),
     ] = None,
     sidecar: Annotated[
-        Literal["txt", "xmp"] | None,
-        typer.Option(metavar="txt|xmp", help="Write the tags of each image to a file next to it."),
+        Literal["txt", "xmp"] | None, option("txt|xmp", "Write the tags of each image to a file next to it.")
     ] = None,
-    copy_to: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Copy each image into one folder per tag.")
-    ] = None,
-    draw: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Write each image with its tags drawn below it.")
-    ] = None,
-    allow_urls: Annotated[bool, typer.Option("--allow-urls", help="Download images given as http(s) URLs.")] = False,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Resume an interrupted run: skip images already in FILE.")
-    ] = False,
+    copy_to: Annotated[Path | None, option("DIR", "Copy each image into one folder per tag.")] = None,
+    draw: Annotated[Path | None, option("DIR", "Write each image with its tags drawn below it.")] = None,
+    allow_urls: Annotated[bool, flag("--allow-urls", "Download images given as http(s) URLs.")] = False,
+    resume: Annotated[bool, flag("--resume", "Resume an interrupted run: skip images already in FILE.")] = False,
     overwrite: options.Overwrite = False,
     batch_size: options.BatchSize = 32,
     workers: options.Workers = None,
-    device: options.Device = None,
-    executor: Annotated[
-        Literal["local", "ray"], typer.Option(metavar="local|ray", help="Run on this machine, or on a Ray cluster.")
-    ] = "local",
+    device: options.Device = "auto",
+    executor: Annotated[Literal["local", "ray"], option("local|ray", "Run on this machine, or on a Ray cluster.")] = (
+        "local"
+    ),
     ray_address: Annotated[
         str | None,
-        typer.Option(
-            metavar="ADDRESS", help="Address of a Ray cluster, such as auto (default: start one on this machine)."
-        ),
+        option("ADDRESS", "Address of a Ray cluster, such as auto (default: start one on this machine)."),
     ] = None,
     replicas: Annotated[
-        int | None, typer.Option(metavar="INTEGER", min=1, help="Model replicas on Ray (default: one per CPU or GPU).")
+        int | None, option("INTEGER", "Model replicas on Ray (default: one per CPU or GPU).", min=1)
     ] = None,
 ) -> None:
     """Predict the tags of images.
@@ -99,25 +81,41 @@ def predict(
     if executor != "ray" and (ray_address is not None or replicas is not None):
         raise ConfigError("--ray-address and --replicas need --executor ray")
     new_files(out, overwrite=resume or overwrite)
-    from manylabel.image_files import list_images
-    from manylabel.inference.engine import FEW_IMAGES
-    from manylabel.predictions import TagChoice
-    from manylabel.tag_files import open_output
-
     choice = TagChoice(top, _read_threshold(threshold))
     names = list_images(images, listed=sys.stdin, allow_urls=allow_urls)
     ahead = 1 if "-" in images else FEW_IMAGES  # a piped list must be answered before its end
     first = list(islice(names, ahead))  # an empty folder is an error before anything is written
     new = _NewImages(chain(first, names))
-    settings = _Settings(model, choice, None if labels is None else read_labels(labels), device, batch_size)
+    asked = None if labels is None else read_labels(labels)
+    batches: Iterator[Sequence[ImagePrediction]]
     if executor == "ray":
-        batches = settings.tag_on_ray(new, replicas=replicas, address=ray_address)
+        batches = tag_with_ray(
+            new,
+            model=model,
+            choice=choice,
+            labels=asked,
+            device=device,
+            batch_size=batch_size,
+            replicas=replicas,
+            address=ray_address,
+        )
     else:
-        batches = settings.tag(new, workers=workers, num_images=len(first) if len(first) < ahead else None)
+        num_images = len(first) if len(first) < ahead else None
+        engine = open_model(model, labels=asked, device=device, num_images=num_images)
+        choice.limits(engine.spec)
+        scored = predict_stream(engine, new, batch_size=batch_size, num_workers=workers)
+        batches = (batch.tagged(choice) for batch in scored)
     writer = None
     if out is not None:  # after loading the model, whose errors must leave no file behind
         writer, new.done = open_output(out, resume=resume, overwrite=overwrite)
-    results = _Results(out, writer, _steps(copy_to, sidecar, draw, overwrite=overwrite))
+    steps: dict[str, Callable[[ImagePrediction], object]] = {}
+    if copy_to is not None:
+        steps["copy"] = lambda image: copy_by_tag(image, copy_to)
+    if sidecar is not None:
+        steps["write the sidecar of"] = lambda image: write_sidecar(image, sidecar, overwrite=overwrite)
+    if draw is not None:
+        steps["draw"] = lambda image: write_drawings([image], draw)
+    results = _Results(out, writer, steps)
     total = _Total(images, new.done)
     with results, ProgressBar("tagging images") as bar:
         start = time.monotonic()
@@ -126,53 +124,6 @@ def predict(
             speed = results.count / max(time.monotonic() - start, 1e-9)
             bar.update(results.count, total.number, f"{speed:.1f} images/s")
     results.report(skipped=new.num_skipped)
-
-
-@dataclass(frozen=True)
-class _Settings:
-    """Settings of the prediction, wherever it runs."""
-
-    model: str
-    choice: TagChoice
-    labels: list[str] | None
-    device: str | None
-    batch_size: int
-
-    def tag(
-        self, images: Iterable[str], *, workers: int | None, num_images: int | None
-    ) -> Iterator[Sequence[ImagePrediction]]:
-        """Load the model at once, and tag batches on this machine when asked for."""
-        from manylabel.inference import open_engine, predict_stream
-        from manylabel.system import default_workers
-
-        engine = open_engine(
-            self.model,
-            labels=self.labels,
-            device=self.device,
-            num_images=num_images,
-            notify=partial(typer.echo, err=True),
-        )
-        self.choice.limits(engine.spec)
-        num_workers = default_workers(on_gpu=self.device not in (None, "cpu")) if workers is None else workers
-        scored = predict_stream(engine, images, batch_size=self.batch_size, num_workers=num_workers)
-        return (batch.tagged(self.choice) for batch in scored)
-
-    def tag_on_ray(
-        self, images: Iterable[str], *, replicas: int | None, address: str | None
-    ) -> Iterator[Sequence[ImagePrediction]]:
-        """Tag batches on a Ray cluster."""
-        from manylabel.inference import tag_with_ray
-
-        return tag_with_ray(
-            images,
-            model=self.model,
-            choice=self.choice,
-            labels=self.labels,
-            device=self.device,
-            batch_size=self.batch_size,
-            replicas=replicas,
-            address=address,
-        )
 
 
 class _NewImages:
@@ -204,8 +155,6 @@ class _Total:
             threading.Thread(target=self._count, args=(paths, done), daemon=True).start()
 
     def _count(self, paths: Sequence[str], done: Container[str]) -> None:
-        from manylabel.image_files import list_images
-
         with suppress(ManyLabelError, OSError):
             names = list_images(paths, allow_urls=True, quiet=True)
             self.number = sum(name not in done for name in names)
@@ -220,23 +169,6 @@ def _read_threshold(text: str | None) -> float | Literal["tuned"] | None:
         raise ConfigError(f"threshold must be a number in 0..1 or 'tuned', got {text!r}") from None
 
 
-def _steps(
-    copy_to: Path | None, sidecar: Literal["txt", "xmp"] | None, draw: Path | None, *, overwrite: bool
-) -> dict[str, Step]:
-    """Return what to do with each image, by verb."""
-    from manylabel.inference.sidecars import copy_by_tag, write_sidecar
-    from manylabel.predictions import write_drawings
-
-    steps: dict[str, Step] = {}
-    if copy_to is not None:
-        steps["copy"] = lambda image: copy_by_tag(image, copy_to)
-    if sidecar is not None:
-        steps["write the sidecar of"] = lambda image: write_sidecar(image, sidecar, overwrite=overwrite)
-    if draw is not None:
-        steps["draw"] = lambda image: write_drawings([image], draw)
-    return steps
-
-
 @dataclass
 class _Results:
     """Destination of predictions, batch by batch.
@@ -249,7 +181,7 @@ class _Results:
 
     out: Path | None
     writer: TagWriter | None
-    steps: Mapping[str, Step]
+    steps: Mapping[str, Callable[[ImagePrediction], object]]
     count: int = 0
     unchanged: int = 0
     bad: int = 0

@@ -5,11 +5,10 @@ from __future__ import annotations
 import ipaddress
 from typing import Annotated
 
-import typer
-
 from manylabel.builtin import DEFAULT_MODEL
 from manylabel.cli import options
-from manylabel.cli.options import stderr_console
+from manylabel.cli.options import option, stderr_console
+from manylabel.inference.engine import engine_device
 from manylabel.progress import working
 from manylabel.system import available_cores, require
 
@@ -21,37 +20,31 @@ _MOST_WORKERS = 8
 def serve(
     model: options.AnyModel = DEFAULT_MODEL,
     host: Annotated[
-        str, typer.Option(metavar="ADDRESS", help="Address to listen on; the default accepts local connections only.")
+        str, option("ADDRESS", "Address to listen on; the default accepts local connections only.")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(metavar="INTEGER", min=1, max=65535, help="Port to listen on.")] = 8000,
+    port: Annotated[int, option("INTEGER", "Port to listen on.", min=1, max=65535)] = 8000,
     api_key: Annotated[
         str | None,
-        typer.Option(
-            metavar="KEY",
+        option(
+            "KEY",
+            "API key that clients must send. Prefer MANYLABEL_API_KEY: arguments are visible in the process list.",
             envvar="MANYLABEL_API_KEY",
-            help="API key that clients must send. Prefer MANYLABEL_API_KEY: arguments are visible in the process list.",
         ),
     ] = None,
     allow_host: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME", help="Host name to accept in addition to localhost and IP addresses; repeat for more."
-        ),
+        option("NAME", "Host name to accept in addition to localhost and IP addresses; repeat for more."),
     ] = None,
     allow_origin: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="URL", help="Web origin that may call the API (CORS), such as https://example.org; repeat for more."
-        ),
+        option("URL", "Web origin that may call the API (CORS), such as https://example.org; repeat for more."),
     ] = None,
-    max_megabytes: Annotated[
-        float, typer.Option(metavar="FLOAT", min=0.001, help="Maximum size of a request in megabytes.")
-    ] = 20,
+    max_megabytes: Annotated[float, option("FLOAT", "Maximum size of a request in megabytes.", min=0.001)] = 20,
     max_megapixels: Annotated[
-        float, typer.Option(metavar="FLOAT", min=0.001, help="Maximum total megapixels of the images in a request.")
+        float, option("FLOAT", "Maximum total megapixels of the images in a request.", min=0.001)
     ] = 100,
-    timeout: Annotated[float, typer.Option(metavar="FLOAT", min=0.1, help="Seconds before a request times out.")] = 30,
-    device: options.Device = None,
+    timeout: Annotated[float, option("FLOAT", "Seconds before a request times out.", min=0.1)] = 30,
+    device: options.Device = "auto",
 ) -> None:
     """Serve a model over HTTP: an API and a demo page.
 
@@ -61,9 +54,8 @@ def serve(
         require(module, extra="serve")
     from manylabel.server import ServedModel, ServerSettings, create_app, run_server
 
-    is_cpu = device is None or device == "cpu"
-    cores = available_cores()
-    workers = min(cores, _MOST_WORKERS) if is_cpu else 1
+    device, cores = engine_device(model, device), available_cores()
+    workers = min(cores, _MOST_WORKERS) if device == "cpu" else 1
     settings = ServerSettings(
         max_body_bytes=int(max_megabytes * 1_000_000),
         max_pixels=int(max_megapixels * 1_000_000),
@@ -75,9 +67,9 @@ def serve(
     )
     console = stderr_console()
     with working("loading the model"):
-        threads = max(1, cores // workers) if is_cpu else None
+        threads = max(1, cores // workers) if device == "cpu" else None
         served = ServedModel.open(model, device=device, num_threads=threads, notify=console.print)
-    if not _is_loopback(host) and api_key is None:
+    if api_key is None and not _is_loopback(host):
         warning = f"Anyone who can reach {host} may use this server; set MANYLABEL_API_KEY to require a key"
         console.print(warning, style="yellow", markup=False)
     shown = f"[{host}]" if ":" in host else host

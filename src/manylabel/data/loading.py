@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -31,7 +30,6 @@ __all__ = [
     "Sample",
     "collate",
     "explained_worker_deaths",
-    "fetch_images",
     "most_bad",
 ]
 
@@ -95,16 +93,6 @@ class DecodedImages(Dataset[Sample | BadImage]):
             return BadImage(draw.index, name, error.reason)
         torch.default_generator.manual_seed(draw.seed)
         return Sample(draw.index, self.transform(image), targets, known)
-
-
-def fetch_images(dataset: ImageDataset) -> Iterator[tuple[str, Path | bytes | ImageError]]:
-    """Yield the name of each image with its file or content, or with the error that prevented fetching it."""
-    for index in range(len(dataset)):
-        name = dataset.images.name(index)
-        try:
-            yield name, fetch(dataset.images, index)
-        except ImageError as error:
-            yield name, error
 
 
 def collate(samples: Sequence[Sample | BadImage]) -> Batch:

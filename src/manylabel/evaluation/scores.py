@@ -19,13 +19,13 @@ from torch import Tensor
 
 from manylabel.classifier import Classifier, TorchEngine
 from manylabel.data import ImageDataset
-from manylabel.data.loading import BadImages, fetch_images
+from manylabel.data.loading import BadImages
+from manylabel.engine import Engine, name_images, score_batch
 from manylabel.errors import ConfigError, DataError, LabelError, list_choices
 from manylabel.inference.pipeline import prepare_batches
 from manylabel.metrics import top_labels
 from manylabel.metrics.inputs import Inputs, check, where_present
 from manylabel.page import plural, some
-from manylabel.predictions import Engine, score_batch
 from manylabel.system import default_workers, find_device
 from manylabel.types import BadImage, LabelSpace
 
@@ -293,10 +293,10 @@ def score(
         name, engine = name or "model", model
     spec = engine.spec
     dataset, columns, notes = match_labels(spec.labels.names, dataset, model=name, common_labels=common_labels)
-    workers = default_workers() if num_workers is None else num_workers
+    workers = default_workers(on_gpu=engine.on_gpu) if num_workers is None else num_workers
     bad = BadImages(len(dataset), max_bad_fraction=max_bad_fraction)
     parts, done = [], 0
-    for batch in prepare_batches(fetch_images(dataset), spec.input_spec, batch_size=batch_size, num_workers=workers):
+    for batch in prepare_batches(name_images(dataset), spec.input_spec, batch_size=batch_size, num_workers=workers):
         part = score_batch(engine, batch)
         parts.append(part.scores[:, columns])
         bad.add([BadImage(done + image.index, image.name, image.reason) for image in part.bad])

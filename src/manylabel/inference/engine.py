@@ -17,11 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from manylabel.builtin import BUILTIN, DEFAULT_MODEL, find_model
+from manylabel.engine import Engine
 from manylabel.errors import ConfigError, ModelFormatError
 from manylabel.images import Pixels
 from manylabel.onnx_files import open_session
-from manylabel.predictions import METADATA_KEY, Engine, InferenceSpec
+from manylabel.predictions import METADATA_KEY, InferenceSpec
 from manylabel.storage import cache_folder
+from manylabel.system import device_name
 
 if TYPE_CHECKING:  # a cached export must not wait for torch
     from manylabel.classifier import Classifier
@@ -88,7 +90,7 @@ def open_engine(
     *,
     engine: EngineName = "auto",
     labels: Sequence[str] | None = None,
-    device: str | None = None,
+    device: str = "auto",
     num_threads: int | None = None,
     num_images: int | None = None,
     notify: Callable[[str], object] = logger.info,
@@ -99,7 +101,7 @@ def open_engine(
         model: An exported ``.onnx`` file, a model folder, ``builtin:NAME``, or a name on the Hugging Face hub.
         engine: Inference backend.
         labels: Labels to score instead of its own, for models with text queries.
-        device: Torch device, such as ``"cuda"`` (default: the CPU).
+        device: Torch device, such as ``"cuda"``; ``"auto"`` is a GPU if available, and the CPU for onnxruntime.
         num_threads: Threads on a CPU (default: one per core).
         num_images: Number of images to score, if known; few images do not justify an export.
         notify: Called with a status message when loading takes time.
@@ -119,18 +121,15 @@ def open_engine(
         >>> image.error, bad.error
         (None, "it is not an image in a supported format ...")
     """
-    if Path(model).suffix.lower() == ".onnx":
-        if engine == "torch" or labels is not None or not _is_cpu(device):
-            raise ConfigError(
-                f"{model} is exported: it runs in onnxruntime on the CPU, with its own labels; give the model itself"
-            )
-        return OnnxEngine(model, num_threads=num_threads)
-    if engine == "onnx" and not _is_cpu(device):
+    if is_exported(model) and (engine == "torch" or labels is not None):
         raise ConfigError(
-            f"onnxruntime runs models on the CPU only, got device {device}; omit the device or the engine"
+            f"{model} is exported: it runs in onnxruntime on the CPU, with its own labels; give the model itself"
         )
+    device = engine_device(model, device, engine=engine)
+    if is_exported(model):
+        return OnnxEngine(model, num_threads=num_threads)
     folder = find_model(model)
-    if engine == "torch" or not _is_cpu(device) or (engine == "auto" and not _has_onnxruntime()):
+    if engine == "torch" or device != "cpu" or (engine == "auto" and not _has_onnxruntime()):
         return _open_torch(folder, labels, device, num_threads)
     path = export_path(folder, labels)
     if path.is_file():
@@ -177,8 +176,28 @@ def shown_name(model: str | Path) -> str:
     return path.parent.name if path.name == "model" and path.parent.name else path.stem
 
 
-def _is_cpu(device: str | None) -> bool:
-    return device is None or device == "cpu"
+def is_exported(model: str | Path) -> bool:
+    """Return whether a model is an exported file."""
+    return Path(model).suffix.lower() == ".onnx"
+
+
+def engine_device(model: str | Path, device: str = "auto", *, engine: EngineName = "auto") -> str:
+    """Return the device that a model runs on; same arguments as `open_engine`.
+
+    Raises:
+        ConfigError: There is no such device, or onnxruntime, which runs on the CPU only, cannot use it.
+
+    Examples:
+        >>> engine_device("tagger.onnx")
+        'cpu'
+    """
+    if not is_exported(model) and engine != "onnx":
+        return device_name(device)
+    if device not in ("auto", "cpu"):
+        raise ConfigError(
+            f"onnxruntime runs models on the CPU only, got device {device}; omit the device or the engine"
+        )
+    return "cpu"
 
 
 def _has_onnxruntime() -> bool:
@@ -196,17 +215,15 @@ def _load(folder: Path, labels: Sequence[str] | None) -> Classifier:
 
 
 def _open_torch(
-    folder: Path, labels: Sequence[str] | None, device: str | None, num_threads: int | None, *, fuse: bool = True
+    folder: Path, labels: Sequence[str] | None, device: str, num_threads: int | None, *, fuse: bool = True
 ) -> Engine:
     import torch
 
     from manylabel.classifier import TorchEngine
-    from manylabel.system import find_device
 
-    found = find_device(device or "cpu")  # fail before reading the weights
     if num_threads is not None:
         torch.set_num_threads(num_threads)
-    return TorchEngine(_load(folder, labels), device=found, fuse=fuse)
+    return TorchEngine(_load(folder, labels), device=device, fuse=fuse)
 
 
 def _export(folder: Path, labels: Sequence[str] | None, path: Path, *, must: bool, num_threads: int | None) -> Engine:

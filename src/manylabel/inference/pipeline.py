@@ -21,9 +21,9 @@ from typing import Any
 
 import numpy as np
 
+from manylabel.engine import NamedImage, PreparedBatch, prepare_batch
 from manylabel.errors import ConfigError, ImageError
 from manylabel.image_files import fetch, is_address
-from manylabel.predictions import NamedImage, PreparedBatch, prepare_batch
 from manylabel.types import InputSpec
 
 __all__ = ["PreparationPool", "WorkerDiedError", "WorkerProcess", "batched", "fetch_and_prepare", "prepare_batches"]

@@ -8,20 +8,14 @@ from functools import partial
 from pathlib import Path
 
 from manylabel.builtin import DEFAULT_MODEL
+from manylabel.engine import Engine, NamedImage, score_batch
 from manylabel.errors import ConfigError
 from manylabel.image_files import is_address
-from manylabel.inference.engine import EngineName, open_engine
+from manylabel.inference.engine import EngineName, engine_device, open_engine
 from manylabel.inference.pipeline import PreparationPool, batched, prepare_batches
 from manylabel.on_ray import map_on_ray
-from manylabel.predictions import (
-    Engine,
-    ImagePrediction,
-    NamedImage,
-    Predictions,
-    TagChoice,
-    score_batch,
-)
-from manylabel.system import require
+from manylabel.predictions import ImagePrediction, Predictions, TagChoice
+from manylabel.system import default_workers, require
 
 __all__ = ["predict_stream", "tag_with_ray"]
 
@@ -29,7 +23,7 @@ BATCHES_PER_TASK = 4  # per Ray replica: the next batch is decoded while one is 
 
 
 def predict_stream(
-    engine: Engine, names: Iterable[str], *, batch_size: int = 32, num_workers: int = 0
+    engine: Engine, names: Iterable[str], *, batch_size: int = 32, num_workers: int | None = 0
 ) -> Iterator[Predictions]:
     """Predict the tags of many images, batch by batch, in constant memory; decoding and scoring overlap.
 
@@ -37,7 +31,7 @@ def predict_stream(
         engine: Engine of `open_engine`.
         names: Paths and URLs; consumed lazily.
         batch_size: Images per batch.
-        num_workers: Worker processes that decode images; 0 decodes in a thread.
+        num_workers: Worker processes that decode images; 0 decodes in a thread, None takes `default_workers`.
 
     Yields:
         Predictions of each batch; unreadable images are recorded with an error.
@@ -51,6 +45,7 @@ def predict_stream(
         ['there is no such file']
     """
     images = ((name, name) for name in names)
+    num_workers = default_workers(on_gpu=engine.on_gpu) if num_workers is None else num_workers
     for batch in prepare_batches(images, engine.spec.input_spec, batch_size=batch_size, num_workers=num_workers):
         yield score_batch(engine, batch)
 
@@ -62,7 +57,7 @@ def tag_with_ray(
     choice: TagChoice | None = None,
     engine: EngineName = "auto",
     labels: Sequence[str] | None = None,
-    device: str | None = None,
+    device: str = "auto",
     batch_size: int = 32,
     replicas: int | None = None,
     address: str | None = None,
@@ -77,7 +72,7 @@ def tag_with_ray(
         choice: Rule that selects tags by their scores (default: the model's own thresholds).
         engine: Inference backend.
         labels: Labels to score instead of its own, for models with text queries.
-        device: Torch device; ``"cuda"`` takes one GPU per replica.
+        device: Torch device; ``"cuda"`` takes one GPU per replica, ``"auto"`` does if this machine has a GPU.
         batch_size: Images per batch.
         replicas: Number of model replicas (default: one per GPU if they run there, else one per CPU).
         address: Address of a Ray cluster, such as ``"auto"`` (default: start Ray on this machine).
@@ -100,10 +95,11 @@ def tag_with_ray(
         raise ConfigError(f"batch_size and replicas must be at least 1, got {batch_size} and {replicas}")
     require("ray", extra="ray")
     model = str(Path(model).resolve()) if Path(model).exists() else model  # actors run in another folder
-    on_gpu = device is not None and device.startswith("cuda")
+    device = engine_device(model, device, engine=engine)
+    on_gpu = device.startswith("cuda")
     load = partial(open_engine, model, labels=labels)
     # Opened here first: errors surface before Ray starts, and the model is exported only once on this machine.
-    spec = load(engine="torch" if on_gpu else engine).spec
+    spec = load(engine="torch" if on_gpu else engine, device="cpu").spec
     choice = choice or TagChoice()
     choice.limits(spec)
     here = str(Path.cwd())

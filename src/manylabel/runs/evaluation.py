@@ -52,7 +52,7 @@ def evaluate_run(
     seed: int = 0,
     batch_size: int = 32,
     num_workers: int | None = None,
-    device: str | None = None,
+    device: str = "auto",
     progress: Progress | None = None,
 ) -> EvaluatedRun:
     """Evaluate the model of a finished run on its validation set.
@@ -63,7 +63,7 @@ def evaluate_run(
         seed: Seed of the draws.
         batch_size: Images per batch.
         num_workers: Worker processes that decode images (default: half of the cores).
-        device: Device to run the model on.
+        device: Torch device; ``"auto"`` is a GPU if available.
         progress: Called after each batch with the number of images done and the total.
 
     Raises:

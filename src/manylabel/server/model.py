@@ -16,10 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from manylabel.builtin import DEFAULT_MODEL, find_model
+from manylabel.engine import Engine
 from manylabel.errors import ConfigError, DataError, LabelError, MissingExtraError, list_choices
 from manylabel.images import Pixels, decode
-from manylabel.inference.engine import EngineName, open_engine, shown_name
-from manylabel.predictions import Engine, InferenceSpec
+from manylabel.inference.engine import EngineName, is_exported, open_engine, shown_name
+from manylabel.predictions import InferenceSpec
 from manylabel.storage import decode_json
 
 if TYPE_CHECKING:  # torch is imported on first use
@@ -62,13 +63,13 @@ class ServedModel:
         model: str | Path = DEFAULT_MODEL,
         *,
         engine: EngineName = "auto",
-        device: str | None = None,
+        device: str = "auto",
         num_threads: int | None = None,
         notify: Callable[[str], object] = logger.info,
     ) -> ServedModel:
         """Open a model by name; same arguments as `open_engine`."""
         opened = open_engine(model, engine=engine, device=device, num_threads=num_threads, notify=notify)
-        folder = None if Path(model).suffix.lower() == ".onnx" else find_model(model)
+        folder = None if is_exported(model) else find_model(model)
         return cls(opened, name=shown_name(model), folder=folder)
 
     @property
