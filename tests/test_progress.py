@@ -1,7 +1,4 @@
-import re
 import time
-
-import pytest
 
 from manylabel import progress as module
 from manylabel.progress import ProgressBar, progress_bar, working
@@ -25,6 +22,7 @@ def test_a_line_says_how_long_it_will_take(monkeypatch, capsys):
     for done in (40, 50, 60):  # a resumed run begins at 40
         bar.update(done, 100, "loss 0.1", doing="epoch 2/3")
         now[0] += 10.0
+    bar.stop()
     assert capsys.readouterr().err.splitlines() == [
         "epoch 2/3: 50/100  loss 0.1  about 50 s left",
         "epoch 2/3: 60/100  loss 0.1  about 40 s left",
@@ -38,9 +36,27 @@ def test_a_terminal_gets_a_bar(monkeypatch, capsys):
     assert "reading images of [run]" in capsys.readouterr().err
 
 
-@pytest.mark.slow
+def lines_of(seconds, capsys):
+    """Return the descriptions of work that are printed while nothing is updated."""
+    capsys.readouterr()
+    time.sleep(seconds)
+    return [line.split(":")[0] for line in capsys.readouterr().err.splitlines()]
+
+
 def test_a_log_shows_that_a_single_long_step_is_in_progress(monkeypatch, capsys):
-    monkeypatch.setattr(module, "SECONDS_BETWEEN_LINES", 0)
+    monkeypatch.setattr(module, "SECONDS_BETWEEN_LINES", 0.05)
     with working("exporting the model"):
-        time.sleep(1.5)
-    assert re.fullmatch(r"(exporting the model: \d s\n)+", capsys.readouterr().err)
+        assert len(lines := lines_of(0.3, capsys)) >= 2
+        assert set(lines) == {"exporting the model"}
+    assert lines_of(0.1, capsys) == []
+
+
+def test_the_innermost_of_nested_bars_prints_and_the_outermost_ends_all(monkeypatch, capsys):
+    monkeypatch.setattr(module, "SECONDS_BETWEEN_LINES", 0.05)
+    with ProgressBar("working"):
+        with ProgressBar("training") as inner:
+            inner.update(3, 9)
+            assert set(lines_of(0.2, capsys)) == {"training"}
+        assert set(lines_of(0.2, capsys)) == {"working"}
+        ProgressBar("saving").update(1, 2)
+    assert lines_of(0.1, capsys) == []

@@ -57,7 +57,8 @@ def tiny_run(folder, *, callbacks=(), task=None, **changes):
     settings = tiny_settings(**changes)
     task = task or tiny_task(settings)
     run = RunFolder.open(folder, resume=True)
-    rows = fit(task, lambda share: tiny_loaders(settings, share), run=run, callbacks=callbacks)
+    loaders = tiny_loaders(settings, Share.of_process(settings.devices))
+    rows = fit(task, loaders, run=run, callbacks=callbacks)
     return task, rows
 
 

@@ -1,4 +1,7 @@
-"""Progress display: a bar in a terminal or notebook, otherwise a line every ten seconds."""
+"""Progress display: a bar in a terminal or notebook, otherwise a line at least every ten seconds.
+
+Lines come from a thread as well, so that a single long step, such as an export or a slow batch, is not silent.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
-from types import TracebackType
-from typing import Self
+from typing import ClassVar, Self
 
 from rich.console import Console
 from rich.markup import escape
@@ -20,7 +22,9 @@ SECONDS_BETWEEN_LINES = 10  # in a log
 
 
 class ProgressBar:
-    """Progress bar; use as a context manager, or until `stop`.
+    """Progress bar from the first `update` to `stop`; as a context manager, from beginning to end.
+
+    Bars may be nested. In a log, the innermost one prints.
 
     Args:
         doing: Description of the work, such as "reading images".
@@ -32,15 +36,29 @@ class ProgressBar:
         ...     bar.update(1, 2)
     """
 
+    _open: ClassVar[list[Self]] = []  # outermost first
+    _told: ClassVar[float] = 0.0  # time of the last line of any bar
+
     def __init__(self, doing: str, *, console: Console | None = None, keep: bool = False) -> None:
         self.doing = doing
         self.console = console or Console(stderr=True, highlight=False, soft_wrap=True)
         self.keep = keep
         self._bar: Progress | None = None
-        self._start = self._told = time.monotonic()
+        self._start = 0.0
         self._first: int | None = None
         self._latest: tuple[int, int | None, str] = (0, None, "")
         self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Start the clock, and lines in a log."""
+        self._start, self._first = time.monotonic(), None
+        ProgressBar._open.append(self)
+        if len(ProgressBar._open) == 1:
+            ProgressBar._told = self._start
+            self._ended.clear()
+            self._thread = threading.Thread(target=self._repeat, daemon=True)
+            self._thread.start()
 
     def update(self, done: int, total: int | None, note: str = "", *, doing: str | None = None) -> None:
         """Update the progress.
@@ -51,6 +69,8 @@ class ProgressBar:
             note: Additional text, such as a loss.
             doing: New description of the work (default: unchanged).
         """
+        if not self.is_open:
+            self.start()
         self.doing = doing or self.doing
         self._latest = done, total, note
         self._first = done if self._first is None else self._first
@@ -71,37 +91,51 @@ class ProgressBar:
         self._bar.update(self._bar.task_ids[0], completed=done, total=total, note=note, description=self.doing)
 
     @property
+    def is_open(self) -> bool:
+        """True from `start` to `stop`."""
+        return self in ProgressBar._open
+
+    @property
     def is_drawn(self) -> bool:
         """True if a bar is drawn: in a terminal, or in a notebook with ipywidgets."""
         return self.console.is_terminal or (self.console.is_jupyter and find_spec("ipywidgets") is not None)
 
     def stop(self) -> None:
-        """Stop the bar; another `update` starts a new one."""
+        """Stop the bar, and inner ones that an error left open; another `update` starts a new one."""
+        if not self.is_open:
+            return
+        for bar in reversed(ProgressBar._open[ProgressBar._open.index(self) :]):
+            bar._end()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _end(self) -> None:
+        if self._thread is not None:
+            self._ended.set()
+            self._thread.join()
+            self._thread = None
+        ProgressBar._open.remove(self)
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
 
-    def __enter__(self) -> Self:
-        if not self.is_drawn:
-            threading.Thread(target=self._repeat, daemon=True).start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._ended.set()
-        self.stop()
-
     def _repeat(self) -> None:
-        """Print a line even while a single step takes long."""
-        while not self._ended.wait(1):
-            self._line()
+        """Print lines of the innermost bar; the outermost one does so for all."""
+        while not self._ended.wait(ProgressBar._told + SECONDS_BETWEEN_LINES - time.monotonic()):
+            ProgressBar._open[-1]._line()
 
     def _line(self) -> None:
         now, (done, total, note) = time.monotonic(), self._latest
-        if now < self._told + SECONDS_BETWEEN_LINES:
+        if now < ProgressBar._told + SECONDS_BETWEEN_LINES:
             return
-        self._told = now
+        ProgressBar._told = now
+        if self.is_drawn:
+            return
         speed = (done - (self._first or 0)) / (now - self._start)
         left = f"about {duration((total - done) / speed)} left" if total and speed > 0 else ""
         reached = f"{done:,}" + ("" if total is None else f"/{total:,}")

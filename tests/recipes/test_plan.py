@@ -10,8 +10,8 @@ def test_a_plan_counts_and_estimates_without_leaving_anything(quick, sets, tmp_p
     monkeypatch.setenv("MANYLABEL_CACHE", str(tmp_path / "cache"))  # an empty one: other tests leave features
     settings = Probe(**quick, out=tmp_path / "run", head="linear", views=2)
     found = plan(probe.setup(settings, sets=sets))
-    assert (found.num_train, found.num_val, found.num_labels) == (24, 6, 24)
-    assert found.head_parameters == found.cost.trainable == 512 * 24 + 24
+    assert "24 for training, 6 for validation, 24 labels" in found.to_text()
+    assert f"{512 * 24 + 24:,} of them in the head; {512 * 24 + 24:,} trained" in found.to_text()
     assert found.feature_seconds > 0
     assert found.total_seconds == found.feature_seconds + 2 * found.epoch_seconds
     assert not (tmp_path / "run").exists()

@@ -2,14 +2,17 @@
 
 import io
 import math
+import re
 import socket
 import tempfile
+import time
 from dataclasses import replace
 
 import pytest
 import torch
 from rich.console import Console
 
+from manylabel import progress
 from manylabel.classifier import Classifier
 from manylabel.errors import ConfigError, OutputExistsError, TrainingError
 from manylabel.recipes import Probe, Reporter, probe
@@ -42,6 +45,18 @@ def test_a_run_that_fails_before_anything_is_saved_leaves_no_folder(settings, se
         replace(probe, train=fail)(settings, sets=sets)
     assert not settings.out.exists()
     assert replace(probe, train=save_only)(settings, sets=sets).is_finished
+
+
+def test_no_phase_of_a_run_is_silent(settings, sets, monkeypatch):
+    text = io.StringIO()
+    monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.05)
+    slow = replace(probe, train=lambda *given: time.sleep(0.2) or save_only(*given))
+    slow(settings, sets=sets, reporter=Reporter(Console(file=text, width=200)))
+    lines = text.getvalue().splitlines()
+    first = next(number for number, line in enumerate(lines) if "training images" in line)
+    assert all(re.fullmatch(rf"working on {settings.out}: \d+ s", line) for line in lines[first + 1 : -1])
+    assert len(lines[first + 1 : -1]) >= 2
+    assert lines[-1] == f"the model is in {settings.out}/model"
 
 
 def test_a_run_that_fails_later_can_be_resumed(settings, sets):

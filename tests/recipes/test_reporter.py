@@ -12,7 +12,7 @@ from manylabel.data.sources import LazyBytes
 from manylabel.recipes import Reporter
 from manylabel.recipes.reporter import advise_on_head, advise_on_labels, describe_validation, write_validation
 from manylabel.targets import Targets
-from manylabel.training import LoopSettings, RunFolder, ValidationScores
+from manylabel.training import RunFolder, ValidationScores
 from manylabel.types import LabelSpace
 
 
@@ -21,22 +21,23 @@ def test_a_log_gets_a_line_on_the_features_every_ten_seconds(monkeypatch):
     monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
     reporter = Reporter(Console(file=text, width=200))
     for done in (100, 600, 900):
-        reporter.features(done, 1000)
+        reporter.progress("features", done, 1000)
         now[0] += 10.0
+    reporter.progress("features", 1000, 1000)
     assert text.getvalue().splitlines()[0] == "features: 600/1,000  about 8 s left"
 
 
 def test_a_log_gets_no_line_where_all_features_are_there():
     text = io.StringIO()
-    Reporter(Console(file=text)).features(1000, 1000)
+    Reporter(Console(file=text)).progress("features", 1000, 1000)
     assert text.getvalue() == ""
 
 
 def test_a_terminal_gets_a_bar_that_ends():
     text = io.StringIO()
     reporter = Reporter(Console(file=text, width=200, force_terminal=True))
-    reporter.features(100, 1000)
-    reporter.features(1000, 1000)
+    reporter.progress("features", 100, 1000)
+    reporter.progress("features", 1000, 1000)
     assert "1000/1000" in text.getvalue()
 
 
@@ -48,7 +49,6 @@ def test_names_in_brackets_are_shown():
 
 def run_with(folder, *, last, best, targets, keep="last"):
     run = RunFolder.open(folder)
-    run.describe(LoopSettings(keep=keep), command="")
     scores = ValidationScores()
     scores.last, scores.best, scores.best_epoch = last, best, 4
     scores.targets, scores.known = targets, torch.ones_like(targets)
@@ -71,17 +71,17 @@ def test_map_is_reported_with_its_interval_and_no_epoch_that_is_better_by_chance
     values = json.loads((run.path / "validation.json").read_text())
     assert values["num_images"] == 120
     assert values["mAP"]["low"] < values["mAP"]["value"] < values["mAP"]["high"]
-    words = describe_validation(run)
+    words = describe_validation(run, keep="last")
     assert f"mAP {100 * values['mAP']['value']:.2f} on 120 validation images (95 % interval " in words
     assert "epoch" not in words
 
 
 def test_a_best_epoch_that_is_significantly_better_is_named(tmp_path, scored):
     run = run_with(tmp_path / "run", last=scored["first"], best=scored["better"], targets=scored["targets"])
-    assert "; epoch 4 was better by " in describe_validation(run)
+    assert "; epoch 4 was better by " in describe_validation(run, keep="last")
     kept = run_with(tmp_path / "k", last=scored["first"], best=scored["better"], targets=scored["targets"], keep="best")
-    assert "mAP 100.00 on 120" in describe_validation(kept)
-    assert "was better" not in describe_validation(kept)
+    assert "mAP 100.00 on 120" in describe_validation(kept, keep="best")
+    assert "was better" not in describe_validation(kept, keep="best")
 
 
 def dataset(*, labels, present):

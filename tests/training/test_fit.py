@@ -1,12 +1,15 @@
 import csv
 import io
+import re
 import sys
+import time
 
 import pytest
 import torch
 from lightning import Callback
 from rich.console import Console
 
+from manylabel import progress
 from manylabel.errors import ConfigError, MissingExtraError
 from manylabel.training import LoopSettings, RunProgress
 from tiny_training import tiny_loaders, tiny_run, tiny_settings, tiny_task
@@ -84,6 +87,21 @@ def test_progress_prints_a_line_per_epoch_where_there_is_no_terminal(tmp_path):
     assert len(lines) == 3
     assert lines[0].startswith("epoch 1/3  loss ")
     assert "mAP" in lines[0]
+
+
+class SlowStep(Callback):
+    """Makes one step, or one batch of the validation, longer than the time between two lines."""
+
+    def __init__(self, hook):
+        setattr(self, hook, lambda *_: time.sleep(0.3 * (not hasattr(self, "over"))) or setattr(self, "over", True))
+
+
+@pytest.mark.parametrize("hook", ["on_before_optimizer_step", "on_validation_batch_start"])
+def test_a_single_slow_step_is_not_silent(hook, tmp_path, monkeypatch):
+    text = io.StringIO()
+    monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.1)
+    tiny_run(tmp_path / "run", callbacks=[RunProgress(Console(file=text, width=200)), SlowStep(hook)], epochs=1)
+    assert len(re.findall(r"^epoch 1/1(, validation)?: \d/6", text.getvalue(), flags=re.MULTILINE)) >= 2
 
 
 @pytest.mark.slow

@@ -53,7 +53,7 @@ def test_single_labels_are_evaluated_by_accuracy_too(tmp_path):
     loaders = tiny_loaders(settings)
     for loader in (loaders.train, loaders.val):
         loader.targets = nn.functional.one_hot(loader.targets.argmax(1), NUM_LABELS).float()
-    rows = fit(task, lambda share: loaders, run=RunFolder.open(tmp_path / "run"))
+    rows = fit(task, loaders, run=RunFolder.open(tmp_path / "run"))
     with torch.no_grad():
         logits = torch.cat([task(batch) for batch in loaders.val])
     expected = (logits.argmax(1) == loaders.val.targets.argmax(1)).float().mean()

@@ -1,9 +1,9 @@
 """Recipes: from a data spec to a trained model."""
 
 from manylabel.recipes.finetune import finetune
-from manylabel.recipes.models import Parts
+from manylabel.recipes.models import Parts, Setup
 from manylabel.recipes.probe import probe
-from manylabel.recipes.recipe import Recipe, Setup
+from manylabel.recipes.recipe import Recipe
 from manylabel.recipes.reporter import Reporter
 from manylabel.recipes.representation_mixup import representation_mixup
 from manylabel.recipes.self_distillation import self_distillation

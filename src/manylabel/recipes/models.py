@@ -1,4 +1,4 @@
-"""Classifier and loss of a run, built from settings or passed as Python objects."""
+"""Setup of a run: its datasets, and its classifier and loss, built from settings or passed as Python objects."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import copy
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import torch
 from PIL import Image
@@ -20,13 +20,26 @@ from manylabel.errors import ConfigError, TrainingError, list_choices
 from manylabel.heads import HEADS
 from manylabel.heads.traits import ProbeDefaults, probe_defaults, stages_of
 from manylabel.losses import LOSSES
+from manylabel.recipes.sets import TrainAndVal
 from manylabel.settings import RecipeSettings
 from manylabel.types import LabelSpace
 
-__all__ = ["Parts", "build_classifier", "build_loss", "build_teacher", "is_single_label", "load_to_train", "resolve"]
+__all__ = [
+    "Parts",
+    "Setup",
+    "build_classifier",
+    "build_loss",
+    "build_teacher",
+    "is_single_label",
+    "load_to_train",
+    "prepare_frozen",
+    "resolve",
+]
 
 Settings = TypeVar("Settings", bound=RecipeSettings)
+OwnSettings = TypeVar("OwnSettings", bound=RecipeSettings, covariant=True)
 Loss: TypeAlias = Callable[..., Tensor]
+Transform: TypeAlias = Callable[[Image.Image], Tensor]
 
 
 @dataclass(frozen=True)
@@ -45,7 +58,7 @@ class Parts:
     head: type[nn.Module] | nn.Module | None = None
     backbone: nn.Module | None = None
     loss: Loss | None = None
-    transform: Callable[[Image.Image], Tensor] | None = None
+    transform: Transform | None = None
 
     @property
     def head_class(self) -> type[nn.Module] | None:
@@ -64,6 +77,50 @@ class Parts:
 
 
 NO_PARTS = Parts()
+
+
+@dataclass(frozen=True)
+class Setup(Generic[OwnSettings]):
+    """Datasets, model and loss of a run, built and checked before the run folder is created.
+
+    Args:
+        settings: Resolved settings.
+        data: Training and validation set, with all labels.
+        sets: Training and validation set, with the trained labels.
+        model: Classifier.
+        loss: Loss.
+        trained: Trained part of the model: the head, the top of the backbone and the head, or all.
+        cached: Frozen part of the backbone, whose maps are cached; None to train on images.
+        parts: Objects passed from Python.
+        backbone_scale: Learning rate of the backbone relative to the head.
+        augment: Augment training images.
+        total_epochs: Total epochs of all models of the run (default: those of one model).
+    """
+
+    settings: OwnSettings
+    data: TrainAndVal
+    sets: TrainAndVal
+    model: Classifier
+    loss: nn.Module
+    trained: nn.Module
+    cached: Backbone | None = None
+    parts: Parts = NO_PARTS
+    backbone_scale: float = 1.0
+    augment: bool = False
+    total_epochs: float | None = None
+
+
+def prepare_frozen(settings: Settings, data: TrainAndVal, parts: Parts) -> Setup[Settings]:
+    """Build a classifier with a frozen backbone, and its loss.
+
+    Args:
+        settings: Settings of a recipe.
+        data: Training and validation set.
+        parts: Objects passed from Python.
+    """
+    model = build_classifier(settings, data.train, frozen=True, parts=parts)
+    loss = build_loss(settings, single_label=model.single_label, parts=parts)
+    return Setup(settings, data, data, model, loss, model.head, model.backbone, parts)
 
 
 def resolve(settings: Settings, parts: Parts = NO_PARTS, *, small: bool = False) -> Settings:

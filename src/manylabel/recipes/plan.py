@@ -10,16 +10,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from manylabel.classifier import Classifier
 from manylabel.cost import Cost, count_cost, count_parameters
 from manylabel.data import ImageLoader, eval_transform
 from manylabel.errors import DataError
 from manylabel.features import pool
 from manylabel.progress import duration
 from manylabel.recipes.loaders import num_workers, plan_sets
-from manylabel.recipes.recipe import Setup
+from manylabel.recipes.models import Setup
 from manylabel.recipes.reporter import advise
-from manylabel.recipes.sets import TrainAndVal
 from manylabel.schema import to_yaml
 from manylabel.settings import RecipeSettings
 from manylabel.training.optimizers import make_optimizer
@@ -34,30 +32,23 @@ class Plan:
     """Estimated cost and duration of a run.
 
     Args:
-        settings: Resolved settings.
-        on_features: Train on cached features.
-        num_train: Number of training images.
-        num_val: Number of validation images.
-        num_labels: Number of labels.
+        setup: Setup of the run.
         cost: MACs per image, parameters and trained parameters.
-        head_parameters: Number of parameters of the head.
         feature_seconds: Estimated time of feature extraction; 0 if all features are cached.
         epoch_seconds: Estimated time per epoch.
-        total_epochs: Total epochs of all models of the run.
-        advice: Warnings about the data and the head.
     """
 
-    settings: RecipeSettings
-    on_features: bool
-    num_train: int
-    num_val: int
-    num_labels: int
+    setup: Setup[RecipeSettings]
     cost: Cost
-    head_parameters: int
     feature_seconds: float
     epoch_seconds: float
-    total_epochs: float
-    advice: tuple[str, ...]
+
+    @property
+    def total_epochs(self) -> float:
+        """Epochs of all models of the run."""
+        settings, num_images = self.setup.settings, len(self.setup.sets.train)
+        steps = -(-num_images // (settings.batch_size * settings.accumulate * settings.devices))
+        return self.setup.total_epochs or settings.num_epochs(steps)
 
     @property
     def total_seconds(self) -> float:
@@ -66,19 +57,22 @@ class Plan:
 
     def to_text(self) -> str:
         """Return a printable description."""
+        cost, sets, head = self.cost, self.setup.sets, self.setup.model.head
+        in_head = count_parameters(head)
+        num_train, num_val, num_labels = len(sets.train), len(sets.val), len(sets.train.labels)
+        features = f"features    about {duration(self.feature_seconds)} of feature extraction, once"
         lines = [
-            to_yaml(self.settings),
-            f"images      {self.num_train:,} for training, {self.num_val:,} for validation, {self.num_labels:,} labels",
-            f"parameters  {self.cost.parameters:,}, {self.head_parameters:,} of them in the head; "
-            f"{self.cost.trainable:,} trained",
-            f"cost        {self.cost.macs / 1e9:.2f} GMACs per image",
-            f"features    about {duration(self.feature_seconds)} of feature extraction, once",
+            to_yaml(self.setup.settings),
+            f"images      {num_train:,} for training, {num_val:,} for validation, {num_labels:,} labels",
+            f"parameters  {cost.parameters:,}, {in_head:,} of them in the head; {cost.trainable:,} trained",
+            f"cost        {cost.macs / 1e9:.2f} GMACs per image",
+            *([] if self.setup.cached is None else [features]),
             f"epoch       about {duration(self.epoch_seconds)}",
             f"total       about {duration(self.total_seconds)} for {self.total_epochs:.4g} epochs, extrapolated from "
             "a few images on this machine's CPU; a GPU is faster",
-            *(f"note        {sentence}" for sentence in self.advice),
+            *(f"note        {sentence}" for sentence in advise(head, sets)),
         ]
-        return "\n".join(line for line in lines if self.on_features or not line.startswith("features"))
+        return "\n".join(lines)
 
 
 def plan(setup: Setup[RecipeSettings]) -> Plan:
@@ -87,46 +81,30 @@ def plan(setup: Setup[RecipeSettings]) -> Plan:
     Args:
         setup: Setup of the run, from `Recipe.setup`.
     """
-    settings, model, sets = setup.settings, setup.model, setup.sets
-    images = _some_images(model, sets)
-    feature_seconds, epoch_seconds = _estimate(setup, images)
-    steps = -(-len(sets.train) // (settings.batch_size * settings.accumulate * settings.devices))
-    return Plan(
-        settings=settings,
-        on_features=setup.cached is not None,
-        num_train=len(sets.train),
-        num_val=len(sets.val),
-        num_labels=len(sets.train.labels),
-        cost=count_cost(model, images[:1]),
-        head_parameters=count_parameters(model.head),
-        feature_seconds=feature_seconds,
-        epoch_seconds=epoch_seconds,
-        total_epochs=setup.total_epochs or settings.num_epochs(steps),
-        advice=tuple(advise(model.head, sets)),
-    )
+    images = _some_images(setup)
+    return Plan(setup, count_cost(setup.model, images[:1]), *_estimate(setup, images))
 
 
 def _estimate(setup: Setup[RecipeSettings], images: Tensor) -> tuple[float, float]:
     """Return the estimated seconds of feature extraction and of an epoch."""
-    settings, model, sets = setup.settings, setup.model, setup.sets
-    decoding = _seconds(lambda: _some_images(model, sets)) / len(images) / max(num_workers(settings), 1)
-    frozen = setup.cached or model.backbone
+    size, num_train = setup.settings.batch_size, len(setup.sets.train)
+    decoding = _seconds(lambda: _some_images(setup)) / len(images) / max(num_workers(setup.settings), 1)
+    frozen = setup.cached or setup.model.backbone
     with torch.inference_mode():
         inference = decoding + _seconds(lambda: frozen(images)) / len(images)
         maps = frozen(images[:1])
-    if setup.cached is not None:
-        plans = plan_sets(model, sets, settings, bottom=setup.cached, transform=setup.parts.transform)
-        pooled = pool(maps, plans.pooling)
-        features = [stage.float().clone().expand(settings.batch_size, -1, -1, -1) for stage in pooled]
-        step = _step_seconds(setup, features, settings.batch_size)
-        return inference * plans.missing, step * len(sets.train) / settings.batch_size
-    step = _step_seconds(setup, images, len(images))
-    return 0.0, max(decoding, step / len(images)) * len(sets.train) + inference * len(sets.val)
+    if setup.cached is None:
+        step = _step_seconds(setup, images, len(images)) / len(images)
+        return 0.0, max(decoding, step) * num_train + inference * len(setup.sets.val)
+    plans = plan_sets(setup)
+    features = [stage.float().clone().expand(size, -1, -1, -1) for stage in pool(maps, plans.pooling)]
+    return inference * plans.missing, _step_seconds(setup, features, size) * num_train / size
 
 
-def _some_images(model: Classifier, sets: TrainAndVal) -> Tensor:
-    few = sets.train.subset(range(min(NUM_TIMED, len(sets.train))))
-    found = next(iter(ImageLoader(few, transform=eval_transform(model.input_spec), max_bad_fraction=1)), None)
+def _some_images(setup: Setup[RecipeSettings]) -> Tensor:
+    train, plain = setup.sets.train, eval_transform(setup.model.input_spec)
+    few = train.subset(range(min(NUM_TIMED, len(train))))
+    found = next(iter(ImageLoader(few, transform=plain, max_bad_fraction=1)), None)
     if found is None:
         raise DataError(
             f"none of the first {len(few)} images of {few.name} can be read; run: manylabel data check DATA"

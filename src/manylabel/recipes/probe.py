@@ -8,8 +8,8 @@ With ``--head linear`` it is a linear probe; any head works.
 from dataclasses import replace
 
 from manylabel.features import dropped_channels
-from manylabel.recipes.models import Parts
-from manylabel.recipes.recipe import Recipe, Setup, prepare_frozen, save_model, train_setup
+from manylabel.recipes.models import Parts, Setup, prepare_frozen
+from manylabel.recipes.recipe import Recipe, save_model, train_setup
 from manylabel.recipes.reporter import Reporter
 from manylabel.recipes.sets import TrainAndVal
 from manylabel.settings import Probe

@@ -7,30 +7,28 @@ import shlex
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Generic, TypeVar
 
 from lightning import Callback
-from PIL import Image
 from rich.console import Console
 from torch import Tensor, nn
 
-from manylabel.backbone import Backbone
 from manylabel.classifier import Classifier
 from manylabel.errors import ConfigError
 from manylabel.evaluation import ScoredImages
 from manylabel.features import remove_leftovers
-from manylabel.recipes.loaders import cache_sets, feature_loaders, image_loaders
-from manylabel.recipes.models import NO_PARTS, Loss, Parts, build_classifier, build_loss, resolve
+from manylabel.progress import ProgressBar
+from manylabel.recipes.loaders import cache_sets, make_loaders
+from manylabel.recipes.models import NO_PARTS, Loss, Parts, Setup, Transform, prepare_frozen, resolve
 from manylabel.recipes.reporter import Reporter
 from manylabel.recipes.sets import TrainAndVal, describe_images, open_sets
 from manylabel.settings import RecipeSettings
 from manylabel.system import find_device
-from manylabel.training import ClassificationTask, Loaders, RunFolder, Share, fit, is_first_process
+from manylabel.training import ClassificationTask, RunFolder, fit, is_first_process
 from manylabel.tuning import METRIC_TITLES, tune
 
-__all__ = ["Recipe", "Setup", "prepare_frozen", "save_model", "train_setup"]
+__all__ = ["Recipe", "save_model", "train_setup"]
 
 logger = logging.getLogger(__name__)
 
@@ -39,52 +37,8 @@ Settings = TypeVar("Settings", bound=RecipeSettings)
 FEWEST_TO_TUNE = 50  # validation images
 
 
-@dataclass(frozen=True)
-class Setup(Generic[Settings]):
-    """Datasets, model and loss of a run, built and checked before the run folder is created.
-
-    Args:
-        settings: Resolved settings.
-        data: Training and validation set, with all labels.
-        sets: Training and validation set, with the trained labels.
-        model: Classifier.
-        loss: Loss.
-        trained: Trained part of the model: the head, the top of the backbone and the head, or all.
-        cached: Frozen part of the backbone, whose maps are cached; None to train on images.
-        parts: Objects passed from Python.
-        backbone_scale: Learning rate of the backbone relative to the head.
-        augment: Augment training images.
-        total_epochs: Total epochs of all models of the run (default: those of one model).
-    """
-
-    settings: Settings
-    data: TrainAndVal
-    sets: TrainAndVal
-    model: Classifier
-    loss: nn.Module
-    trained: nn.Module
-    cached: Backbone | None = None
-    parts: Parts = NO_PARTS
-    backbone_scale: float = 1.0
-    augment: bool = False
-    total_epochs: float | None = None
-
-
-def prepare_frozen(settings: Settings, data: TrainAndVal, parts: Parts) -> Setup[Settings]:
-    """Build a classifier with a frozen backbone, and its loss.
-
-    Args:
-        settings: Settings of a recipe.
-        data: Training and validation set.
-        parts: Objects passed from Python.
-    """
-    model = build_classifier(settings, data.train, frozen=True, parts=parts)
-    loss = build_loss(settings, single_label=model.single_label, parts=parts)
-    return Setup(settings, data, data, model, loss, model.head, model.backbone, parts)
-
-
 def train_setup(
-    setup: Setup[Settings], run: RunFolder, reporter: Reporter, *, callbacks: Sequence[Callback] = ()
+    setup: Setup[RecipeSettings], run: RunFolder, reporter: Reporter, *, callbacks: Sequence[Callback] = ()
 ) -> None:
     """Train the trained part of a model, on cached features or on images.
 
@@ -94,15 +48,7 @@ def train_setup(
         reporter: Progress output.
         callbacks: Further callbacks, which may freeze parameters for some epochs.
     """
-    settings, model, transform = setup.settings, setup.model, setup.parts.transform
-    loaders: Callable[[Share], Loaders]
-    if setup.cached is None:
-        loaders = partial(image_loaders, model, setup.sets, settings, augment=setup.augment, transform=transform)
-    else:
-        cached = cache_sets(
-            model, setup.sets, settings, bottom=setup.cached, progress=reporter.features, transform=transform
-        )
-        loaders = partial(feature_loaders, cached, settings)
+    settings, model = setup.settings, setup.model
     task = ClassificationTask(
         setup.trained,
         setup.loss,
@@ -110,10 +56,12 @@ def train_setup(
         single_label=model.single_label,
         backbone_scale=setup.backbone_scale,
     )
-    fit(task, loaders, run=run, callbacks=[*callbacks, *reporter.callbacks], find_unused=bool(callbacks))
+    sets = setup.sets if setup.cached is None else cache_sets(setup, reporter)
+    loaders = make_loaders(sets, settings, model=model, augment=setup.augment, transform=setup.parts.transform)
+    fit(task, loaders, run=run, callbacks=[*callbacks, *reporter.callbacks])
 
 
-def save_model(setup: Setup[Settings], run: RunFolder, reporter: Reporter) -> None:
+def save_model(setup: Setup[RecipeSettings], run: RunFolder, reporter: Reporter) -> None:
     """Save the trained model, with thresholds and calibration fitted to the validation scores where they pay off.
 
     They are saved only if they improve the cross-validated CF1 (for single-label models: the log loss).
@@ -123,21 +71,25 @@ def save_model(setup: Setup[Settings], run: RunFolder, reporter: Reporter) -> No
         run: Run folder.
         reporter: Progress output, with the validation scores of the saved weights.
     """
-    model, scores = setup.model, reporter.scores.of(setup.settings.keep)
+    scores = reporter.scores.of(setup.settings.keep)
     if setup.settings.tune and scores is not None and is_first_process():
         if len(scores) < FEWEST_TO_TUNE:
             reporter.say(f"thresholds stay at 0.5: {len(scores)} validation images are too few to tune them")
         else:
-            truth, known = reporter.scores.targets, reporter.scores.known
-            scored = ScoredImages.from_arrays(scores, truth, labels=model.labels, known=known)
-            result = tune(replace(scored, single_label=model.single_label))
-            before, after = result.before.metrics, result.after.metrics
-            name, sign = ("log_loss", -1) if model.single_label else ("CF1", 1)
-            if sign * after[name] > sign * before[name]:
-                model.thresholds, model.calibration = result.thresholds, result.calibration
-                change = f"{METRIC_TITLES[name]} {before[name]:.3f} to {after[name]:.3f}, cross-validated"
-                reporter.say(f"thresholds and calibration are tuned on the validation images ({change})")
-    run.save(model)
+            _tune(setup.model, scores, reporter)
+    run.save(setup.model)
+
+
+def _tune(model: Classifier, scores: Tensor, reporter: Reporter) -> None:
+    truth, known = reporter.scores.targets, reporter.scores.known
+    scored = ScoredImages.from_arrays(scores, truth, labels=model.labels, known=known)
+    result = tune(replace(scored, single_label=model.single_label))
+    before, after = result.before.metrics, result.after.metrics
+    name, sign = ("log_loss", -1) if model.single_label else ("CF1", 1)
+    if sign * after[name] > sign * before[name]:
+        model.thresholds, model.calibration = result.thresholds, result.calibration
+        change = f"{METRIC_TITLES[name]} {before[name]:.3f} to {after[name]:.3f}, cross-validated"
+        reporter.say(f"thresholds and calibration are tuned on the validation images ({change})")
 
 
 @dataclass(frozen=True)
@@ -171,7 +123,7 @@ class Recipe(Generic[Settings]):
         head: type[nn.Module] | nn.Module | None = None,
         backbone: nn.Module | None = None,
         loss: Loss | None = None,
-        transform: Callable[[Image.Image], Tensor] | None = None,
+        transform: Transform | None = None,
         resume: bool = False,
         overwrite: bool = False,
         reporter: Reporter | None = None,
@@ -204,19 +156,20 @@ class Recipe(Generic[Settings]):
         if resume:
             run.check_same(settings)
             if run.is_finished:
-                return reporter.finished(run)
-        setup = self.setup(settings, sets=sets, parts=parts)
-        if resume:
-            remove_leftovers()
-        with run.removed_if_failed(unless=resume and run.path.exists()):
-            RunFolder.open(run.path, resume=resume, overwrite=overwrite, files=self.files)
-            run.describe(settings, command=shlex.join(sys.argv), resume=resume)
-            run.record_images(describe_images(setup.data))
-            reporter.start(setup.model, setup.sets)
-            if resume and not run.has_state:
-                reporter.say(f"no checkpoint in {run.path}, starting from epoch 1")
-            self.train(setup, run, reporter)
-        return reporter.finished(run)
+                return reporter.finished(run, keep=settings.keep)
+        with ProgressBar(f"working on {run.path}", console=reporter.console):
+            setup = self.setup(settings, sets=sets, parts=parts)
+            if resume:
+                remove_leftovers()
+            with run.removed_if_failed(unless=resume and run.path.exists()):
+                RunFolder.open(run.path, resume=resume, overwrite=overwrite, files=self.files)
+                run.describe(settings, command=shlex.join(sys.argv), resume=resume)
+                run.record_images(describe_images(setup.data))
+                reporter.start(setup.model, setup.sets)
+                if resume and not run.has_state:
+                    reporter.say(f"no checkpoint in {run.path}, starting from epoch 1")
+                self.train(setup, run, reporter)
+            return reporter.finished(run, keep=settings.keep)
 
     def setup(self, settings: Settings, *, sets: TrainAndVal | None = None, parts: Parts = NO_PARTS) -> Setup[Settings]:
         """Build and check a run without writing anything; arguments as in `__call__`."""

@@ -15,7 +15,6 @@ from manylabel.data import ImageDataset
 from manylabel.evaluation import compare_map, estimate_map
 from manylabel.progress import ProgressBar
 from manylabel.recipes.sets import TrainAndVal
-from manylabel.schema import read_yaml
 from manylabel.storage import write_text
 from manylabel.training import RunFolder, RunProgress, ValidationScores, is_first_process, reached, read_metrics
 
@@ -24,6 +23,7 @@ __all__ = ["Reporter", "advise", "advise_on_head", "advise_on_labels", "write_va
 logger = logging.getLogger(__name__)
 
 PARAMETERS_PER_IMAGE = 10_000
+SILENT = Console(quiet=True, force_terminal=False, force_jupyter=False)
 
 
 class Reporter:
@@ -36,19 +36,18 @@ class Reporter:
         scores: Scores of the validation images, for the confidence interval of mAP.
 
     Examples:
-        >>> [type(each).__name__ for each in Reporter().callbacks]
-        ['ValidationScores']
+        >>> Reporter().say("nobody hears this")
     """
 
     def __init__(self, console: Console | None = None) -> None:
-        self.console = console if is_first_process() else None
+        self.console = console if console is not None and is_first_process() else SILENT
         self.scores = ValidationScores()
-        self._bar: ProgressBar | None = None
+        self._bar = ProgressBar("", console=self.console, keep=True)
 
     @property
     def callbacks(self) -> list[Callback]:
         """Callbacks that show progress and collect validation scores."""
-        return [self.scores] if self.console is None else [self.scores, RunProgress(self.console)]
+        return [self.scores, RunProgress(self.console)]
 
     def start(self, model: Classifier, sets: TrainAndVal) -> None:
         """Report the number of images and labels, and log warnings about the data."""
@@ -58,10 +57,6 @@ class Reporter:
         images = f"{len(sets.train):,} training images, {len(sets.val):,} validation images"
         self.say(f"{images}, {len(sets.train.labels):,} labels")
 
-    def features(self, done: int, total: int) -> None:
-        """Show the progress of feature extraction."""
-        self.progress("features", done, total)
-
     def progress(self, doing: str, done: int, total: int) -> None:
         """Show the progress of a step of the run.
 
@@ -70,43 +65,38 @@ class Reporter:
             done: Number of items done.
             total: Total number of items.
         """
-        if self.console is None or (self._bar is None and done == total):
-            return
-        self._bar = self._bar or ProgressBar(doing, console=self.console, keep=True)
-        self._bar.update(done, total)
+        if done < total or self._bar.is_open:  # not for a step that is complete from the start
+            self._bar.update(done, total, doing=doing)
         if done == total:
             self._bar.stop()
-            self._bar = None
 
-    def finished(self, run: RunFolder) -> RunFolder:
-        """Report the validation mAP and the model folder; return the run."""
-        if self.scores.last is not None and is_first_process():
-            write_validation(run, self.scores, keep=_kept(run))
-        self.say(f"{describe_validation(run)}the model is in {run.model}")
+    def finished(self, run: RunFolder, *, keep: str) -> RunFolder:
+        """Report the validation mAP of the saved weights and the model folder; return the run."""
+        if is_first_process():
+            write_validation(run, self.scores, keep=keep)
+        self.say(f"{describe_validation(run, keep=keep)}the model is in {run.model}")
         return run
 
     def show(self, table: Table) -> None:
-        """Print a table on the console, if there is one."""
-        if self.console is not None:
-            self.console.print(table, highlight=False)
+        """Print a table."""
+        self.console.print(table, highlight=False)
 
     def say(self, sentence: str) -> None:
-        """Print a sentence on the console, if there is one."""
-        if self.console is not None:
-            self.console.print(sentence, highlight=False, markup=False, soft_wrap=True)
+        """Print a sentence."""
+        self.console.print(sentence, highlight=False, markup=False, soft_wrap=True)
 
 
 def write_validation(run: RunFolder, scores: ValidationScores, *, keep: str) -> None:
-    """Write validation.json: the mAP of the saved weights, and the gain of the best epoch over the last.
+    """Write validation.json, if there are scores: the mAP of the saved weights, and the gain of the best epoch.
 
     Args:
         run: Run folder.
         scores: Scores of the validation images.
         keep: Epoch of the saved weights, ``"last"`` or ``"best"``.
     """
-    if scores.last is None or scores.best is None:
+    kept = scores.of(keep)
+    if kept is None or scores.last is None or scores.best is None:
         return
-    kept = scores.best if keep == "best" else scores.last
     values = {
         "num_images": len(kept),
         "mAP": estimate_map(kept, scores.targets, scores.known)._asdict(),
@@ -116,9 +106,9 @@ def write_validation(run: RunFolder, scores: ValidationScores, *, keep: str) -> 
     write_text(run.path / "validation.json", json.dumps(values, indent=2) + "\n", overwrite=True)
 
 
-def describe_validation(run: RunFolder) -> str:
+def describe_validation(run: RunFolder, *, keep: str) -> str:
     """Describe the validation mAP of a run; mention the best epoch only if significantly better than the last."""
-    path, keep = run.path / "validation.json", _kept(run)
+    path = run.path / "validation.json"
     if not path.is_file():
         value = reached(read_metrics(run.metrics), keep=keep)
         return "" if value is None else f"mAP {100 * value:.2f}; "
@@ -193,7 +183,3 @@ def advise_on_head(head: nn.Module, *, num_images: int) -> list[str]:
         f"{parameters // num_images:,} per image, and will overfit; use a smaller head "
         "(--head csra or linear) or more images"
     ]
-
-
-def _kept(run: RunFolder) -> str:
-    return str(read_yaml(run.path / "config.yaml").get("keep"))

@@ -8,7 +8,8 @@ first block group (RM@1). Not specified there, chosen here: batch size 64, no we
 augmentation (features are cached), 30 % warmup as in torch.
 """
 
-from manylabel.recipes.recipe import Recipe, Setup, save_model, train_setup
+from manylabel.recipes.models import Setup
+from manylabel.recipes.recipe import Recipe, save_model, train_setup
 from manylabel.recipes.reporter import Reporter
 from manylabel.settings import RepresentationMixup
 from manylabel.training import RunFolder

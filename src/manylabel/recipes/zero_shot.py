@@ -11,7 +11,6 @@ conse`` are baselines. Targets of unseen labels are never used in training; imag
 
 import json
 from collections.abc import Mapping
-from functools import partial
 from typing import Any, cast
 
 from msgspec.structs import replace
@@ -24,9 +23,9 @@ from manylabel.evaluation.scores import ScoredImages
 from manylabel.evaluation.zero_shot import ZeroShotEvaluation, evaluate_zero_shot
 from manylabel.features import CachedFeatures
 from manylabel.heads import MLDecoder
-from manylabel.recipes.loaders import cache_sets, feature_loaders
-from manylabel.recipes.models import Parts, build_classifier, build_loss
-from manylabel.recipes.recipe import Recipe, Setup
+from manylabel.recipes.loaders import cache_sets, make_loaders
+from manylabel.recipes.models import Parts, Setup, build_classifier, build_loss
+from manylabel.recipes.recipe import Recipe
 from manylabel.recipes.reporter import Reporter
 from manylabel.recipes.sets import TrainAndVal
 from manylabel.recipes.unseen import choose_bias, choose_unseen, logits_of, seen_part
@@ -68,9 +67,9 @@ def _prepare(settings: ZeroShot, data: TrainAndVal, parts: Parts) -> Setup[ZeroS
 def _train(setup: Setup[ZeroShot], run: RunFolder, reporter: Reporter) -> None:
     """Train a head with text queries on a frozen backbone."""
     settings, model, sets = setup.settings, setup.model, setup.sets
-    cached = cache_sets(model, sets, settings, progress=reporter.features, transform=setup.parts.transform)
+    cached = cache_sets(setup, reporter)
     task = _make_task(settings, model.head, setup.loss)
-    fit(task, partial(feature_loaders, cached, settings), run=run, callbacks=reporter.callbacks)
+    fit(task, make_loaders(cached, settings, model=model), run=run, callbacks=reporter.callbacks)
 
     unseen = _unseen(settings, setup.data.train.labels)
     frequency = float(sets.train.targets.positives.mean() / len(sets.train))

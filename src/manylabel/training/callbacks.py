@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -108,11 +107,11 @@ class FreezeFirst(Callback):
         """Freeze or unfreeze the backbone for an epoch."""
         self.backbone.freeze(epoch < self.epochs)
 
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:  # noqa: ARG002 (Lightning's)
+    def on_train_start(self, trainer: Trainer, *_: object) -> None:
         """Freeze or unfreeze for the first or resumed epoch."""
         self.hold(trainer.current_epoch)
 
-    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:  # noqa: ARG002 (Lightning's)
+    def on_train_epoch_start(self, trainer: Trainer, *_: object) -> None:
         """Freeze or unfreeze for the new epoch."""
         self.hold(trainer.current_epoch)
 
@@ -169,22 +168,15 @@ class MetricsFile(Callback):
         self._seconds = 0.0
         self._tick = time.monotonic()
 
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:  # noqa: ARG002 (Lightning's)
+    def on_train_start(self, *_: object) -> None:
         """Start the clock."""
         self._tick = time.monotonic()
 
-    def on_train_batch_end(
-        self,
-        trainer: Trainer,  # noqa: ARG002 (Lightning's)
-        pl_module: LightningModule,
-        outputs: Any,  # noqa: ANN401 (Lightning's: what `training_step` returns)
-        batch: Any,  # noqa: ANN401 (Lightning's: a batch of images or of features)
-        *_: object,
-    ) -> None:
+    def on_train_batch_end(self, _: Trainer, task: LightningModule, outputs: Any, batch: Any, *__: object) -> None:  # noqa: ANN401 (Lightning's)
         """Add the loss of a batch, on its device to avoid synchronisation."""
         self._loss_sum = self._loss_sum + outputs["image_loss"].float() * len(batch)
         self._num_images += len(batch)
-        pl_module.log("train_loss", self._loss_sum / self._num_images, batch_size=len(batch))
+        task.log("train_loss", self._loss_sum / self._num_images, batch_size=len(batch))
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Append the row of an epoch and write the table."""
@@ -227,11 +219,8 @@ class MetricsFile(Callback):
         self._seconds, self._tick = self._seconds + now - self._tick, now
 
     def _write(self) -> None:
-        text = io.StringIO()
-        writer = csv.DictWriter(text, fieldnames=list(self.rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(self.rows)
-        write_text(self.path, text.getvalue(), overwrite=True)
+        lines = [self.rows[0], *(row.values() for row in self.rows)]
+        write_text(self.path, "".join(",".join(map(str, line)) + "\n" for line in lines), overwrite=True)
 
 
 class ValidationScores(Callback):
@@ -266,24 +255,17 @@ class ValidationScores(Callback):
         self.last = self.best = scores
         self.targets, self.known = targets, known
 
-    def on_validation_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:  # noqa: ARG002 (Lightning's)
+    def on_validation_epoch_start(self, *_: object) -> None:
         """Discard the scores of an earlier validation."""
         self._batches = []
 
-    def on_validation_batch_end(
-        self,
-        trainer: Trainer,
-        pl_module: LightningModule,  # noqa: ARG002 (Lightning's)
-        outputs: Any,  # noqa: ANN401 (Lightning's: what `validation_step` returns)
-        batch: Any,  # noqa: ANN401 (Lightning's: a batch of images or of features)
-        *_: object,
-    ) -> None:
+    def on_validation_batch_end(self, trainer: Trainer, _: object, outputs: Any, batch: Any, *__: object) -> None:  # noqa: ANN401 (Lightning's)
         """Collect the scores of a batch."""
         seen = sum(scores.numel() for scores, _, _ in self._batches)
         if trainer.world_size == 1 and seen < MOST_SCORES:
             self._batches.append((outputs.cpu(), batch.targets.cpu() > 0, batch.known.cpu()))
 
-    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:  # noqa: ARG002 (Lightning's)
+    def on_train_epoch_end(self, trainer: Trainer, *_: object) -> None:
         """Store the scores of the epoch."""
         if not self._batches:
             return
@@ -322,9 +304,8 @@ class RunProgress(Callback):
         self._bar = ProgressBar("training", console=console, keep=True)
         self._updated = 0.0
 
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:  # noqa: ARG002 (Lightning's)
+    def on_train_start(self, trainer: Trainer, *_: object) -> None:
         """Start the bar at the first or resumed step."""
-        self._bar = ProgressBar("training", console=self.console, keep=True)
         self._update(trainer, trainer.fit_loop.total_batch_idx + 1)
 
     def on_train_batch_end(self, trainer: Trainer, *_: object) -> None:
@@ -335,17 +316,17 @@ class RunProgress(Callback):
         """Keep the display alive through a long validation."""
         self._update_soon(trainer, f"{_epoch(trainer)}, validation")
 
-    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:  # noqa: ARG002 (Lightning's)
+    def on_train_epoch_end(self, trainer: Trainer, *_: object) -> None:
         """Show the metrics of the epoch."""
         self._update(trainer, (trainer.current_epoch + 1) * int(trainer.num_training_batches))
         if trainer.is_global_zero and not self._bar.is_drawn:
             self.console.print(f"{_epoch(trainer)}  {_metrics(trainer)}", highlight=False)
 
-    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:  # noqa: ARG002 (Lightning's)
+    def on_train_end(self, *_: object) -> None:
         """Stop the bar."""
         self._bar.stop()
 
-    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:  # noqa: ARG002 (Lightning's)
+    def on_exception(self, *_: object) -> None:
         """Stop the bar."""
         self._bar.stop()
 

@@ -1,10 +1,13 @@
 """Checkpoints of a run, which can be killed at any time and resumed."""
 
+import signal
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import Any, TypeAlias
 
 from lightning import LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint
@@ -14,14 +17,48 @@ from manylabel.errors import RunInterruptedError
 from manylabel.storage import replacing
 from manylabel.training.callbacks import MovingAverage
 from manylabel.training.loaders import ResumableLoader
-from manylabel.training.signals import StopSignals
 
-__all__ = ["Checkpoints"]
+__all__ = ["Checkpoints", "StopSignals"]
 
-CHEAP_SECONDS, CHEAP_FRACTION = (
-    0.2,
-    0.05,
-)  # limits of a save at the end of an epoch: seconds, or fraction of the time since the last
+# Limits of a save at the end of an epoch: seconds, or fraction of the time since the last
+CHEAP_SECONDS, CHEAP_FRACTION = 0.2, 0.05
+
+Handler: TypeAlias = Callable[[int, FrameType | None], Any] | int | None
+
+
+class StopSignals:
+    """Record SIGTERM and Ctrl-C for later handling; a second Ctrl-C stops at once.
+
+    Examples:
+        >>> signals = StopSignals()
+        >>> signals.catch()
+        >>> signal.raise_signal(signal.SIGTERM)
+        >>> signals.received
+        <Signals.SIGTERM: 15>
+        >>> signals.release()
+    """
+
+    def __init__(self) -> None:
+        self.received: signal.Signals | None = None
+        self._before: dict[signal.Signals, Handler] = {}
+
+    def catch(self) -> None:
+        """Install the handlers; only possible in the main thread."""
+        if threading.current_thread() is not threading.main_thread():
+            return
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._before[number] = signal.signal(number, self._record)
+
+    def release(self) -> None:
+        """Restore the previous handlers."""
+        while self._before:
+            number, handler = self._before.popitem()
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+
+    def _record(self, number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGINT and self.received is signal.SIGINT:
+            signal.default_int_handler(number, frame)
+        self.received = signal.Signals(number)
 
 
 class Checkpoints(Checkpoint):
@@ -72,27 +109,20 @@ class Checkpoints(Checkpoint):
         """File of the best weights."""
         return self.folder / "best.safetensors"
 
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:  # noqa: ARG002 (Lightning's)
+    def on_train_start(self, *_: object) -> None:
         """Catch signals, after Lightning, whose own handler would stop the run without saving."""
         self._saved_at = time.monotonic()
         self.signals.catch()
 
-    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:  # noqa: ARG002 (Lightning's)
+    def on_train_end(self, *_: object) -> None:
         """Restore the signal handlers of Lightning, before it restores the original ones."""
         self.signals.release()
 
-    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:  # noqa: ARG002 (Lightning's)
+    def on_exception(self, *_: object) -> None:
         """Restore the signal handlers."""
         self.signals.release()
 
-    def on_train_batch_end(
-        self,
-        trainer: Trainer,
-        pl_module: LightningModule,  # noqa: ARG002 (Lightning's)
-        outputs: object,  # noqa: ARG002 (Lightning's)
-        batch: object,  # noqa: ARG002 (Lightning's)
-        batch_idx: int,
-    ) -> None:
+    def on_train_batch_end(self, trainer: Trainer, _: object, __: object, ___: object, batch_idx: int) -> None:
         """Save within an epoch if due, after an optimizer step."""
         number = batch_idx + 1
         if number < trainer.num_training_batches and number % trainer.accumulate_grad_batches == 0:

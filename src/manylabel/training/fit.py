@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -12,24 +12,22 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from lightning import Callback, LightningModule, Trainer
-from lightning.pytorch.callbacks import Checkpoint, EarlyStopping
+from lightning import Callback, Trainer
+from lightning.pytorch.callbacks import EarlyStopping
 from lightning.pytorch.loggers import Logger, TensorBoardLogger, WandbLogger
 from torch import nn
 
 from manylabel.errors import MissingExtraError, TrainingError
 from manylabel.settings import LoopSettings
 from manylabel.system import find_device
-from manylabel.training.callbacks import MetricsFile, MovingAverage
+from manylabel.training.callbacks import FreezeFirst, MetricsFile, MovingAverage
 from manylabel.training.checkpoints import Checkpoints
-from manylabel.training.loaders import ResumableLoader, SeededLoader, Share
+from manylabel.training.loaders import ResumableLoader, SeededLoader
 from manylabel.training.run_folder import RunFolder
 from manylabel.training.task import ClassificationTask
 from manylabel.types import Batch, FeatureBatch
 
-__all__ = ["Loaders", "explain_full_memory", "fit", "make_trainer", "quiet_lightning"]
-
-LightningPrecision = Literal["32-true", "bf16-mixed", "16-mixed"]
+__all__ = ["Loaders", "explain_full_memory", "fit", "quiet_lightning"]
 
 
 @dataclass(frozen=True)
@@ -41,33 +39,25 @@ class Loaders:
 
 
 def fit(
-    task: ClassificationTask,
-    make_loaders: Callable[[Share], Loaders],
-    *,
-    run: RunFolder,
-    callbacks: Sequence[Callback] = (),
-    find_unused: bool = False,
+    task: ClassificationTask, loaders: Loaders, *, run: RunFolder, callbacks: Sequence[Callback] = ()
 ) -> list[dict[str, float]]:
     """Train a task, resuming from the last checkpoint if there is one; the task ends with the weights to save.
 
     Args:
         task: Task to train.
-        make_loaders: Factory of the loaders of one process.
+        loaders: Loaders of this process.
         run: Run folder.
         callbacks: Additional callbacks.
-        find_unused: Allow parameters without gradients.
 
     Returns:
         The metrics of each epoch, as in metrics.csv.
 
     Raises:
+        ConfigError: The device does not exist, or there are fewer than requested.
         TrainingError: The loss is not finite or memory ran out; the message suggests a fix.
         RunInterruptedError: A signal stopped the run, after a checkpoint was saved.
     """
-    settings = task.settings
-    loaders = make_loaders(Share.of_process(settings.devices))
-    train = ResumableLoader(loaders.train)
-    steps = -(-len(train) // settings.accumulate)
+    settings, train = task.settings, ResumableLoader(loaders.train)
     average = MovingAverage(decay=settings.ema_decay) if settings.ema_decay else None
     metrics = MetricsFile(run.metrics)
     checkpoints = Checkpoints(
@@ -78,59 +68,42 @@ def fit(
         loader=train,
     )
     stopping = [EarlyStopping("val_mAP", mode="max", patience=settings.patience)] if settings.patience else []
-    all_callbacks = [*([average] if average else []), metrics, *stopping, *callbacks, checkpoints]
-    trainer = make_trainer(
-        settings, epochs=settings.num_epochs(steps), folder=run.path, callbacks=all_callbacks, find_unused=find_unused
-    )
+    every = [*([average] if average else []), metrics, *stopping, *callbacks, checkpoints]
+    epochs = settings.num_epochs(steps_per_epoch=-(-len(train) // settings.accumulate))
     run.require_space(_checkpoint_bytes(task))
-    last = checkpoints.last if checkpoints.last.is_file() else None
     with quiet_lightning(), explain_full_memory(batch_size=settings.batch_size, accumulate=settings.accumulate):
+        trainer = _make_trainer(settings, epochs=epochs, folder=run.path, callbacks=every)
+        last = checkpoints.last if checkpoints.last.is_file() else None
         # weights_only: loading a checkpoint must not run code.
         trainer.fit(task, train, loaders.val, ckpt_path=last, weights_only=True)
-    _finish(trainer, task, average, checkpoints)
+    if checkpoints.keep_best and checkpoints.best.is_file():
+        checkpoints.restore_best(task)
+    elif average is not None:
+        average.on_train_end(trainer, task)  # also for a run resumed after its last epoch
     return metrics.rows
 
 
-def make_trainer(
-    settings: LoopSettings, *, epochs: int, folder: Path, callbacks: Sequence[Callback], find_unused: bool = False
-) -> Trainer:
-    """Build a Lightning trainer.
-
-    Args:
-        settings: Device, precision, gradient clipping and logger.
-        epochs: Number of epochs.
-        folder: Run folder, for the logs.
-        callbacks: Callbacks.
-        find_unused: Allow parameters without gradients, which DDP must know.
-
-    Raises:
-        ConfigError: The device does not exist, or there are fewer than requested.
-
-    Examples:
-        >>> make_trainer(LoopSettings(device="cpu"), epochs=3, folder=Path("run"), callbacks=[]).max_epochs
-        3
-    """
+def _make_trainer(settings: LoopSettings, *, epochs: int, folder: Path, callbacks: list[Callback]) -> Trainer:
     device = find_device(settings.device, count=settings.devices).type
-    unused = "ddp_find_unused_parameters_true" if find_unused else "ddp"
-    with quiet_lightning():
-        return Trainer(
-            accelerator=device,
-            devices=settings.devices,
-            strategy="auto" if settings.devices == 1 else unused,
-            precision=_find_precision(settings, device),
-            max_epochs=epochs,
-            accumulate_grad_batches=settings.accumulate,
-            gradient_clip_val=settings.clip_gradients,
-            logger=_make_loggers(settings.logger, folder),
-            callbacks=list(callbacks),
-            default_root_dir=folder,
-            use_distributed_sampler=False,  # our samplers are distributed already
-            num_sanity_val_steps=0,
-            log_every_n_steps=10,
-            enable_checkpointing=any(isinstance(callback, Checkpoint) for callback in callbacks),
-            enable_progress_bar=False,
-            enable_model_summary=False,
-        )
+    freezes = any(isinstance(callback, FreezeFirst) for callback in callbacks)  # parameters without gradients
+    parallel = "ddp_find_unused_parameters_true" if freezes else "ddp"
+    return Trainer(
+        accelerator=device,
+        devices=settings.devices,
+        strategy="auto" if settings.devices == 1 else parallel,
+        precision=_find_precision(settings, device),
+        max_epochs=epochs,
+        accumulate_grad_batches=settings.accumulate,
+        gradient_clip_val=settings.clip_gradients,
+        logger=_make_loggers(settings.logger, folder),
+        callbacks=callbacks,
+        default_root_dir=folder,
+        use_distributed_sampler=False,  # our samplers are distributed already
+        num_sanity_val_steps=0,
+        log_every_n_steps=10,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
 
 
 @contextmanager
@@ -191,14 +164,6 @@ def explain_full_memory(*, batch_size: int, accumulate: int) -> Iterator[None]:
         ) from error
 
 
-def _finish(trainer: Trainer, task: LightningModule, average: MovingAverage | None, checkpoints: Checkpoints) -> None:
-    """Load the weights to save into the task, also for a run resumed after its last epoch."""
-    if checkpoints.keep_best and checkpoints.best.is_file():
-        checkpoints.restore_best(task)
-    elif average is not None:
-        average.on_train_end(trainer, task)
-
-
 def _checkpoint_bytes(task: nn.Module) -> int:
     """Estimate the size of two checkpoints (weights, average, two optimizer moments) and a model."""
     weights = sum(each.numel() * each.element_size() for each in task.parameters())
@@ -206,13 +171,13 @@ def _checkpoint_bytes(task: nn.Module) -> int:
     return 2 * (2 * weights + 2 * trained) + weights
 
 
-def _find_precision(settings: LoopSettings, device: str) -> LightningPrecision:
-    given: dict[str, LightningPrecision] = {"float32": "32-true", "bfloat16": "bf16-mixed", "float16": "16-mixed"}
-    if settings.precision != "auto":
-        return given[settings.precision]
-    if device != "cuda":
+def _find_precision(settings: LoopSettings, device: str) -> Literal["32-true", "bf16-mixed", "16-mixed"]:
+    name = settings.precision
+    if name == "float32" or (name == "auto" and device != "cuda"):
         return "32-true"
-    return "bf16-mixed" if torch.cuda.is_bf16_supported() else "16-mixed"
+    if name == "bfloat16" or (name == "auto" and torch.cuda.is_bf16_supported()):
+        return "bf16-mixed"
+    return "16-mixed"
 
 
 def _make_loggers(name: Literal["auto", "none", "tensorboard", "wandb"], folder: Path) -> list[Logger]:

@@ -31,7 +31,7 @@ from manylabel.recipes.self_distillation.partition import TeacherTask
 from manylabel.recipes.self_distillation.teachers import TeacherTraining, attempt
 from manylabel.settings import SelfDistillation
 from manylabel.system import available_cores, require
-from manylabel.training.signals import StopSignals
+from manylabel.training.checkpoints import StopSignals
 
 __all__ = ["Executor", "OnRay", "Processes", "Sequential", "make_executor", "train_teachers"]
 

@@ -23,8 +23,8 @@ from manylabel.data import ImageDataset, ImageLoader, eval_transform
 from manylabel.errors import ConfigError
 from manylabel.features import FeatureLoader
 from manylabel.recipes.loaders import CachedSets, cache_sets, num_workers
-from manylabel.recipes.models import Parts, build_classifier, build_loss, is_single_label
-from manylabel.recipes.recipe import Recipe, Setup, save_model
+from manylabel.recipes.models import Parts, Setup, build_classifier, build_loss, is_single_label
+from manylabel.recipes.recipe import Recipe, save_model
 from manylabel.recipes.reporter import Reporter
 from manylabel.recipes.self_distillation.executors import train_teachers
 from manylabel.recipes.self_distillation.partition import (
@@ -80,7 +80,7 @@ def _train(setup: Setup[SelfDistillation], run: RunFolder, reporter: Reporter) -
     settings, model, sets = setup.settings, setup.model, setup.sets
     seen: TrainAndVal | CachedSets = sets
     if settings.on_features:
-        seen = cache_sets(model, sets, settings, progress=reporter.features, transform=setup.parts.transform)
+        seen = cache_sets(setup, reporter)
         sets = TrainAndVal(seen.train.dataset, seen.val.dataset)  # without unreadable images, to match batch indices
 
     sides = read_or_partition(

@@ -9,7 +9,6 @@ import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 from lightning import Callback
@@ -20,7 +19,7 @@ from manylabel.data import Files, ImageDataset
 from manylabel.errors import ManyLabelError, RunInterruptedError
 from manylabel.features import CachedFeatures
 from manylabel.progress import ProgressBar
-from manylabel.recipes.loaders import CachedSets, feature_loaders, image_loaders
+from manylabel.recipes.loaders import CachedSets, make_loaders
 from manylabel.recipes.models import NO_PARTS, Parts, build_loss, build_teacher
 from manylabel.recipes.self_distillation.partition import TeacherTask, image_mask
 from manylabel.recipes.sets import TrainAndVal
@@ -31,9 +30,7 @@ from manylabel.training import (
     ClassificationTask,
     DistillationTerm,
     FreezeFirst,
-    Loaders,
     RunFolder,
-    Share,
     fit,
     read_metrics,
 )
@@ -160,8 +157,8 @@ def train_model(
         backbone_scale=1.0 if on_features else settings.backbone_scale,
         distillation=distillation,
     )
-    loaders = partial(_loaders, training, sets, model, settings)
-    fit(task, loaders, run=run, callbacks=[*freezing, *callbacks], find_unused=bool(freezing))
+    loaders = make_loaders(sets, settings, model=model, augment=settings.augment, transform=training.parts.transform)
+    fit(task, loaders, run=run, callbacks=[*freezing, *callbacks])
 
 
 def attempt(training: TeacherTraining, task: TeacherTask) -> str | None:
@@ -230,18 +227,6 @@ def _watch(console: Console, training: TeacherTraining, tasks: Sequence[TeacherT
                 found = f"mAP {100 * rows[name][-1]['val_mAP']:.2f}" if rows[name] else ""
                 console.print(f"teacher {name} ({len(reported)}/{len(tasks)})  {found}", highlight=False)
             bar.update(sum(map(len, rows.values())), total, f"{len(finished)}/{len(tasks)} teachers")
-
-
-def _loaders(
-    training: TeacherTraining,
-    sets: CachedSets | TrainAndVal,
-    model: Classifier,
-    settings: SelfDistillation,
-    share: Share,
-) -> Loaders:
-    if isinstance(sets, CachedSets):
-        return feature_loaders(sets, settings, share)
-    return image_loaders(model, sets, settings, share, augment=settings.augment, transform=training.parts.transform)
 
 
 def _select(cached: CachedFeatures, task: TeacherTask) -> CachedFeatures:
