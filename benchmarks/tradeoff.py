@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Literal
 
 import torch
+from matplotlib.figure import Figure
 
 from manylabel.classifier import Classifier
 from manylabel.classifier.head_config import describe_head
 from manylabel.cost import count_macs, median_seconds
 from manylabel.errors import ManyLabelError
-from manylabel.page import INK, Figure, new_figure, write_drawing
+from manylabel.page import INK, new_figure, write_drawing
 from manylabel.runs import Run, find_runs
 from manylabel.runs.report import STROKES
 
@@ -97,7 +98,7 @@ def draw_tradeoff(points: Sequence[TradeoffPoint], *, against: Literal["macs", "
     axes.grid(color=INK, alpha=0.15)  # the colour of the page is for pages alone, and this becomes a PNG
     axes.margins(0.15)
     axes.legend(frameon=False, fontsize=9, labelcolor="linecolor")
-    return Figure(drawing, "Up and to the left is better. Points of one head are joined; each is named after its run.")
+    return drawing
 
 
 def main() -> None:
@@ -114,7 +115,7 @@ def main() -> None:
             f"{point.run}\t{point.head}\t{point.backbone}\t{point.cost:.3f}\t{100 * point.mean_average_precision:.2f}"
         )
     if arguments.out is not None and points:
-        print(f"Wrote {write_drawing(draw_tradeoff(points, against=against).drawing, arguments.out)}")
+        print(f"Wrote {write_drawing(draw_tradeoff(points, against=against), arguments.out)}")
 
 
 if __name__ == "__main__":

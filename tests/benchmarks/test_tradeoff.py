@@ -35,7 +35,7 @@ def test_macs_stand_beside_what_was_reached(root):
     ]
     macs = count_macs(Classifier.load(root / "linear" / "model"), torch.zeros(1, 3, 64, 64))
     assert points[0].cost == pytest.approx(macs / 1e9)
-    [axes] = draw_tradeoff(points).drawing.axes
+    [axes] = draw_tradeoff(points).axes
     assert sorted(text.get_text() for text in axes.texts) == ["csra", "linear"]
 
 

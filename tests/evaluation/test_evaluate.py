@@ -17,7 +17,7 @@ from scipy.sparse import csr_array
 
 from manylabel.errors import ConfigError
 from manylabel.evaluation import DEFAULT_METRICS, ScoredImages, evaluate, find_confusions
-from manylabel.evaluation.groups import by_label_count, by_object_size
+from manylabel.evaluation.results import by_label_count, by_object_size
 from manylabel.types import Tag
 
 SCORES = [[0.9, 0.4, 0.1, 0.2], [0.6, 0.7, 0.3, 0.1], [0.2, 0.3, 0.8, 0.1], [0.3, 0.8, 0.6, 0.4]]
@@ -25,6 +25,8 @@ TARGETS = [[1, 1, 0, 0], [1, 0, 0, 0], [0, 1, 0, 0], [0, 1, 1, 0]]
 KNOWN = [[1, 1, 1, 1], [1, 1, 1, 1], [1, 1, 1, 1], [1, 1, 1, 0]]
 # How much of the image the largest object of a label covers; nothing is told of the dog in c.
 AREAS = [[0.5, 0.001, 0, 0], [0.02, 0, 0, 0], [0, 0, 0, 0], [0, 0.4, 0.01, 0]]
+
+ONCE = torch.ones(1, 4)  # each image counts once, without draws
 
 
 @pytest.fixture
@@ -150,7 +152,7 @@ def values(group):
 
 
 def test_sizes_are_told_apart(scored):
-    groups = {group.name: group for group in by_object_size(scored, draws=0)}
+    groups = {group.name: group for group in by_object_size(scored, ONCE)}
     assert {name: group.count for name, group in groups.items()} == {
         "small": 1, "medium": 2, "large": 2, "small next to large": 1
     }  # fmt: skip
@@ -163,11 +165,11 @@ def test_sizes_are_told_apart(scored):
 
 
 def test_without_sizes_there_are_no_groups_of_them(scored):
-    assert by_object_size(replace(scored, areas=None)) == ()
+    assert by_object_size(replace(scored, areas=None), ONCE) == ()
 
 
 def test_images_are_told_apart_by_their_number_of_labels(scored):
-    one, two = by_label_count(scored, draws=0)
+    one, two = by_label_count(scored, ONCE)
     assert (one.name, one.count, two.name, two.count) == ("1 label", 2, "2 labels", 2)
     # b: cat right, dog wrong; c: dog missed, cow wrong.
     assert values(one) == pytest.approx({"precision": 1 / 3, "recall": 1 / 2, "F1": 2 / 5, "ranking_loss": 1 / 3})

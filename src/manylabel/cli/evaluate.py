@@ -204,8 +204,7 @@ def _show_evaluation(result: ml.evaluation.Evaluation) -> None:
     table = make_table("metric", right=("value", "95 % interval", "better"))
     for name, value in result.metrics.items():
         metric = metrics[name]
-        better = "higher" if metric.higher_is_better else "lower"
-        table.add_row(metric.title, metric.number(value.value), metric.interval(value), better)
+        table.add_row(metric.title, metric.number(value.value), metric.interval(value), metric.better)
     console.print(table)
     ranked = sorted((label for label in result.labels if label.positives), key=lambda label: label.value)
     worst = [f"{label.display_name} {metrics['mAP'].number(label.value)}" for label in ranked[:_MOST_LABELS]]
@@ -233,7 +232,7 @@ def _show_comparison(result: ml.evaluation.Comparison) -> None:
             metric.number(change.second),
             metric.number(change.difference.value, signed=True),
             metric.interval(change.difference, signed=True),
-            "" if change.p_value is None else f"{change.p_value:.3f}",
+            change.p_text,
             change.verdict,
         )
     console.print(table)

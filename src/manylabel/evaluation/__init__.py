@@ -3,7 +3,6 @@
 from manylabel.evaluation.bootstrap import Estimate, bootstrap_weights, compare_map, estimate_map
 from manylabel.evaluation.compare import Comparison, compare
 from manylabel.evaluation.evaluate import Evaluation, evaluate
-from manylabel.evaluation.groups import by_label_count, by_object_size
 from manylabel.evaluation.metrics import DEFAULT_METRICS, METRICS, Metric, Resampled, bootstrap, compute_metrics
 from manylabel.evaluation.pages import comparison_page, evaluation_page
 from manylabel.evaluation.results import Confusion, LabelResult, find_confusions
@@ -26,8 +25,6 @@ __all__ = [
     "ZeroShotEvaluation",
     "bootstrap",
     "bootstrap_weights",
-    "by_label_count",
-    "by_object_size",
     "compare",
     "compare_map",
     "comparison_page",

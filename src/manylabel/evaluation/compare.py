@@ -44,6 +44,11 @@ class MetricChange:
     p_value: float | None
     verdict: Verdict
 
+    @property
+    def p_text(self) -> str:
+        """The p-value with three decimals; empty without draws."""
+        return "" if self.p_value is None else f"{self.p_value:.3f}"
+
 
 @dataclass(frozen=True)
 class LabelChange:
@@ -125,6 +130,11 @@ class Comparison:
     worse: tuple[ImageChange, ...]
     without_positives: tuple[str, ...]
     notes: tuple[str, ...]
+
+    @property
+    def title(self) -> str:
+        """Title of the comparison in reports."""
+        return f"{self.second} against {self.first}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain lists and dictionaries, ready for JSON."""
@@ -217,7 +227,7 @@ def _align(first: ScoredImages, second: ScoredImages) -> tuple[ScoredImages, Sco
 def _metric_change(name: str, first: NDArray[np.float64], second: NDArray[np.float64]) -> MetricChange:
     bound = 1.0 if METRICS[name].is_fraction else np.inf
     difference = estimate(second - first, bounds=(-bound, bound), centred=False)
-    sign = 1 if METRICS[name].higher_is_better else -1
+    sign = 1 if METRICS[name].better == "higher" else -1
     p_value = _p_value((second - first)[1:])
     return MetricChange(float(first[0]), float(second[0]), difference, p_value, _verdict(difference, sign))
 

@@ -7,17 +7,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 from manylabel.classifier import Classifier
 from manylabel.data import ImageDataset
 from manylabel.errors import ConfigError
 from manylabel.evaluation import results
 from manylabel.evaluation.bootstrap import Estimate, estimate, to_plain
-from manylabel.evaluation.groups import Group, by_label_count, by_object_size
 from manylabel.evaluation.metrics import DEFAULT_METRICS, METRICS, bootstrap
-from manylabel.evaluation.scores import Progress, ScoredImages, score
-from manylabel.metrics import calibration
+from manylabel.evaluation.scores import ScoredImages, score
+from manylabel.metrics import CalibrationBin, calibration
 from manylabel.types import BadImage
 
 __all__ = ["Evaluation", "evaluate"]
@@ -58,9 +55,9 @@ class Evaluation:
     metrics: dict[str, Estimate]
     labels: tuple[results.LabelResult, ...]
     confusions: tuple[results.Confusion, ...]
-    by_size: tuple[Group, ...]
-    by_count: tuple[Group, ...]
-    calibration: tuple[results.CalibrationBin, ...]
+    by_size: tuple[results.Group, ...]
+    by_count: tuple[results.Group, ...]
+    calibration: tuple[CalibrationBin, ...]
     worst: tuple[results.ImageResult, ...]
     best: tuple[results.ImageResult, ...]
     without_positives: tuple[str, ...]
@@ -79,23 +76,15 @@ def evaluate(
     metrics: Iterable[str] = DEFAULT_METRICS,
     draws: int = 1000,
     seed: int = 0,
-    batch_size: int = 32,
-    num_workers: int | None = None,
-    device: str | torch.device | None = None,
-    progress: Progress | None = None,
 ) -> Evaluation:
     """Evaluate a model, or scores that it gave.
 
     Args:
-        model: The classifier; or its scores and targets, from `score` or `read_scores`.
+        model: Scores and targets, from `score` or `read_scores`; or a classifier, which is then run by `score`.
         dataset: The dataset to evaluate a classifier on; not needed with scores.
         metrics: Names of `METRICS` (default: the most common dozen), or ``["all"]``.
         draws: Number of bootstrap draws for the intervals; 0 for none.
         seed: Seed of the draws.
-        batch_size: Images per batch.
-        num_workers: Worker processes that decode images (default: half of the cores).
-        device: Device to run a classifier on (default: where it is).
-        progress: Called after each batch with the number of images done and the total.
 
     Returns:
         The evaluation; `evaluation_page` shows it, `to_dict` converts it to JSON.
@@ -104,7 +93,7 @@ def evaluate(
         ConfigError: A classifier without a dataset, no such metric, or no image with a known label.
 
     Examples:
-        >>> scores = torch.tensor([[0.9, 0.2], [0.8, 0.7], [0.3, 0.6]])
+        >>> scores = [[0.9, 0.2], [0.8, 0.7], [0.3, 0.6]]
         >>> scored = ScoredImages.from_arrays(scores, [[1, 0], [1, 1], [0, 1]], labels=["cat", "dog"])
         >>> evaluate(scored, draws=100).metrics["mAP"]
         Estimate(value=1.0, low=1.0, high=1.0)
@@ -112,7 +101,7 @@ def evaluate(
     if isinstance(model, Classifier):
         if dataset is None:
             raise ConfigError("give the dataset to evaluate the classifier on: evaluate(model, dataset)")
-        model = score(model, dataset, batch_size=batch_size, num_workers=num_workers, device=device, progress=progress)
+        model = score(model, dataset)
     scored = model
     if not scored.inputs.positives.any():
         raise ConfigError(
@@ -137,9 +126,9 @@ def evaluate(
         },
         labels=labels,
         confusions=results.find_confusions(scored),
-        by_size=by_object_size(scored, draws=draws, seed=seed),
-        by_count=by_label_count(scored, draws=draws, seed=seed),
-        calibration=results.calibration_bins(calibration(*scored.inputs)),
+        by_size=results.by_object_size(scored, resampled.weights),
+        by_count=results.by_label_count(scored, resampled.weights),
+        calibration=calibration(*scored.inputs).bins,
         worst=worst,
         best=best,
         without_positives=tuple(label.name for label in labels if not label.positives),

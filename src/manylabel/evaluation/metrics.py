@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -36,19 +36,17 @@ class Metric:
         title: Name in tables.
         meaning: Definition in one sentence.
         compute: Function that computes it, possibly together with others.
+        better: Whether higher or lower values are better.
         part: Function that extracts it from the result, ``[1 + D]`` (default: the result itself).
-        higher_is_better: Whether higher values are better.
         is_fraction: Whether it is in 0..1 and formatted in per cent.
-        is_default: Whether it is computed by default.
     """
 
     title: str
     meaning: str
     compute: Compute
+    better: Literal["higher", "lower"] = "higher"
     part: Callable[[Any], Tensor] = lambda result: result
-    higher_is_better: bool = True
     is_fraction: bool = True
-    is_default: bool = True
 
     def number(self, value: float, *, signed: bool = False) -> str:
         """Format a value, in per cent if it is a fraction.
@@ -97,8 +95,9 @@ def _top_one(scored: ScoredImages, weights: Tensor) -> Tensor:
     return accuracy if scored.has_one_label_each else torch.full_like(accuracy, torch.nan)
 
 
-def _mean_over_labels(values: Tensor) -> Tensor:
-    return values.nanmean(dim=-1)
+def _mean(title: str, meaning: str, compute: Compute) -> Metric:
+    """Return the mean of a metric over labels."""
+    return Metric(title, meaning, compute, part=lambda values: values.nanmean(dim=-1))
 
 
 _AVERAGE_PRECISION = _of_scores(metrics.average_precision)
@@ -109,15 +108,15 @@ _PRECISION_RECALL = {
 }
 
 
-def _average(name: str, meaning: str = "", *, top_k: int | None = None, is_default: bool = True) -> Metric:
+def _average(name: str, meaning: str = "", *, top_k: int | None = None) -> Metric:
     """Return an average of precision and recall, of decisions by threshold or of the highest scores of each image."""
     title = name if top_k is None else f"{name}, top {top_k}"
     meaning = meaning or f"{name} with the {top_k} highest scores of each image as predictions."
-    return Metric(title, meaning, _PRECISION_RECALL[top_k], lambda result: result.averages[name], is_default=is_default)
+    return Metric(title, meaning, _PRECISION_RECALL[top_k], part=lambda result: result.averages[name])
 
 
 METRICS: dict[str, Metric] = {
-    "mAP": Metric("mAP", "Mean average precision over labels.", _AVERAGE_PRECISION, _mean_over_labels),
+    "mAP": _mean("mAP", "Mean average precision over labels.", _AVERAGE_PRECISION),
     "CP": _average("CP", "Precision averaged over labels; 0 for labels never predicted."),
     "CR": _average("CR", "Recall averaged over labels."),
     "CF1": _average("CF1", "Harmonic mean of CP and CR."),
@@ -130,62 +129,51 @@ METRICS: dict[str, Metric] = {
         "ranking loss",
         "Fraction of (present, absent) label pairs ranked in the wrong order, averaged over images.",
         _of_scores(metrics.ranking_loss),
-        higher_is_better=False,
+        "lower",
     ),
     "one_error": Metric(
-        "one-error",
-        "Fraction of images whose top-ranked label is absent.",
-        _of_scores(metrics.one_error),
-        higher_is_better=False,
+        "one-error", "Fraction of images whose top-ranked label is absent.", _of_scores(metrics.one_error), "lower"
     ),
     "calibration_error": Metric(
         "calibration error",
         "Expected calibration error (ECE): mean gap between score and frequency of the label.",
         _of_scores(metrics.calibration_error),
-        higher_is_better=False,
+        "lower",
     ),
     "top_1": Metric("top-1 accuracy", "Fraction of images whose top-ranked label is correct.", _top_one),
-    "mAP_all_points": Metric(
+    "mAP_all_points": _mean(
         "mAP, VOC 2010",
         "mAP with all-point interpolation (VOC 2010).",
         _of_scores(metrics.average_precision, interpolation="all_points"),
-        _mean_over_labels,
-        is_default=False,
     ),
-    "mAP_eleven_points": Metric(
+    "mAP_eleven_points": _mean(
         "mAP, VOC 2007",
         "mAP with 11-point interpolation (VOC 2007).",
         _of_scores(metrics.average_precision, interpolation="eleven_points"),
-        _mean_over_labels,
-        is_default=False,
     ),
-    **{f"{name}@3": _average(name, top_k=3, is_default=False) for name in ("CP", "CR", "OP", "OR")},
-    "OF1@5": _average("OF1", top_k=5, is_default=False),
+    **{f"{name}@3": _average(name, top_k=3) for name in ("CP", "CR", "OP", "OR")},
+    "OF1@5": _average("OF1", top_k=5),
     "coverage": Metric(
         "coverage",
         "Number of top-ranked labels needed to cover all present ones.",
         _of_scores(metrics.coverage),
-        higher_is_better=False,
+        "lower",
         is_fraction=False,
-        is_default=False,
     ),
     "subset_accuracy": Metric(
-        "subset accuracy",
-        "Fraction of images with every label correct.",
-        _of_decisions(metrics.subset_accuracy),
-        is_default=False,
+        "subset accuracy", "Fraction of images with every label correct.", _of_decisions(metrics.subset_accuracy)
     ),
     "hamming_loss": Metric(
         "Hamming loss",
         "Fraction of (image, label) entries that are wrong.",
         _of_decisions(metrics.hamming_loss),
-        higher_is_better=False,
-        is_default=False,
+        "lower",
     ),
 }
 """All metrics by their names in files, in table order."""
 
-DEFAULT_METRICS = tuple(name for name, metric in METRICS.items() if metric.is_default)
+DEFAULT_METRICS = tuple(METRICS)[: list(METRICS).index("top_1") + 1]
+"""The most common ones, computed by default."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,10 +183,12 @@ class Resampled:
     Args:
         metrics: ``[1 + D]`` for each metric, by its name.
         average_precision: ``[L, 1 + D]``.
+        weights: ``[1 + D, N]``, how often each image was drawn.
     """
 
     metrics: dict[str, NDArray[np.float64]]
     average_precision: NDArray[np.float64]
+    weights: Tensor
 
 
 def choose_metrics(names: Iterable[str]) -> tuple[str, ...]:
@@ -267,4 +257,4 @@ def bootstrap(
     chosen = {name: METRICS[name] for name in choose_metrics(names)}
     results = {compute: compute(scored, weights) for compute in dict.fromkeys(each.compute for each in chosen.values())}
     values = {name: metric.part(results[metric.compute]).double().numpy() for name, metric in chosen.items()}
-    return Resampled(values, results[_AVERAGE_PRECISION].double().t().numpy())
+    return Resampled(values, results[_AVERAGE_PRECISION].double().t().numpy(), weights)

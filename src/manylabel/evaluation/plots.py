@@ -10,9 +10,9 @@ import numpy as np
 
 from manylabel.evaluation.bootstrap import Estimate
 from manylabel.evaluation.compare import LabelChange
-from manylabel.evaluation.groups import Group
-from manylabel.evaluation.results import CalibrationBin, LabelResult
-from manylabel.page import ACCENT, INK, Figure, new_figure
+from manylabel.evaluation.results import Group, LabelResult
+from manylabel.metrics import CalibrationBin
+from manylabel.page import ACCENT, INK, Html, figure, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,23 +29,23 @@ _MOST_CURVES = 100
 Row = TypeVar("Row")
 
 
-def draw_labels(labels: Sequence[LabelResult]) -> Figure:
+def draw_labels(labels: Sequence[LabelResult]) -> Html:
     """Plot the average precision of each label with its interval, best on top; for many labels, both ends only."""
     shown, remark = _both_ends(sorted(labels, key=lambda label: -label.value))
     drawing, axes = new_figure(width=5.2, height=0.8 + 0.235 * len(shown))
     values = [label.average_precision or Estimate(0) for label in shown]
     _rows(axes, [label.display_name for label in shown], values, [ACCENT] * len(shown))
     axes.set(xlim=(0, 102), xlabel="average precision (%) with 95 % interval")
-    return Figure(drawing, f"Average precision of each label.{remark}")
+    return figure(drawing, f"Average precision of each label.{remark}")
 
 
-def draw_changes(labels: Sequence[LabelChange]) -> list[Figure]:
+def draw_changes(labels: Sequence[LabelChange]) -> list[Html]:
     """Plot the change in each label's average precision with its interval; for many labels, the largest only."""
     shown, remark = _both_ends(sorted(labels, key=lambda label: -label.difference.value))
     half = len(shown) if len(shown) <= _FEW_LABELS else -(-len(shown) // 2)
     bounds = [100 * (bound or 0) for label in shown for bound in label.difference]
     colours = {"better": _GREEN, "worse": _VERMILION, "unclear": INK}
-    figures: list[Figure] = []
+    figures: list[Html] = []
     for part in (shown[:half], shown[half:]):
         if part:
             drawing, axes = new_figure(width=5.2, height=0.8 + 0.235 * half)
@@ -55,20 +55,20 @@ def draw_changes(labels: Sequence[LabelChange]) -> list[Figure]:
             axes.set(xlim=(min(bounds) - 2, max(bounds) + 2), ylim=(len(part) - half - 0.7, len(part) - 0.3))
             axes.set_xlabel("change in AP (percentage points) with 95 % interval")
             caption = "Largest gains first." if not figures else "The other labels."
-            figures.append(Figure(drawing, f"{caption} Hollow: the interval includes 0.{remark}"))
+            figures.append(figure(drawing, f"{caption} Hollow: the interval includes 0.{remark}"))
     return figures
 
 
-def draw_groups(groups: Sequence[Group], caption: str) -> Figure:
+def draw_groups(groups: Sequence[Group], caption: str) -> Html:
     """Plot the recall of each group with its interval."""
     drawing, axes = new_figure(width=5.0, height=0.9 + 0.32 * len(groups))
     names = [f"{group.name} ({group.count:,})" for group in groups]
     _rows(axes, names, [group.metrics["recall"] for group in groups], [ACCENT] * len(groups))
     axes.set(xlim=(0, 102), xlabel="recall (%) with 95 % interval")
-    return Figure(drawing, caption)
+    return figure(drawing, caption)
 
 
-def draw_curves(labels: Sequence[LabelResult]) -> Figure:
+def draw_curves(labels: Sequence[LabelResult]) -> Html:
     """Plot the precision-recall curves; the best, median and worst labels are highlighted."""
     rated = sorted(labels, key=lambda label: -label.value)
     drawing, axes = new_figure(width=5.0, height=3.6)
@@ -81,10 +81,10 @@ def draw_curves(labels: Sequence[LabelResult]) -> Figure:
         axes.plot(*_points(rated[position]), color=colour, linestyle=stroke, label=name)
     axes.set(xlim=(0, 102), ylim=(0, 102), xlabel="recall (%)", ylabel="precision (%)")
     axes.legend(frameon=False, fontsize=8.5, loc="best", labelcolor="linecolor")
-    return Figure(drawing, "Precision-recall curve of each label; best, median and worst highlighted.")
+    return figure(drawing, "Precision-recall curve of each label; best, median and worst highlighted.")
 
 
-def draw_calibration(curves: Mapping[str, Sequence[CalibrationBin]]) -> Figure:
+def draw_calibration(curves: Mapping[str, Sequence[CalibrationBin]]) -> Html:
     """Plot reliability diagrams by name; larger dots are bins with more scores."""
     drawing, axes = new_figure(width=5.0, height=3.6)
     axes.plot([0, 100], [0, 100], color=INK, linewidth=0.8, linestyle=":")
@@ -97,7 +97,7 @@ def draw_calibration(curves: Mapping[str, Sequence[CalibrationBin]]) -> Figure:
     if len(curves) > 1:
         axes.legend(frameon=False, loc="upper left")
     caption = "Reliability diagram: on the dotted line, scores are calibrated; below it, they are overconfident."
-    return Figure(drawing, caption)
+    return figure(drawing, caption)
 
 
 def _points(label: LabelResult) -> tuple[list[float], list[float]]:

@@ -1,10 +1,15 @@
-"""Detailed results: each label, confusions, calibration, and the images with the highest and lowest loss.
+"""Detailed results: each label, confusions, hard cases, and the images with the highest and lowest loss.
+
+Eom et al., "Layover Intermediate Layer for Multi-Label Classification in Efficient Transfer Learning" (RM), call an
+image a hard instance if its objects differ much in size: the small ones are missed. Sizes are split as in COCO: at
+32 x 32 and 96 x 96 pixels, of 640 x 480.
 
 Letters in shape comments: N images, L labels, D draws.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,25 +18,31 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from torch import Tensor
 
-from manylabel.evaluation.bootstrap import Estimate, estimates
+from manylabel.evaluation.bootstrap import Estimate, estimate, estimates
 from manylabel.evaluation.scores import ScoredImages
-from manylabel.metrics import Calibration, precision_recall
+from manylabel.metrics import mean_average_precision, precision_recall, ranking_loss
 from manylabel.metrics.average_precision import precision_curves
 from manylabel.types import Tag
 
 __all__ = [
-    "CalibrationBin",
+    "SIZE_LIMITS",
     "Confusion",
     "Curve",
+    "Group",
     "ImageResult",
     "LabelResult",
-    "calibration_bins",
+    "by_label_count",
+    "by_object_size",
     "find_confusions",
     "image_losses",
     "image_results",
     "label_results",
 ]
 
+SIZE_LIMITS = (32 * 32 / (640 * 480), 96 * 96 / (640 * 480))
+"""Fractions of the image below which an object is small, and below which it is medium."""
+
+_MOST_LABELS = 5  # images with as many or more are one group
 _MOST_POINTS = 50  # more cannot be seen in a plot
 
 
@@ -120,18 +131,18 @@ class ImageResult:
 
 
 @dataclass(frozen=True)
-class CalibrationBin:
-    """Predictions with similar scores.
+class Group:
+    """Results of some of the images or labels.
 
     Args:
-        score: Their mean score.
-        fraction: Fraction of them whose label is present.
-        count: Their number.
+        name: Name of the group.
+        count: Number of images, or of (image, label) pairs.
+        metrics: Defined metrics by name.
     """
 
-    score: float
-    fraction: float
+    name: str
     count: int
+    metrics: dict[str, Estimate]
 
 
 def label_results(scored: ScoredImages, average_precision: NDArray[np.float64]) -> tuple[LabelResult, ...]:
@@ -249,10 +260,79 @@ def image_results(
     return tuple(described[row] for row in worst), tuple(described[row] for row in best)
 
 
-def calibration_bins(bins: Calibration) -> tuple[CalibrationBin, ...]:
-    """Return the bins that are not empty."""
-    columns = zip(*(column.tolist() for column in bins), strict=True)
-    return tuple(CalibrationBin(score, fraction, count) for score, fraction, count in columns if count)
+def by_object_size(scored: ScoredImages, weights: Tensor) -> tuple[Group, ...]:
+    """Evaluate small, medium and large objects separately, and small ones next to large ones.
+
+    A label of an image is as large as its largest object. The mAP of a size ignores positives of other sizes.
+
+    Args:
+        scored: Scores and targets.
+        weights: ``[1 + D, N]``, from `bootstrap_weights`.
+
+    Returns:
+        The groups of (image, label) pairs that are not empty; none if the data have no sizes.
+
+    Examples:
+        >>> from dataclasses import replace
+        >>> scored = ScoredImages.from_arrays([[0.9, 0.4]], [[1, 1]], labels=["cat", "mouse"])
+        >>> scored = replace(scored, areas=csr_array([[0.5, 0.001]]))
+        >>> [(group.name, group.metrics["recall"].value) for group in by_object_size(scored, torch.ones(1, 1))]
+        [('small', 0.0), ('large', 1.0), ('small next to large', 0.0)]
+    """
+    if scored.areas is None:
+        return ()
+    areas, predicted = torch.from_numpy(scored.areas.toarray()), scored.predicted.float()
+    sized = scored.inputs.positives & (areas > 0)  # [N, L]
+    small, medium = areas < SIZE_LIMITS[0], areas < SIZE_LIMITS[1]
+    large = sized & ~medium
+    masks = {
+        "small": sized & small,
+        "medium": sized & ~small & medium,
+        "large": large,
+        "small next to large": sized & small & large.any(dim=1, keepdim=True),
+    }
+    groups = []
+    for name, mask in masks.items():
+        if not mask.any():
+            continue
+        # Positives outside of the group are treated as unknown.
+        recall = precision_recall(predicted, mask, mask, weights=weights).overall_recall
+        average = mean_average_precision(scored.scores, mask, scored.inputs.negatives | mask, weights=weights)
+        groups.append(_group(name, int(mask.sum()), recall=recall, mAP=average))
+    return tuple(groups)
+
+
+def by_label_count(scored: ScoredImages, weights: Tensor) -> tuple[Group, ...]:
+    """Evaluate images with one label, with two, and so on, separately.
+
+    Args:
+        scored: Scores and targets.
+        weights: ``[1 + D, N]``, from `bootstrap_weights`.
+
+    Returns:
+        The groups of images that are not empty; precision, recall and F1 are OP, OR and OF1.
+
+    Examples:
+        >>> scored = ScoredImages.from_arrays([[0.9, 0.4], [0.9, 0.1]], [[1, 1], [1, 0]], labels=["cat", "mouse"])
+        >>> [(group.name, group.metrics["recall"].value) for group in by_label_count(scored, torch.ones(1, 2))]
+        [('1 label', 1.0), ('2 labels', 0.5)]
+    """
+    counts = scored.inputs.positives.sum(dim=1).clamp(max=_MOST_LABELS)
+    groups = []
+    for number in range(1, _MOST_LABELS + 1):
+        rows = (counts == number).nonzero().flatten()
+        if len(rows):
+            part, drawn = scored.take(rows.numpy()), weights[:, rows]
+            decided = precision_recall(*part.decisions, weights=drawn)
+            values = {
+                "precision": decided.overall_precision,
+                "recall": decided.overall_recall,
+                "F1": decided.overall_f1,
+                "ranking_loss": ranking_loss(*part.inputs, weights=drawn),
+            }
+            name = "1 label" if number == 1 else f"{number}{' or more' if number == _MOST_LABELS else ''} labels"
+            groups.append(_group(name, len(rows), **values))
+    return tuple(groups)
 
 
 def _describe(scored: ScoredImages, row: int, loss: float) -> ImageResult:
@@ -278,3 +358,7 @@ def _thin(points: tuple[NDArray[np.float64], NDArray[np.float64]]) -> Curve:
     chosen = np.unique(np.linspace(0, count - 1, min(count, _MOST_POINTS)).astype(int))
     recall, precision = (tuple(np.round(values[chosen], 4).tolist()) for values in points)
     return Curve(recall, precision)
+
+
+def _group(name: str, count: int, **values: Tensor) -> Group:
+    return Group(name, count, {name: estimate(drawn) for name, drawn in values.items() if not math.isnan(drawn[0])})

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PureWindowsPath
 from typing import Any
 
@@ -32,6 +32,8 @@ from manylabel.types import BadImage
 __all__ = ["SCORE_ENDINGS", "read_scores", "save_scores"]
 
 SCORE_ENDINGS = (".csv", ".npz", ".parquet")
+
+_TEXTS = ("images", "labels", "bad_images", "bad_reasons")  # arrays of npz files
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,8 +92,8 @@ def read_scores(
     dataset, columns, notes = match_labels(found.labels, dataset, model=name, common_labels=common_labels)
     wanted = [dataset.images.name(index) for index in range(len(dataset))]
     rows = _match_images(found.images, wanted)
-    missing, default = np.flatnonzero(rows < 0), f"it has no scores in {path.name}"
-    bad = tuple(BadImage(int(i), wanted[i], found.reasons.get(wanted[i], default)) for i in missing)
+    default = f"it has no scores in {path.name}"
+    bad = tuple(BadImage(int(i), wanted[i], found.reasons.get(wanted[i], default)) for i in np.flatnonzero(rows < 0))
     if len(bad) > most_bad(len(wanted), max_missing_fraction):
         raise DataError(
             f"{path} has no scores for {len(bad)} of the {len(wanted)} images of {dataset.name}, such as "
@@ -100,19 +102,23 @@ def read_scores(
         )
     indices = np.flatnonzero(rows >= 0)
     scores = found.scores[rows[indices]][:, columns]
-    _refuse_missing(scores, [wanted[index] for index in indices], dataset.labels.names, path)
+    missing = np.argwhere(np.isnan(scores))
+    if len(missing):
+        row, column = missing[0]
+        raise DataError(
+            f"{path} lacks {len(missing)} of {scores.size} scores, such as that of image {wanted[indices[row]]!r} and "
+            f"label {dataset.labels[column]!r}; write every score, 0 where a label is certainly absent"
+        )
     single_label = found.single_label
     if single_label is None:
         single_label = dataset.single_label and found.thresholds is None
-    return ScoredImages.from_dataset(
-        dataset,
-        indices,
-        torch.from_numpy(scores),
+    return replace(
+        ScoredImages.from_dataset(dataset, indices, torch.from_numpy(scores)),
         thresholds=None if found.thresholds is None else tuple(found.thresholds[column] for column in columns),
         single_label=single_label,
         model=name,
         bad=bad,
-        notes=notes,
+        notes=tuple(notes),
     )
 
 
@@ -183,78 +189,61 @@ def _read_npz(path: Path) -> _ScoreTable:
     for wanted in ("scores", "images", "labels"):
         if wanted not in content:
             raise DataError(f"{path} has no array {wanted!r}; {list_choices(wanted, content)}")
-    names = {what: _texts(content, what, path) for what in ("images", "labels", "bad_images", "bad_reasons")}
-    scores = _floats(content, "scores", path)
-    if scores.shape != (len(names["images"]), len(names["labels"])):
-        expected = [len(names["images"]), len(names["labels"])]
-        raise DataError(f"scores in {path} must be [images, labels] = {expected}, got {list(scores.shape)}")
-    thresholds = _floats(content, "thresholds", path) if "thresholds" in content else None
-    if thresholds is not None and (thresholds.shape != (len(names["labels"]),) or bool(np.isnan(thresholds).any())):
-        count = len(names["labels"])
-        raise DataError(f"thresholds in {path} must be {count} numbers, one for each label; got {thresholds.tolist()}")
-    single_label = content.get("single_label")
+
+    def wrong(what: str, expected: str, got: object) -> DataError:
+        return DataError(f"{what} in {path} must be {expected}, got {got}")
+
+    names = {what: content.get(what, np.zeros(0, dtype=str)) for what in _TEXTS}
+    for what, array in names.items():
+        if array.ndim != 1 or array.dtype.kind != "U":
+            raise wrong(what, "a list of texts", f"{array.dtype} {list(array.shape)}; write np.array(names, str)")
+    numbers = {what: content[what] for what in ("scores", "thresholds") if what in content}
+    shape = len(names["images"]), len(names["labels"])
+    for what, array in numbers.items():
+        if array.dtype.kind not in "fiub":
+            raise wrong(what, "numbers", array.dtype)
+    scores, thresholds, single_label = numbers["scores"], numbers.get("thresholds"), content.get("single_label")
+    if scores.shape != shape:
+        raise wrong("scores", f"[images, labels] = {list(shape)}", list(scores.shape))
+    if thresholds is not None and (thresholds.shape != shape[1:] or bool(np.isnan(thresholds).any())):
+        raise wrong("thresholds", f"{shape[1]} numbers, one for each label", thresholds.tolist())
     if single_label is not None and (single_label.shape != () or single_label.dtype != np.bool_):
-        raise DataError(f"single_label in {path} must be true or false, got {single_label.tolist()!r}")
-    return _ScoreTable(
-        names["images"],
-        names["labels"],
-        scores,
-        None if thresholds is None else tuple(thresholds.tolist()),
-        None if single_label is None else bool(single_label),
-        dict(zip(names["bad_images"], names["bad_reasons"], strict=False)),
-    )
-
-
-def _texts(content: Mapping[str, NDArray[Any]], what: str, path: Path) -> list[str]:
-    """Return an array of names; empty if there is none."""
-    array = content.get(what, np.zeros(0, dtype=str))
-    if array.ndim != 1 or array.dtype.kind != "U":
-        raise DataError(
-            f"{what} in {path} must be a list of texts, got {array.dtype} {list(array.shape)}; "
-            "write np.array(names, str)"
-        )
-    return [str(name) for name in array]
-
-
-def _floats(content: Mapping[str, NDArray[Any]], what: str, path: Path) -> NDArray[np.float32]:
-    """Return an array of numbers."""
-    if content[what].dtype.kind not in "fiub":
-        raise DataError(f"{what} in {path} must be numbers, got {content[what].dtype}")
+        raise wrong("single_label", "true or false", repr(single_label.tolist()))
+    images, labels, bad_images, reasons = (array.tolist() for array in names.values())
     with np.errstate(over="ignore"):  # infinity is refused later
-        return content[what].astype(np.float32)
+        return _ScoreTable(
+            images,
+            labels,
+            scores.astype(np.float32),
+            None if thresholds is None else tuple(thresholds.tolist()),
+            None if single_label is None else bool(single_label),
+            dict(zip(bad_images, reasons, strict=False)),
+        )
 
 
 def _read_frame(frame: pl.DataFrame, path: Path) -> _ScoreTable:
     """Read a long or a wide table."""
     column = "image" if "image" in frame.columns else find_image_column(frame)
-    wide = frame.drop(column)
-    if set(wide.columns) == {"label", "score"}:
-        return _read_long(frame.rename({column: "image"}), path)
-    if not wide.columns:
+    images, scores = frame[column].cast(pl.String).fill_null(""), frame.drop(column)
+    if set(scores.columns) == {"label", "score"}:
+        images, scores = _spread(images, scores, path)
+    if not scores.columns:
         raise DataError(f"{path} has no column of scores next to {column!r}; give one for each label")
-    images = frame[column].cast(pl.String).fill_null("").to_list()
-    scores = np.stack([_numbers(wide[label], path) for label in wide.columns], axis=1)
-    return _ScoreTable(images, wide.columns, scores)
+    numbers = np.stack([_numbers(scores[label], path) for label in scores.columns], axis=1)
+    return _ScoreTable(images.to_list(), scores.columns, numbers)
 
 
-def _read_long(frame: pl.DataFrame, path: Path) -> _ScoreTable:
+def _spread(images: pl.Series, scores: pl.DataFrame, path: Path) -> tuple[pl.Series, pl.DataFrame]:
     """Spread the rows of a long table over images and labels."""
-    values = _numbers(frame["score"], path)
-    names = {what: frame[what].cast(pl.String).fill_null("") for what in ("image", "label")}
-    unique = {what: column.unique(maintain_order=True) for what, column in names.items()}
-    rows, columns = (
-        names[what].replace_strict(unique[what], np.arange(len(unique[what])), return_dtype=pl.Int64).to_numpy()
-        for what in names
-    )
-    flat = rows * len(unique["label"]) + columns
-    if len(np.unique(flat)) < len(flat):
-        ordered = np.sort(flat)
-        row, column = divmod(int(ordered[:-1][ordered[1:] == ordered[:-1]][0]), len(unique["label"]))
-        where = f"image {unique['image'][row]!r} and label {unique['label'][column]!r}"
+    index = "\0"  # no label has this name
+    labels = scores["label"].cast(pl.String).fill_null("")
+    long = pl.DataFrame([images.alias(index), labels, scores["score"]])
+    doubled = long.filter(long.select(index, "label").is_duplicated())
+    if len(doubled):
+        where = f"image {doubled[0, 0]!r} and label {doubled[0, 1]!r}"
         raise DataError(f"{path} has two scores for {where}; remove one")
-    scores = np.full((len(unique["image"]), len(unique["label"])), np.nan, dtype=np.float32)
-    scores[rows, columns] = values
-    return _ScoreTable(unique["image"].to_list(), unique["label"].to_list(), scores)
+    wide = long.pivot("label", index=index, values="score")
+    return wide[index], wide.drop(index)
 
 
 def _numbers(column: pl.Series, path: Path) -> NDArray[np.float32]:
@@ -289,14 +278,3 @@ def _match_images(offered: Sequence[str], wanted: Sequence[str]) -> NDArray[np.i
             rows = np.array([rows_by_key.get(key, -1) for key in keys], dtype=np.int64)
             best = max(best, rows, key=lambda found: int((found >= 0).sum()))
     return best
-
-
-def _refuse_missing(scores: NDArray[np.float32], images: Sequence[str], labels: Sequence[str], path: Path) -> None:
-    """Refuse images with scores for some labels only."""
-    missing = np.argwhere(np.isnan(scores))
-    if len(missing):
-        row, column = missing[0]
-        raise DataError(
-            f"{path} lacks {len(missing)} of {scores.size} scores, such as that of image {images[row]!r} and "
-            f"label {labels[column]!r}; write every score, 0 where a label is certainly absent"
-        )

@@ -92,9 +92,8 @@ class ScoredImages:
             )
         if self.thresholds is not None and len(self.thresholds) != len(self.labels):
             raise ConfigError(f"give one threshold for each of {len(self.labels)} labels, got {len(self.thresholds)}")
-        wrong = [limit for limit in self.thresholds or () if math.isnan(limit)]
-        if wrong:
-            raise ConfigError(f"thresholds must be numbers, but {len(wrong)} of {len(self.labels)} are NaN")
+        if any(map(math.isnan, self.thresholds or ())):
+            raise ConfigError(f"thresholds must be numbers, but some of the {len(self.labels)} are NaN")
 
     def __len__(self) -> int:
         return len(self.names)
@@ -174,18 +173,7 @@ class ScoredImages:
         )
 
     @classmethod
-    def from_dataset(
-        cls,
-        dataset: ImageDataset,
-        indices: NDArray[np.int64],
-        scores: Tensor,
-        *,
-        thresholds: tuple[float, ...] | None,
-        single_label: bool,
-        model: str,
-        bad: Sequence[BadImage],
-        notes: Sequence[str],
-    ) -> ScoredImages:
+    def from_dataset(cls, dataset: ImageDataset, indices: NDArray[np.int64], scores: Tensor) -> ScoredImages:
         """Combine scores of some images of a dataset, with the same labels, with its targets."""
         part = dataset.subset(indices)
         targets, known = part.targets.dense()
@@ -197,12 +185,7 @@ class ScoredImages:
             labels=dataset.labels,
             indices=indices,
             areas=part.areas,
-            thresholds=thresholds,
-            single_label=single_label,
-            model=model,
             dataset=dataset.name,
-            bad=tuple(bad),
-            notes=tuple(notes),
         )
 
 
@@ -307,13 +290,11 @@ def score(
     if not len(readable):
         raise DataError(f"{dataset.name} has no image that can be read; run: manylabel data check DATA")
     limits = None if spec.single_label else spec.thresholds
-    return ScoredImages.from_dataset(
-        dataset,
-        readable,
-        torch.from_numpy(np.concatenate(parts)[readable]),
+    return replace(
+        ScoredImages.from_dataset(dataset, readable, torch.from_numpy(np.concatenate(parts)[readable])),
         thresholds=None if limits is None else tuple(limits[column] for column in columns),
         single_label=spec.single_label,  # not the dataset's: the model determines how its scores were computed
         model=name,
-        bad=list(bad),
-        notes=notes,
+        bad=tuple(bad),
+        notes=tuple(notes),
     )

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from manylabel.metrics.average_precision import average_precision, mean_average_precision
-from manylabel.metrics.calibration import Calibration, calibration, calibration_error
+from manylabel.metrics.calibration import Calibration, CalibrationBin, calibration, calibration_error
 from manylabel.metrics.decisions import PrecisionRecall, hamming_loss, precision_recall, subset_accuracy
 from manylabel.metrics.inputs import above_threshold, top_labels
 from manylabel.metrics.ranking import coverage, one_error, ranking_loss, top_one_accuracy
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AccumulatedMetric",
     "Calibration",
+    "CalibrationBin",
     "PrecisionRecall",
     "above_threshold",
     "average_precision",

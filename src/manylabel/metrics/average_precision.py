@@ -61,12 +61,7 @@ def average_precision(
     if interpolation not in get_args(Interpolation):
         choices = list_choices(str(interpolation), get_args(Interpolation))
         raise ConfigError(f"no interpolation {interpolation!r}; {choices}")
-    given = check(scores, targets, known)
-    if weights is None:
-        steps = [_Steps(*(torch.from_numpy(counts)[:, None] for counts in _count(*label))) for label in _labels(given)]
-        values = [_summarise(each, interpolation) for each in steps]
-        return (torch.cat(values) if values else torch.zeros(0)).float().to(scores.device)
-    rankings = [_rank(*label) for label in _labels(given)]
+    rankings = [_rank(*label) for label in _labels(check(scores, targets, known))]
 
     def of_labels(counts: Tensor) -> Tensor:
         # A loop over labels: their curves differ in length, and one label's weights at a time stay in the cache.
@@ -104,12 +99,9 @@ def precision_curves(
         >>> recall.tolist(), precision.round(2).tolist()
         ([0.5, 1.0], [1.0, 0.67])
     """
-    curves = []
-    for label in _labels(check(scores, targets, known)):
-        _, found, above = _count(*label)
-        last = np.append(found[1:] != found[:-1], True)[: len(found)]  # of equal scores
-        curves.append((found[last] / max(1, len(found)), found[last] / above[last]))
-    return curves
+    once = torch.ones(len(scores), 1, dtype=torch.float64)
+    steps = [_weigh(_rank(*label), once) for label in _labels(check(scores, targets, known))]
+    return [((found / found[-1:]).numpy()[:, 0], (found / above).numpy()[:, 0]) for _, found, above in steps]
 
 
 class _Ranking(NamedTuple):
@@ -135,19 +127,6 @@ def _labels(given: Inputs) -> Iterator[tuple[NDArray[np.float32], NDArray[np.boo
         scores = block.scores if block.scores.dtype in (torch.float32, torch.float64) else block.scores.float()
         known = [None] * len(scores) if block.known is None else block.known.cpu().numpy()
         yield from zip(scores.cpu().numpy(), block.positives.cpu().numpy(), known, strict=True)
-
-
-def _count(
-    scores: NDArray[np.float32], positives: NDArray[np.bool], known: NDArray[np.bool] | None
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Count, for each positive from the highest score down, itself, the positives and the images not below it.
-
-    Sorting bare scores takes half as long as sorting images by score.
-    """
-    present = np.sort(scores[positives])
-    ranked = np.sort(scores if known is None else scores[known])
-    found, above = (len(values) - np.searchsorted(values, present)[::-1] for values in (present, ranked))
-    return np.ones(len(present)), found.astype(np.float64), above.astype(np.float64)
 
 
 def _rank(scores: NDArray[np.float32], positives: NDArray[np.bool], known: NDArray[np.bool] | None) -> _Ranking:

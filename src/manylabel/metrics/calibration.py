@@ -6,6 +6,7 @@ binary prediction, and all of them are pooled.
 Letters in shape comments: N images, D weightings, B bins.
 """
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -14,7 +15,22 @@ from torch import Tensor
 from manylabel.errors import ConfigError
 from manylabel.metrics.inputs import check, weighted
 
-__all__ = ["Calibration", "calibration", "calibration_error"]
+__all__ = ["Calibration", "CalibrationBin", "calibration", "calibration_error"]
+
+
+@dataclass(frozen=True)
+class CalibrationBin:
+    """Predictions with similar scores.
+
+    Args:
+        score: Their mean score.
+        fraction: Fraction of them whose label is present.
+        count: Their number.
+    """
+
+    score: float
+    fraction: float
+    count: int
 
 
 class Calibration(NamedTuple):
@@ -35,6 +51,12 @@ class Calibration(NamedTuple):
         """The expected calibration error: the mean distance between score and fraction; NaN if all bins are empty."""
         distance = ((self.scores - self.fractions).abs() * self.counts).nansum(dim=-1)
         return distance / self.counts.sum(dim=-1)
+
+    @property
+    def bins(self) -> tuple[CalibrationBin, ...]:
+        """The bins that are not empty, of one weighting."""
+        rows = zip(*(column.tolist() for column in self), strict=True)
+        return tuple(CalibrationBin(*row) for row in rows if row[2])
 
 
 def calibration(

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from manylabel.metrics import inputs
-from manylabel.metrics.inputs import Threshold, above_threshold, check, decide, weighted, weighted_ratio
+from manylabel.metrics.inputs import Inputs, Threshold, above_threshold, check, decide, mean_over_images, weighted
 
 __all__ = ["PrecisionRecall", "hamming_loss", "precision_recall", "subset_accuracy"]
 
@@ -133,9 +133,12 @@ def subset_accuracy(
         >>> subset_accuracy(torch.tensor([[0.9, 0.1], [0.9, 0.8]]), torch.tensor([[1, 0], [1, 0]])).item()
         0.5
     """
-    wrong, known_labels = _count_wrong(scores, targets, known, threshold)
-    counted = known_labels > 0
-    return weighted_ratio((wrong == 0) & counted, counted, weights, like=scores)
+
+    def right(block: Inputs) -> tuple[Tensor, Tensor]:
+        wrong, counted = _count_wrong(block, threshold)
+        return (wrong == 0) & (counted > 0), counted > 0
+
+    return mean_over_images(right, check(scores, targets, known), weights)
 
 
 def hamming_loss(
@@ -159,17 +162,14 @@ def hamming_loss(
         >>> hamming_loss(torch.tensor([[0.9, 0.1], [0.9, 0.8]]), torch.tensor([[1, 0], [1, 0]])).item()
         0.25
     """
-    wrong, known_labels = _count_wrong(scores, targets, known, threshold)
-    return weighted_ratio(wrong, known_labels, weights, like=scores)
+    return mean_over_images(lambda block: _count_wrong(block, threshold), check(scores, targets, known), weights)
 
 
-def _count_wrong(scores: Tensor, targets: Tensor, known: Tensor | None, threshold: Threshold) -> tuple[Tensor, Tensor]:
-    """Return how many known labels of each image are predicted wrongly, and how many are known, ``[N]`` each."""
-    given = check(scores, targets, known)
-    wrong = above_threshold(given.scores, threshold) != given.positives
-    if given.known is None:
-        return wrong.sum(dim=1), torch.full((len(scores),), scores.shape[1], device=scores.device)
-    return (wrong & given.known).sum(dim=1), given.known.sum(dim=1)
+def _count_wrong(block: Inputs, threshold: Threshold) -> tuple[Tensor, Tensor]:
+    """Return how many known labels of each image are predicted wrongly, and how many are known, ``[n]`` each."""
+    entries = block.positives | block.negatives
+    wrong = (above_threshold(block.scores, threshold) != block.positives) & entries
+    return wrong.sum(dim=1), entries.sum(dim=1)
 
 
 def _sum(matrix: Tensor, counts: Tensor) -> Tensor:

@@ -21,9 +21,9 @@ __all__ = [
     "above_threshold",
     "check",
     "decide",
+    "mean_over_images",
     "top_labels",
     "weighted",
-    "weighted_ratio",
     "where_present",
 ]
 
@@ -52,9 +52,9 @@ class Inputs(NamedTuple):
         return ~self.positives if self.known is None else self.known & ~self.positives
 
     def by_image(self) -> Iterator["Inputs"]:
-        """Yield blocks of images ``[n, L]``, as views."""
+        """Yield blocks of images ``[n, L]``, as views; at least one, possibly empty."""
         step = max(1, BLOCK // max(1, self.scores.shape[1]))
-        for start in range(0, self.scores.shape[0], step):
+        for start in range(0, max(1, self.scores.shape[0]), step):
             rows = slice(start, start + step)
             yield Inputs(self.scores[rows], self.positives[rows], None if self.known is None else self.known[rows])
 
@@ -211,18 +211,28 @@ def weighted(statistic: Callable[[Tensor], Tensor], weights: Tensor | None, *, l
     return values.movedim(-1, 0) if weights.ndim == 2 else values[..., 0]
 
 
-def weighted_ratio(numerator: Tensor, denominator: Tensor, weights: Tensor | None, *, like: Tensor) -> Tensor:
-    """Divide two sums over images ``[N]``, weighted as in `weighted`; NaN if the denominator is 0.
+def mean_over_images(
+    of_block: Callable[[Inputs], tuple[Tensor, Tensor]], given: Inputs, weights: Tensor | None
+) -> Tensor:
+    """Divide two sums over images, weighted as in `weighted`; NaN if the denominator is 0.
+
+    Args:
+        of_block: Returns the numerators and denominators ``[n]`` of a block of images.
+        given: All images.
+        weights: As in `weighted`.
 
     Examples:
-        >>> weighted_ratio(torch.tensor([1, 0]), torch.tensor([2, 1]), torch.tensor([2, 0]), like=torch.rand(2, 3))
-        tensor(0.5000)
+        >>> given = check(torch.tensor([[0.9], [0.2]]), torch.tensor([[1], [1]]))
+        >>> mean_over_images(lambda block: (block.scores[:, 0], block.positives[:, 0]), given, torch.tensor([3, 1]))
+        tensor(0.7250)
     """
+    parts = zip(*map(of_block, given.by_image()), strict=True)
+    numerators, denominators = (torch.cat(part) for part in parts)
 
     def divide(counts: Tensor) -> Tensor:
-        return (numerator.to(counts.dtype) @ counts) / (denominator.to(counts.dtype) @ counts)
+        return (numerators.to(counts.dtype) @ counts) / (denominators.to(counts.dtype) @ counts)
 
-    return weighted(divide, weights, like=like)
+    return weighted(divide, weights, like=given.scores)
 
 
 def _by_block(statistic: Callable[[Tensor], Tensor], weights: Tensor) -> Tensor:

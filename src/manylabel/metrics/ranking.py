@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from manylabel.errors import ConfigError
-from manylabel.metrics.inputs import Inputs, check, top_labels, weighted_ratio
+from manylabel.metrics.inputs import Inputs, check, mean_over_images, top_labels
 
 __all__ = ["coverage", "one_error", "ranking_loss", "top_one_accuracy"]
 
@@ -33,16 +33,16 @@ def ranking_loss(
         >>> ranking_loss(torch.tensor([[0.9, 0.5, 0.7]]), torch.tensor([[1, 1, 0]])).item()
         0.5
     """
-    losses, counted = [torch.zeros(0, device=scores.device)], [torch.zeros(0, device=scores.device)]
-    for block in check(scores, targets, known).by_image():
+
+    def wrong_pairs(block: Inputs) -> tuple[Tensor, Tensor]:
         absent = torch.where(block.negatives, block.scores, -torch.inf).sort(dim=1).values  # [n, L], the rest first
         num_absent = block.negatives.sum(dim=1, keepdim=True)
-        not_below = scores.shape[1] - torch.searchsorted(absent, block.scores.contiguous())
+        not_below = absent.shape[1] - torch.searchsorted(absent, block.scores.contiguous())
         wrong = torch.where(block.positives, not_below.minimum(num_absent), 0).sum(dim=1)
         pairs = block.positives.sum(dim=1) * num_absent[:, 0]
-        losses.append(wrong / pairs.clamp(min=1))
-        counted.append((pairs > 0).float())
-    return weighted_ratio(torch.cat(losses), torch.cat(counted), weights, like=scores)
+        return wrong / pairs.clamp(min=1), pairs > 0
+
+    return mean_over_images(wrong_pairs, check(scores, targets, known), weights)
 
 
 def coverage(scores: Tensor, targets: Tensor, known: Tensor | None = None, *, weights: Tensor | None = None) -> Tensor:
@@ -60,14 +60,15 @@ def coverage(scores: Tensor, targets: Tensor, known: Tensor | None = None, *, we
         >>> coverage(torch.tensor([[0.9, 0.5, 0.7]]), torch.tensor([[1, 1, 0]])).item()
         3.0
     """
-    given = check(scores, targets, known)
-    depths = [torch.zeros(0, dtype=torch.int64, device=scores.device)]
-    for block in given.by_image():
+
+    def depths(block: Inputs) -> tuple[Tensor, Tensor]:
         present = torch.where(block.positives, block.scores, torch.inf)
         lowest = F.pad(present, (0, 1), value=torch.inf).amin(dim=1, keepdim=True)  # [n, 1], of no labels, too
         taken = (block.scores >= lowest) & (block.positives | block.negatives)
-        depths.append(torch.where(block.positives.any(dim=1), taken.sum(dim=1), 0))
-    return weighted_ratio(torch.cat(depths), given.positives.any(dim=1), weights, like=scores)
+        has_label = block.positives.any(dim=1)
+        return taken.sum(dim=1) * has_label, has_label
+
+    return mean_over_images(depths, check(scores, targets, known), weights)
 
 
 def one_error(scores: Tensor, targets: Tensor, known: Tensor | None = None, *, weights: Tensor | None = None) -> Tensor:
@@ -85,9 +86,14 @@ def one_error(scores: Tensor, targets: Tensor, known: Tensor | None = None, *, w
         >>> one_error(torch.tensor([[0.9, 0.5], [0.2, 0.7]]), torch.tensor([[1, 0], [1, 0]])).item()
         0.5
     """
-    given = check(scores, targets, known)
-    has_label = given.positives.any(dim=1)
-    return weighted_ratio(has_label & ~_best_is_present(given), has_label, weights, like=scores)
+
+    def errors(block: Inputs) -> tuple[Tensor, Tensor]:
+        values = block.scores if block.known is None else block.scores.masked_fill(~block.known, -torch.inf)
+        is_right = (top_labels(values, 1) & block.positives).any(dim=1)
+        has_label = block.positives.any(dim=1)
+        return has_label & ~is_right, has_label
+
+    return mean_over_images(errors, check(scores, targets, known), weights)
 
 
 def top_one_accuracy(
@@ -112,12 +118,3 @@ def top_one_accuracy(
     if several:
         raise ConfigError(f"top-1 accuracy needs one label per image, but {several} have several")
     return 1 - one_error(scores, targets, known, weights=weights)
-
-
-def _best_is_present(given: Inputs) -> Tensor:
-    """Return for each image whether the highest score among its known labels is of a present one, ``[N]``."""
-    found = [torch.zeros(0, dtype=torch.bool, device=given.scores.device)]
-    for block in given.by_image():
-        scores = block.scores if block.known is None else block.scores.masked_fill(~block.known, -torch.inf)
-        found.append((top_labels(scores, 1) & block.positives).any(dim=1))
-    return torch.cat(found)

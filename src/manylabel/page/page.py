@@ -1,16 +1,19 @@
-"""Self-contained HTML pages and their parts: headings, text, notes, tables, images and sections."""
+"""Self-contained HTML pages and their parts: headings, text, notes, tables, images and sections.
+
+A part is a function that returns HTML with all text escaped.
+"""
 
 from __future__ import annotations
 
 import base64
 import html
 import io
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, NewType
 
 from PIL import Image
 
@@ -19,23 +22,25 @@ from manylabel.storage import write_text
 
 __all__ = [
     "Cell",
-    "Columns",
     "Fraction",
-    "Heading",
-    "Note",
+    "Html",
     "Page",
-    "Part",
-    "Section",
-    "Table",
-    "Text",
     "Thumbnail",
-    "Thumbnails",
-    "Tile",
-    "Tiles",
+    "columns",
     "escape",
+    "heading",
+    "note",
     "plural",
+    "section",
     "some",
+    "table",
+    "text",
+    "thumbnails",
+    "tiles",
 ]
+
+Html = NewType("Html", str)
+"""A part of a page: HTML, all text escaped."""
 
 _LONG = 100  # rows of a table that can be folded away
 
@@ -64,14 +69,6 @@ _TEMPLATE = """<!doctype html>
 </body>
 </html>
 """
-
-
-class Part(Protocol):
-    """Part of a page."""
-
-    def html(self) -> str:
-        """Return the part as HTML, all text escaped."""
-        ...
 
 
 def escape(text: object) -> str:
@@ -106,92 +103,48 @@ def some(names: Sequence[str], *, at_most: int = 12) -> str:
     return ", ".join(names[:at_most]) + more
 
 
-@dataclass(frozen=True)
-class Heading:
-    """A heading.
-
-    Args:
-        text: Text.
-        level: 2 or 3.
+def heading(words: str, *, level: Literal[2, 3] = 2) -> Html:
+    """Return a heading.
 
     Examples:
-        >>> Heading("Labels").html()
-        '<h2>Labels</h2>'
+        >>> heading("Cats & dogs")
+        '<h2>Cats &amp; dogs</h2>'
     """
-
-    text: str
-    level: Literal[2, 3] = 2
-
-    def html(self) -> str:
-        """Return the heading as HTML."""
-        return f"<h{self.level}>{escape(self.text)}</h{self.level}>"
+    return Html(f"<h{level}>{escape(words)}</h{level}>")
 
 
-@dataclass(frozen=True)
-class Text:
-    """A paragraph.
+def text(words: str) -> Html:
+    """Return a paragraph.
 
     Examples:
-        >>> Text("1 < 2").html()
+        >>> text("1 < 2")
         '<p>1 &lt; 2</p>'
     """
-
-    text: str
-
-    def html(self) -> str:
-        """Return the paragraph as HTML."""
-        return f"<p>{escape(self.text)}</p>"
+    return Html(f"<p>{escape(words)}</p>")
 
 
-@dataclass(frozen=True)
-class Note:
-    """A highlighted remark.
-
-    Args:
-        text: Text.
-        kind: Severity, shown as a word and a colour.
+def note(words: str, kind: Literal["note", "good", "warning", "problem"] = "note") -> Html:
+    """Return a highlighted remark; its kind is shown as a word and a colour.
 
     Examples:
-        >>> Note("All is well.", kind="good").html()
+        >>> note("All is well.", "good")
         '<p class="note good"><b>Good</b> All is well.</p>'
     """
-
-    text: str
-    kind: Literal["note", "good", "warning", "problem"] = "note"
-
-    def html(self) -> str:
-        """Return the note as HTML."""
-        return f'<p class="note {self.kind}"><b>{self.kind.capitalize()}</b> {escape(self.text)}</p>'
+    return Html(f'<p class="note {kind}"><b>{kind.capitalize()}</b> {escape(words)}</p>')
 
 
-@dataclass(frozen=True)
-class Tile:
-    """A key figure: value, label and a remark."""
-
-    value: str
-    label: str
-    remark: str = ""
-
-    def html(self) -> str:
-        """Return the tile as HTML."""
-        remark = f"<small>{escape(self.remark)}</small>" if self.remark else ""
-        return f"<div><b>{escape(self.value)}</b><span>{escape(self.label)}</span>{remark}</div>"
-
-
-@dataclass(frozen=True)
-class Tiles:
-    """Key figures side by side.
+def tiles(figures: Iterable[tuple[str, str, str]]) -> Html:
+    """Return key figures side by side, each a value, its name and a remark.
 
     Examples:
-        >>> Tiles([Tile("20", "labels")]).html()
-        '<div class="tiles"><div><b>20</b><span>labels</span></div></div>'
+        >>> tiles([("20", "labels", "")])
+        '<div class="tiles"><div><b>20</b><span>labels</span><small></small></div></div>'
     """
-
-    tiles: Sequence[Tile]
-
-    def html(self) -> str:
-        """Return the tiles as HTML."""
-        return f'<div class="tiles">{"".join(tile.html() for tile in self.tiles)}</div>'
+    shown = "".join(
+        f"<div><b>{escape(value)}</b><span>{escape(name)}</span><small>{escape(remark)}</small></div>"
+        for value, name, remark in figures
+    )
+    return Html(f'<div class="tiles">{shown}</div>')
 
 
 @dataclass(frozen=True)
@@ -207,93 +160,62 @@ class Thumbnail:
     caption: str
 
     @classmethod
-    def of(cls, image: Image.Image, caption: str, *, height: int = 112) -> Thumbnail:
+    def of(cls, image: Image.Image, caption: str, *, size: tuple[int, int] = (224, 112)) -> Thumbnail:
         """Make the thumbnail of a decoded image.
 
         Args:
             image: The image.
             caption: Text below it.
-            height: Height in pixels; less for very wide images.
+            size: Largest width and height in pixels.
 
         Examples:
             >>> Thumbnail.of(Image.new("RGB", (640, 480)), "a.jpg").html()[:43]
             '<figure><img src="data:image/jpeg;base64,/9'
         """
         small = image.convert("RGB")
-        small.thumbnail((2 * height, height))
+        small.thumbnail(size)
         encoded = io.BytesIO()
         small.save(encoded, "JPEG", quality=72, optimize=True)
         return cls(encoded.getvalue(), caption)
 
-    def html(self, *, style: str = "") -> str:
+    def html(self, *, style: str = "") -> Html:
         """Return the thumbnail as HTML, with inline CSS for use outside a page."""
         source = f"data:image/jpeg;base64,{base64.b64encode(self.jpeg).decode()}"
         image = f'<img src="{source}" alt="">' if self.jpeg else '<span class="none">no image</span>'
         opening = f'<figure style="{style}">' if style else "<figure>"
-        return f"{opening}{image}<figcaption>{escape(self.caption)}</figcaption></figure>"
+        return Html(f"{opening}{image}<figcaption>{escape(self.caption)}</figcaption></figure>")
 
 
-@dataclass(frozen=True)
-class Thumbnails:
-    """Thumbnails side by side.
-
-    Args:
-        images: The thumbnails.
-        title: Text above them.
+def thumbnails(images: Iterable[Thumbnail], *, title: str = "") -> Html:
+    """Return thumbnails side by side, with a title above them.
 
     Examples:
-        >>> Thumbnails([Thumbnail(b"", "gone.jpg")], title="Cats").html().count("figcaption")
+        >>> thumbnails([Thumbnail(b"", "gone.jpg")], title="Cats").count("figcaption")
         2
     """
-
-    images: Sequence[Thumbnail]
-    title: str = ""
-
-    def html(self) -> str:
-        """Return the thumbnails as HTML."""
-        title = f"<h4>{escape(self.title)}</h4>" if self.title else ""
-        return f'<div class="images">{title}<div>{"".join(each.html() for each in self.images)}</div></div>'
+    head = f"<h4>{escape(title)}</h4>" if title else ""
+    return Html(f'<div class="images">{head}<div>{"".join(each.html() for each in images)}</div></div>')
 
 
-@dataclass(frozen=True)
-class Columns:
-    """Parts side by side, as many as fit.
+def columns(*parts: Html) -> Html:
+    """Return parts side by side, as many as fit.
 
     Examples:
-        >>> Columns([Text("left"), Text("right")]).html()
+        >>> columns(text("left"), text("right"))
         '<div class="columns"><p>left</p><p>right</p></div>'
     """
-
-    parts: Sequence[Part]
-
-    def html(self) -> str:
-        """Return the parts as HTML."""
-        return f'<div class="columns">{"".join(part.html() for part in self.parts)}</div>'
+    return Html(f'<div class="columns">{"".join(parts)}</div>')
 
 
-@dataclass(frozen=True)
-class Section:
-    """Parts that can be folded away under a title.
-
-    Args:
-        title: Title.
-        parts: Parts.
-        is_open: Whether the parts are shown at first.
+def section(title: str, *parts: Html, is_open: bool = False) -> Html:
+    """Return parts that can be folded away under a title.
 
     Examples:
-        >>> Section("More", [Text("Yes.")]).html()
+        >>> section("More", text("Yes."))
         '<details><summary>More</summary><p>Yes.</p></details>'
     """
-
-    title: str
-    parts: Sequence[Part]
-    is_open: bool = False
-
-    def html(self) -> str:
-        """Return the section as HTML."""
-        state = " open" if self.is_open else ""
-        body = "\n".join(part.html() for part in self.parts)
-        return f"<details{state}><summary>{escape(self.title)}</summary>{body}</details>"
+    body = "\n".join(parts)
+    return Html(f"<details{' open' if is_open else ''}><summary>{escape(title)}</summary>{body}</details>")
 
 
 @dataclass(frozen=True)
@@ -306,9 +228,8 @@ class Fraction:
 Cell = str | int | float | Fraction | None
 
 
-@dataclass(frozen=True)
-class Table:
-    """A table that is sorted by clicking a column head, or with Tab and Enter.
+def table(columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, caption: str = "") -> Html:
+    """Return a table that is sorted by clicking a column head, or with Tab and Enter.
 
     Args:
         columns: The heads.
@@ -319,33 +240,23 @@ class Table:
         ConfigError: A row has more or fewer cells than there are columns.
 
     Examples:
-        >>> table = Table(["label", "images"], [["cat", 1200], ["dog", None]])
-        >>> '<td class="number" data-value="1200">1,200</td>' in table.html()
+        >>> '<td class="number" data-value="1200">1,200</td>' in table(["label", "images"], [["cat", 1200]])
         True
     """
-
-    columns: Sequence[str]
-    rows: Sequence[Sequence[Cell]]
-    caption: str = ""
-
-    def __post_init__(self) -> None:
-        for position, row in enumerate(self.rows):
-            if len(row) != len(self.columns):
-                wanted = f"{len(self.columns)} cells ({', '.join(self.columns)})"
-                raise ConfigError(f"each row must have {wanted}, got {len(row)} in row {position}")
-
-    def html(self) -> str:
-        """Return the table as HTML."""
-        heads = "".join(map(_head, self.columns, zip(*self.rows, strict=True) if self.rows else self.columns))
-        body = "\n".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in self.rows)
-        caption = f"<caption><span>{escape(self.caption)}</span></caption>" if self.caption else ""
-        # The frame scrolls sideways on a phone; tabindex lets the keyboard scroll it, too.
-        frame = (
-            f'<div class="frame" tabindex="0"><table>{caption}<thead><tr>{heads}</tr></thead>\n'
-            f"<tbody>{body}</tbody></table></div>"
-        )
-        is_long = len(self.rows) > _LONG
-        return f"<details open><summary>{len(self.rows):,} rows</summary>{frame}</details>" if is_long else frame
+    rows = list(rows)
+    for position, row in enumerate(rows):
+        if len(row) != len(columns):
+            wanted = f"{len(columns)} cells ({', '.join(columns)})"
+            raise ConfigError(f"each row must have {wanted}, got {len(row)} in row {position}")
+    heads = "".join(map(_head, columns, zip(*rows, strict=True) if rows else columns))
+    body = "\n".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
+    title = f"<caption><span>{escape(caption)}</span></caption>" if caption else ""
+    # The frame scrolls sideways on a phone; tabindex lets the keyboard scroll it, too.
+    frame = Html(
+        f'<div class="frame" tabindex="0"><table>{title}<thead><tr>{heads}</tr></thead>\n'
+        f"<tbody>{body}</tbody></table></div>"
+    )
+    return section(f"{len(rows):,} rows", frame, is_open=True) if len(rows) > _LONG else frame
 
 
 def _head(name: str, cells: Sequence[Cell]) -> str:
@@ -371,7 +282,7 @@ def _cell(value: Cell) -> str:
 
 @dataclass(frozen=True)
 class Page:
-    """A self-contained HTML page; adding to it gives a new page.
+    """A self-contained HTML page.
 
     Args:
         title: Title.
@@ -379,19 +290,14 @@ class Page:
         parts: Parts, from top to bottom.
 
     Examples:
-        >>> from manylabel.page import Heading, Text
-        >>> page = Page("Pets").add(Heading("Cats & dogs"), Text("All of them."))
+        >>> page = Page("Pets", "my own", [heading("Cats & dogs"), text("All of them.")])
         >>> "<h2>Cats &amp; dogs</h2>" in page.html()
         True
     """
 
     title: str
-    subtitle: str = ""
-    parts: tuple[Part, ...] = ()
-
-    def add(self, *parts: Part) -> Page:
-        """Return a page with these parts appended."""
-        return replace(self, parts=(*self.parts, *parts))
+    subtitle: str
+    parts: Sequence[Html]
 
     def html(self) -> str:
         """Return the whole page as text."""
@@ -401,7 +307,7 @@ class Page:
             subtitle=f"<p>{escape(self.subtitle)}</p>" if self.subtitle else "",
             style=_asset("style.css"),
             script=_asset("sort.js"),
-            body="\n".join(part.html() for part in self.parts),
+            body="\n".join(self.parts),
         )
 
     def write(self, path: str | Path, *, overwrite: bool = False) -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,14 +11,13 @@ from manylabel import page
 from manylabel.classifier.head_config import describe_head
 from manylabel.cost import count_parameters
 from manylabel.errors import ImageError, MissingExtraError
-from manylabel.evaluation import METRICS, Comparison, compare
-from manylabel.evaluation.pages import DrawImage, comparison_parts, evaluation_details, evaluation_headline, thumbnail
+from manylabel.evaluation import METRICS, Comparison, compare, pages
 from manylabel.evaluation.results import ImageResult
 from manylabel.explain import draw_experts, expert_load, explain, mixup_scale
 from manylabel.heads.traits import as_expert_head, as_mixup_head
 from manylabel.images import decode
 from manylabel.labelgraph import LabelGraph, draw_graph, partition_labels
-from manylabel.page import ACCENT, INK, Cell, Figure, Heading, Note, Part, Section, Table, plural, some
+from manylabel.page import ACCENT, INK, Html, plural, some
 from manylabel.progress import duration
 from manylabel.recipes.models import resolve_loss
 from manylabel.runs.evaluation import EvaluatedRun
@@ -53,7 +51,7 @@ def report_page(
     runs: Sequence[EvaluatedRun],
     *,
     failed: Mapping[str, tuple[Run, str]] | None = None,
-    draw: Callable[[EvaluatedRun], DrawImage] | None = None,
+    draw: Callable[[EvaluatedRun], pages.DrawImage] | None = None,
 ) -> page.Page:
     """Show finished runs as a page.
 
@@ -67,18 +65,24 @@ def report_page(
     """
     known = [*(each.run for each in runs), *(run for run, _ in (failed or {}).values())]
     title = f"Run {known[0].name}" if len(known) == 1 else f"{len(known)} runs"
-    return page.Page(title, subtitle=_subtitle(runs)).add(
-        *_headline(runs),
-        *(Note(f"{name} could not be evaluated: {why}", kind="warning") for name, (_, why) in (failed or {}).items()),
+    sets = {(each.val.name, len(each.val), len(each.val.labels)) for each in runs}
+    subtitle = "; ".join(
+        f"{plural(count, 'validation image')} of {name}, {plural(labels, 'label')}"
+        for name, count, labels in sorted(sets)
+    )
+    failures = [f"{name} could not be evaluated: {why}" for name, (_, why) in (failed or {}).items()]
+    parts = [
+        *(pages.evaluation_headline(runs[0].evaluation) if len(runs) == 1 else _comparisons(runs)),
+        *(page.note(words, "warning") for words in failures),
         *_training(runs, known),
         *_results(runs, draw),
         *_graphs(runs),
-        Heading("Settings and environment"),
-        *_settings_parts(known),
-    )
+        *_settings(known),
+    ]
+    return page.Page(title, subtitle, parts)
 
 
-def heat_thumbnails(run: EvaluatedRun) -> DrawImage:
+def heat_thumbnails(run: EvaluatedRun) -> pages.DrawImage:
     """Return a function that draws an image with the heat map of its worst error, or of a correct label.
 
     Args:
@@ -92,7 +96,7 @@ def heat_thumbnails(run: EvaluatedRun) -> DrawImage:
                 return _with_heat_map(run, result.index, tags[0].label, caption)
         except (ImageError, OSError, MissingExtraError):
             pass
-        return thumbnail(run.val, result.index, caption)
+        return run.val.thumbnail(result.index, caption=caption)
 
     return draw
 
@@ -100,55 +104,47 @@ def heat_thumbnails(run: EvaluatedRun) -> DrawImage:
 def _with_heat_map(run: EvaluatedRun, index: int, label: str, caption: str) -> page.Thumbnail:
     images = run.val.images
     [found] = explain(run.model, decode(images[index], name=images.name(index)), labels=label)
-    sides = [found.image.convert("RGB"), found.overlay()]
-    for side in sides:
+    image, heat = found.image.convert("RGB"), found.overlay()
+    for side in (image, heat):
         side.thumbnail((2 * _HEIGHT, _HEIGHT))
-    both = Image.new("RGB", (2 * sides[0].width + _GAP, sides[0].height), "white")
-    both.paste(sides[0], (0, 0))
-    both.paste(sides[1], (sides[0].width + _GAP, 0))
-    encoded = io.BytesIO()
-    both.save(encoded, "JPEG", quality=72, optimize=True)
-    return page.Thumbnail(encoded.getvalue(), f"{caption}. Right: heat map of {run.val.labels.display(label)}")
+    both = Image.new("RGB", (2 * image.width + _GAP, image.height), "white")
+    both.paste(image, (0, 0))
+    both.paste(heat, (image.width + _GAP, 0))
+    words = f"{caption}. Right: heat map of {run.val.labels.display(label)}"
+    return page.Thumbnail.of(both, words, size=both.size)
 
 
-def _subtitle(runs: Sequence[EvaluatedRun]) -> str:
-    kinds = {(each.val.name, len(each.val), len(each.val.labels)) for each in runs}
-    return "; ".join(
-        f"{plural(count, 'validation image')} of {name}, {plural(labels, 'label')}"
-        for name, count, labels in sorted(kinds)
-    )
-
-
-def _headline(runs: Sequence[EvaluatedRun]) -> list[Part]:
-    if len(runs) == 1:
-        return evaluation_headline(runs[0].evaluation)
-    return [*_comparisons(sorted(runs, key=lambda each: -each.evaluation.metrics["mAP"].value))] if runs else []
-
-
-def _comparisons(runs: Sequence[EvaluatedRun]) -> Iterator[Part]:
-    """Compare the best run, which comes first, with each of the others."""
-    best, *others = runs
+def _comparisons(runs: Sequence[EvaluatedRun]) -> Iterator[Html]:
+    """Compare the best run with each of the others."""
+    if not runs:
+        return
+    best, *others = ranked = sorted(runs, key=lambda each: -each.evaluation.metrics["mAP"].value)
     is_same = len({(each.scored.names, each.scored.labels.names) for each in runs}) == 1
     draws, seed = best.evaluation.draws, best.evaluation.seed
     comparisons = [compare(each.scored, best.scored, draws=draws, seed=seed) for each in others] if is_same else []
     if len(comparisons) == 1:
-        yield from comparison_parts(comparisons[0], best.val)
+        yield from pages.comparison_parts(comparisons[0], best.val)
         return
-    estimates = {f"mAP of {each.run.name}": each.evaluation.metrics["mAP"] for each in runs[:_MOST_TILES]}
-    yield page.Tiles(
-        [page.Tile(_MAP.number(value.value), name, _MAP.interval(value)) for name, value in estimates.items()]
+    yield page.tiles(
+        pages.metric_tile(_MAP, each.evaluation.metrics["mAP"], f"mAP of {each.run.name}")
+        for each in ranked[:_MOST_TILES]
     )
     if not is_same:
-        text = "The runs have different validation images or labels, so their results are not comparable."
-        yield Note(text, kind="warning")
+        words = "The runs have different validation images or labels, so their results are not comparable."
+        yield page.note(words, "warning")
     yield from _verdicts(best.run.name, comparisons)
-    yield _metrics_table(runs)
+    rows = [
+        [each.title, *(each.with_interval(run.evaluation.metrics[name]) for run in ranked), each.better]
+        for name, each in METRICS.items()
+        if all(name in run.evaluation.metrics for run in ranked)
+    ]
+    columns = ["metric", *(each.run.name for each in ranked), "better"]
+    yield page.table(columns, rows, caption="In per cent with 95 % intervals.")
     for comparison in comparisons:
-        title = f"{comparison.second} against {comparison.first}"
-        yield Section(title, comparison_parts(comparison, best.val))
+        yield page.section(comparison.title, *pages.comparison_parts(comparison, best.val))
 
 
-def _verdicts(best: str, comparisons: Sequence[Comparison]) -> Iterator[Part]:
+def _verdicts(best: str, comparisons: Sequence[Comparison]) -> Iterator[Html]:
     """Report which runs the best one significantly outperforms."""
     words: dict[bool, list[str]] = {True: [], False: []}
     for comparison in comparisons:
@@ -158,83 +154,100 @@ def _verdicts(best: str, comparisons: Sequence[Comparison]) -> Iterator[Part]:
         if change.p_value is not None:
             words[change.verdict == "better"].append(f"{comparison.first} ({difference})")
     if words[True]:
-        yield Note(f"{best} has a significantly higher mAP than {some(words[True])}.", kind="good")
+        yield page.note(f"{best} has a significantly higher mAP than {some(words[True])}.", "good")
     if words[False]:
-        yield Note(
+        yield page.note(
             f"{best} does not have a significantly higher mAP than {some(words[False])}: the interval of the "
             "difference includes 0."
         )
 
 
-def _metrics_table(runs: Sequence[EvaluatedRun]) -> Table:
-    names = [name for name in METRICS if all(name in each.evaluation.metrics for each in runs)]
-    rows: list[list[Cell]] = [
-        [
-            METRICS[name].title,
-            *(METRICS[name].with_interval(each.evaluation.metrics[name]) for each in runs),
-            "higher" if METRICS[name].higher_is_better else "lower",
-        ]
-        for name in names
-    ]
-    columns = ["metric", *(each.run.name for each in runs), "better"]
-    return Table(columns, rows, caption="In per cent with 95 % intervals.")
-
-
-def _training(evaluated: Sequence[EvaluatedRun], runs: Sequence[Run]) -> Iterator[Part]:
-    yield Heading("Training")
+def _training(evaluated: Sequence[EvaluatedRun], runs: Sequence[Run]) -> Iterator[Html]:
+    yield page.heading("Training")
     if evaluated:
-        yield _facts_table(evaluated)
+        facts = [_facts(each) for each in evaluated]
+        rows = [[name, *(each[name] for each in facts)] for name in facts[0]]
+        yield page.table(["property", *(each.run.name for each in evaluated)], rows)
     figures = draw_curves(runs)
-    yield page.Columns(figures) if figures else page.Text("No curves: no epoch was completed.")
+    yield page.columns(*figures) if figures else page.text("No curves: no epoch was completed.")
 
 
-def _results(runs: Sequence[EvaluatedRun], draw: Callable[[EvaluatedRun], DrawImage] | None) -> Iterator[Part]:
+def _facts(each: EvaluatedRun) -> dict[str, str]:
+    """Return the facts about a run, from its model where the settings leave something open."""
+    settings, model = each.run.settings, each.model
+    weights = "pretrained" if settings.get("pretrained", True) else "randomly initialised"
+    state = "frozen" if model.backbone.frozen else "trained"
+    head = describe_head(model.head).name  # another than in the settings if the run started from a model
+    loss = resolve_loss(settings.get("loss", "?"), single_label=model.single_label)
+    optimizer, rate, batch = (settings.get(name, "?") for name in ("optimizer", "learning_rate", "batch_size"))
+    epochs = f"{len(each.run.epochs)}" + (f" of {settings['epochs']}" if settings.get("epochs") else "")
+    return {
+        "recipe": each.run.recipe,
+        "data": each.val.name,
+        "training images": f"{len(each.train):,}",
+        "validation images": f"{len(each.val):,}",
+        "labels": f"{len(each.val.labels):,}",
+        "backbone": f"{model.backbone.name} ({state}, {weights})",
+        "image size": f"{' x '.join(map(str, model.input_spec.size))} pixels",
+        "head": f"{head}{_own(settings, 'head') if settings.get('head') == head else ''}",
+        "loss": f"{loss}{_own(settings, 'loss')}",
+        "optimizer": f"{optimizer}, learning rate {rate}, batch size {batch}",
+        "epochs": epochs,
+        "training time": duration(each.run.seconds),
+        "parameters": f"{each.cost.parameters / 1e6:.2f} M",
+        "parameters of the head": f"{count_parameters(model.head) / 1e6:.2f} M",
+        "MACs per image": f"{each.cost.macs / 1e9:.3f} G",
+        "started": f"{each.run.started:%Y-%m-%d %H:%M} UTC",
+    }
+
+
+def _own(settings: Mapping[str, Any], part: str) -> str:
+    """Return the settings of a head or loss in brackets."""
+    own = ", ".join(f"{name}={value}" for name, value in (settings.get(f"{part}_settings") or {}).items())
+    return f" ({own})" if own else ""
+
+
+def _results(runs: Sequence[EvaluatedRun], draw: Callable[[EvaluatedRun], pages.DrawImage] | None) -> Iterator[Html]:
     for each in runs:
-        parts = evaluation_details(each.evaluation, each.val, draw=None if draw is None else draw(each))
-        parts += _head_parts(each)
+        details = pages.evaluation_details(each.evaluation, each.val, draw=None if draw is None else draw(each))
         if len(runs) == 1:
-            yield from parts
+            yield from (*details, *_head_parts(each))
         else:
-            yield Section(f"{each.run.name} in detail", [*evaluation_headline(each.evaluation), *parts])
+            headline = pages.evaluation_headline(each.evaluation)
+            yield page.section(f"{each.run.name} in detail", *headline, *details, *_head_parts(each))
 
 
-def _head_parts(run: EvaluatedRun) -> Iterator[Part]:
+def _head_parts(run: EvaluatedRun) -> Iterator[Html]:
     """Show the expert or layer weights of a head that has them."""
     head = run.model.head
     if as_expert_head(head):
         load = expert_load(run.model, run.val, limit=_IMAGES)
-        yield Heading("Experts")
-        yield Note(load.summary(), kind="warning" if load.dead else "good")
+        yield page.heading("Experts")
+        yield page.note(load.summary(), "warning" if load.dead else "good")
         caption = (
             f"Mean weight of each expert for each label over {plural(load.num_images, 'image')}, on a log scale. "
             "The last row is the mean over labels, the last column each label's own expert."
         )
-        yield Figure(_in_page_ink(draw_experts(load)), caption)
+        yield page.figure(_in_page_ink(draw_experts(load)), caption)
     if as_mixup_head(head):
         scale = mixup_scale(run.model, run.val, limit=_IMAGES)
-        yield Heading("Weight of earlier layers")
-        yield Note(scale.summary())
-        yield Table(
-            ["label", "alpha"],
-            [[name, f"{value:.3g}"] for name, value in scale.by_label[:_MOST_ROWS]],
-            caption="Mean weight of the earlier layers over the images of a label, largest first.",
-        )
+        yield page.heading("Weight of earlier layers")
+        yield page.note(scale.summary())
+        rows = [[name, f"{value:.3g}"] for name, value in scale.by_label[:_MOST_ROWS]]
+        caption = "Mean weight of the earlier layers over the images of a label, largest first."
+        yield page.table(["label", "alpha"], rows, caption=caption)
 
 
-def _graphs(runs: Sequence[EvaluatedRun]) -> Iterator[Part]:
+def _graphs(runs: Sequence[EvaluatedRun]) -> Iterator[Html]:
     """Draw the label co-occurrence graph, once per training set."""
-    seen = set()
-    for each in runs:
-        train = each.train
-        if (key := (train.name, len(train), train.labels.names)) in seen or len(train.labels) < 3:
-            continue
-        seen.add(key)
-        graph = LabelGraph.from_targets(train.targets, train.labels)
-        subsets = min(_MOST_SUBSETS, len(train.labels) - 1)
-        drawing = draw_graph(graph, [partition_labels(graph, subsets)])
-        yield Heading("Co-occurrence of labels")
-        caption = f"Label co-occurrence in {plural(len(train), 'training image')} of {train.name}."
-        yield Figure(_in_page_ink(drawing), caption)
+    sets = {(each.train.name, len(each.train), each.train.labels.names): each.train for each in runs}
+    for train in sets.values():
+        if len(train.labels) >= 3:
+            graph = LabelGraph.from_targets(train.targets, train.labels)
+            drawing = draw_graph(graph, [partition_labels(graph, min(_MOST_SUBSETS, len(train.labels) - 1))])
+            yield page.heading("Co-occurrence of labels")
+            caption = f"Label co-occurrence in {plural(len(train), 'training image')} of {train.name}."
+            yield page.figure(_in_page_ink(drawing), caption)
 
 
 def _in_page_ink(drawing: Drawing) -> Drawing:
@@ -247,94 +260,27 @@ def _in_page_ink(drawing: Drawing) -> Drawing:
     return drawing
 
 
-def _facts_table(runs: Sequence[EvaluatedRun]) -> Table:
-    """Return a table of facts with one column per run."""
-    facts: dict[str, list[Cell]] = {
-        "recipe": [each.run.recipe for each in runs],
-        "data": [each.val.name for each in runs],
-        "training images": [f"{len(each.train):,}" for each in runs],
-        "validation images": [f"{len(each.val):,}" for each in runs],
-        "labels": [f"{len(each.val.labels):,}" for each in runs],
-        "backbone": [_backbone(each) for each in runs],
-        "image size": [" x ".join(map(str, each.model.input_spec.size)) + " pixels" for each in runs],
-        "head": [_head(each) for each in runs],
-        "loss": [_loss(each) for each in runs],
-        "optimizer": [_optimizer(each.run.settings) for each in runs],
-        "epochs": [_epochs(each.run) for each in runs],
-        "training time": [duration(each.run.seconds) for each in runs],
-        "parameters": [f"{each.cost.parameters / 1e6:.2f} M" for each in runs],
-        "parameters of the head": [f"{count_parameters(each.model.head) / 1e6:.2f} M" for each in runs],
-        "MACs per image": [f"{each.cost.macs / 1e9:.3f} G" for each in runs],
-        "started": [f"{each.run.started:%Y-%m-%d %H:%M} UTC" for each in runs],
-    }
-    return Table(["property", *(each.run.name for each in runs)], [[name, *cells] for name, cells in facts.items()])
+def _settings(runs: Sequence[Run]) -> Iterator[Html]:
+    """Yield tables of settings, the differing ones first, and environments."""
 
+    def table(settings: Mapping[str, Sequence[Any]], caption: str = "") -> Html:
+        rows = [[name, *("" if value is None else str(value) for value in values)] for name, values in settings.items()]
+        return page.table(["setting", *(run.name for run in runs)], rows, caption=caption)
 
-def _epochs(run: Run) -> str:
-    """Return the number of completed epochs, and the total if the settings have it."""
-    asked = run.settings.get("epochs")
-    return f"{len(run.epochs)} of {asked}" if asked else f"{len(run.epochs)}"
-
-
-def _settings_parts(runs: Sequence[Run]) -> Iterator[Part]:
-    """Yield tables of settings, the differing ones first, and environments.
-
-    Args:
-        runs: The runs, evaluated or not.
-    """
-    columns = ["setting", *(run.name for run in runs)]
+    yield page.heading("Settings and environment")
     if len(runs) > 1:
         changed = differences(runs)
-        if changed:
-            yield Table(columns, _rows(changed), caption="Settings that differ between the runs.")
-        else:
-            yield Note("All settings are the same.")
-    yield Section("All settings", [Table(columns, _rows(differences(runs, everything=True)))])
+        same = page.note("All settings are the same.")
+        yield table(changed, "Settings that differ between the runs.") if changed else same
+    yield page.section("All settings", table(differences(runs, everything=True)))
     for run in runs:
-        yield Section(f"Command and environment of {run.name}", [page.Text(run.command or "?"), _environment(run)])
+        facts = {**run.environment, **run.environment.get("packages", {})}
+        rows = [[name, str(value)] for name, value in facts.items() if value and name not in ("packages", "executable")]
+        command = page.text(run.command or "?")
+        yield page.section(f"Command and environment of {run.name}", command, page.table(["name", "value"], rows))
 
 
-def _rows(settings: dict[str, list[Any]]) -> list[list[Cell]]:
-    return [[name, *("" if value is None else str(value) for value in values)] for name, values in settings.items()]
-
-
-def _environment(run: Run) -> Table:
-    plain = {name: value for name, value in run.environment.items() if name not in ("packages", "executable")}
-    packages = {name: value for name, value in run.environment.get("packages", {}).items() if value}
-    rows: list[list[Cell]] = [[name, str(value)] for name, value in {**plain, **packages}.items()]
-    return Table(["name", "value"], rows)
-
-
-def _backbone(each: EvaluatedRun) -> str:
-    start = "pretrained" if each.run.settings.get("pretrained", True) else "randomly initialised"
-    return f"{each.model.backbone.name} ({'frozen' if each.model.backbone.frozen else 'trained'}, {start})"
-
-
-def _with_settings(settings: Mapping[str, Any], part: str) -> str:
-    own = ", ".join(f"{name}={value}" for name, value in (settings.get(f"{part}_settings") or {}).items())
-    return f"{settings.get(part, '?')}{f' ({own})' if own else ''}"
-
-
-def _loss(each: EvaluatedRun) -> str:
-    """Return the loss that was used, which the settings may have left to the data."""
-    settings = each.run.settings
-    name = resolve_loss(settings.get("loss", "?"), single_label=each.model.single_label)
-    return _with_settings({**settings, "loss": name}, "loss")
-
-
-def _head(each: EvaluatedRun) -> str:
-    """Return the head of the model; it differs from the settings if the run started from another model."""
-    name: str = describe_head(each.model.head).name
-    return _with_settings(each.run.settings, "head") if each.run.settings.get("head") == name else name
-
-
-def _optimizer(settings: Mapping[str, Any]) -> str:
-    batch = settings.get("batch_size", "?")
-    rate = settings.get("learning_rate", "?")
-    return f"{settings.get('optimizer', '?')}, learning rate {rate}, batch size {batch}"
-
-
-def draw_curves(runs: Sequence[Run]) -> list[Figure]:
+def draw_curves(runs: Sequence[Run]) -> list[Html]:
     """Plot loss and mAP over epochs, one line per run.
 
     Args:
@@ -358,11 +304,12 @@ def draw_curves(runs: Sequence[Run]) -> list[Figure]:
     precision, precision_axes = page.new_figure(width=5.0, height=3.2)
     for number, run in enumerate(trained):
         _line(loss_axes, number, run, "train_loss", run.name)
-        _line(loss_axes, number, run, "val_loss", None, faint=True)
+        _line(loss_axes, number, run, "val_loss", None, alpha=0.4)
         _line(precision_axes, number, run, "val_mAP", run.name, factor=100)
-    has_val_loss = any("val_loss" in run.epochs[0] for run in trained)
-    loss_axes.set(xlabel="epoch", ylabel="loss", yscale="log" if _spans_tenfold(trained) else "linear")
-    if loss_axes.get_yscale() == "log":
+    losses = [row["train_loss"] for run in trained for row in run.epochs if row.get("train_loss", 0) > 0]
+    loss_axes.set(xlabel="epoch", ylabel="loss")
+    if losses and max(losses) > 10 * min(losses):
+        loss_axes.set_yscale("log")
         loss_axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         loss_axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")  # pages have no TeX
         loss_axes.yaxis.set_minor_formatter(NullFormatter())
@@ -371,26 +318,26 @@ def draw_curves(runs: Sequence[Run]) -> list[Figure]:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         if len(trained) > 1:
             axes.legend(frameon=False, fontsize=8.5, labelcolor="linecolor")
-    also = " (faint: validation loss)" if has_val_loss else ""
+    also = " (faint: validation loss)" if any("val_loss" in run.epochs[0] for run in trained) else ""
     return [
-        Figure(precision, "Validation mAP after each epoch."),
-        Figure(loss, f"Training loss, mean over each epoch{also}."),
+        page.figure(precision, "Validation mAP after each epoch."),
+        page.figure(loss, f"Training loss, mean over each epoch{also}."),
     ]
 
 
 def _line(
-    axes: Axes, number: int, run: Run, what: str, label: str | None, *, factor: float = 1, faint: bool = False
+    axes: Axes, number: int, run: Run, what: str, label: str | None, *, factor: float = 1, alpha: float = 1
 ) -> None:
     points = [(row["epoch"], factor * row[what]) for row in run.epochs if what in row]
     if points:
         colour, stroke, mark = STROKES[number % len(STROKES)]
-        alpha = 0.4 if faint else 1.0
-        epochs, values = zip(*points, strict=True)
         shown = mark if len(points) <= 30 else ""
-        axes.plot(epochs, values, color=colour, linestyle=stroke, marker=shown, markersize=4, alpha=alpha, label=label)
-
-
-def _spans_tenfold(runs: Sequence[Run]) -> bool:
-    """Return whether the losses need a logarithmic axis."""
-    losses = [row["train_loss"] for run in runs for row in run.epochs if row.get("train_loss", 0) > 0]
-    return bool(losses) and max(losses) > 10 * min(losses)
+        axes.plot(
+            *zip(*points, strict=True),
+            color=colour,
+            linestyle=stroke,
+            marker=shown,
+            markersize=4,
+            alpha=alpha,
+            label=label,
+        )

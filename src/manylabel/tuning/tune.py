@@ -22,9 +22,8 @@ from manylabel.data import stratified_folds
 from manylabel.errors import ConfigError
 from manylabel.evaluation import METRICS, ScoredImages
 from manylabel.evaluation.plots import draw_calibration
-from manylabel.evaluation.results import CalibrationBin, calibration_bins
-from manylabel.metrics import calibration, precision_recall, top_labels
-from manylabel.page import Cell, Fraction, Heading, plural, some
+from manylabel.metrics import CalibrationBin, calibration, precision_recall, top_labels
+from manylabel.page import Cell, Fraction, Html, plural, some
 from manylabel.targets import Targets
 from manylabel.tuning.calibration import fit_platt, fit_temperature
 from manylabel.tuning.thresholds import Objective, Thresholds, choose_thresholds
@@ -190,31 +189,28 @@ def tuning_page(tuning: Tuning, *, model: str, dataset: str) -> page.Page:
     """
     before, after = tuning.before.metrics, tuning.after.metrics
     tiles = [
-        page.Tile(f"{100 * after[name]:.1f} %", METRIC_TITLES[name], f"was {100 * before[name]:.1f} %")
+        (f"{100 * after[name]:.1f} %", METRIC_TITLES[name], f"was {100 * before[name]:.1f} %")
         for name in ("CF1", "OF1", "calibration_error")
     ]
-    rows: list[list[Cell]] = [
+    rows = [
         [title, *((value if name == "log_loss" else Fraction(value)) for value in (before[name], after[name]))]
         for name, title in METRIC_TITLES.items()
     ]
+    curves = draw_calibration({"before": tuning.before.bins, "after": tuning.after.bins})
     subtitle = f"{plural(tuning.num_images, 'image')} of {dataset}, {tuning.aim}"
-    return page.Page(f"Tuning of {model}", subtitle).add(
-        page.Tiles(tiles),
-        page.Text(
+    parts = [
+        page.tiles(tiles),
+        page.text(
             f"Cross-validated: every image is evaluated with values fitted to the other {tuning.num_folds - 1} of "
             f"{tuning.num_folds} folds. The saved values are fitted to all images."
         ),
-        *(page.Note(note) for note in tuning.notes),
-        Heading("Before and after"),
-        page.Columns(
-            [
-                page.Table(["metric", "before", "after"], rows),
-                draw_calibration({"before": tuning.before.bins, "after": tuning.after.bins}),
-            ]
-        ),
-        Heading("Labels"),
+        *map(page.note, tuning.notes),
+        page.heading("Before and after"),
+        page.columns(page.table(["metric", "before", "after"], rows), curves),
+        page.heading("Labels"),
         _label_table(tuning),
-    )
+    ]
+    return page.Page(f"Tuning of {model}", subtitle, parts)
 
 
 def _logits(scores: Tensor, *, single_label: bool) -> Tensor:
@@ -262,7 +258,7 @@ def _measure(scored: ScoredImages, scores: Tensor, decisions: Tensor) -> Perform
     losses = F.binary_cross_entropy(scores.clamp(SMALLEST, 1 - SMALLEST), scored.targets.float(), reduction="none")
     metrics = {**found.averages, "calibration_error": bins.error, "log_loss": losses[scored.known].mean()}
     values = {name: float(value) for name, value in metrics.items()}
-    return Performance(values, found.label_f1, calibration_bins(bins))
+    return Performance(values, found.label_f1, bins.bins)
 
 
 def _tuned_labels(
@@ -305,20 +301,15 @@ def _notes(scored: ScoredImages, final: _Fit, objective: Objective, min_positive
     return notes
 
 
-def _label_table(tuning: Tuning) -> page.Table:
-    columns = ["label", "images", "F1 before", "F1 after"]
-    rows: list[list[Cell]] = [
-        [
-            label.name,
-            label.positives,
-            *(None if f1 is None else Fraction(f1) for f1 in (label.f1_before, label.f1_after)),
-        ]
-        for label in tuning.labels
-    ]
+def _label_table(tuning: Tuning) -> Html:
+    columns = {"label": "name", "images": "positives", "F1 before": "f1_before", "F1 after": "f1_after"}
     if tuning.thresholds is not None:
-        columns.append("threshold")
-        rows = [[*row, Fraction(value)] for row, value in zip(rows, tuning.thresholds, strict=True)]
+        columns["threshold"] = "threshold"
     if any(label.note for label in tuning.labels):
-        columns.append("note")
-        rows = [[*row, label.note] for row, label in zip(rows, tuning.labels, strict=True)]
-    return page.Table(columns, rows)
+        columns["note"] = "note"
+
+    def cell(value: str | float | None) -> Cell:
+        return Fraction(value) if isinstance(value, float) else value
+
+    rows = [[cell(getattr(label, field)) for field in columns.values()] for label in tuning.labels]
+    return page.table(list(columns), rows)

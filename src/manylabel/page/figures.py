@@ -6,18 +6,17 @@ import io
 import re
 import textwrap
 import warnings
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from manylabel.page.page import escape
+from manylabel.page.page import Html, escape
 from manylabel.storage import replacing
 
 if TYPE_CHECKING:  # matplotlib takes a second to import, and most commands draw nothing
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Drawing
 
-__all__ = ["ACCENT", "INK", "Figure", "new_figure", "write_drawing"]
+__all__ = ["ACCENT", "INK", "figure", "new_figure", "write_drawing"]
 
 # Placeholders, replaced by colours of the style sheet.
 INK = "#010203"
@@ -57,7 +56,7 @@ def new_figure(*, width: float = 6.4, height: float = 3.0) -> tuple[Drawing, Axe
     Examples:
         >>> drawing, axes = new_figure()
         >>> _ = axes.bar([1, 2, 3], [5, 3, 1], color=ACCENT)
-        >>> "var(--accent)" in Figure(drawing, "Labels per image").html()
+        >>> "var(--accent)" in figure(drawing, "Labels per image")
         True
     """
     import matplotlib as mpl
@@ -68,24 +67,16 @@ def new_figure(*, width: float = 6.4, height: float = 3.0) -> tuple[Drawing, Axe
         return drawing, drawing.add_subplot()
 
 
-@dataclass(frozen=True)
-class Figure:
-    """A drawing with a caption.
+def figure(drawing: Drawing, caption: str) -> Html:
+    """Return a drawing as inline SVG, with a caption that screen readers read, too.
 
     Args:
         drawing: A figure of `new_figure`.
-        caption: Text below it, and for screen readers.
+        caption: Text below it.
     """
-
-    drawing: Drawing
-    caption: str
-
-    def html(self) -> str:
-        """Return the drawing as inline SVG."""
-        svg = _svg(self.drawing, salt=self.caption)
-        head = f'<svg role="img" aria-label="{escape(self.caption)}" '
-        caption = escape(self.caption)
-        return f'<figure class="drawing">{svg.replace("<svg ", head, 1)}<figcaption>{caption}</figcaption></figure>'
+    words = escape(caption)
+    svg = _svg(drawing, salt=caption).replace("<svg ", f'<svg role="img" aria-label="{words}" ', 1)
+    return Html(f'<figure class="drawing">{svg}<figcaption>{words}</figcaption></figure>')
 
 
 def write_drawing(drawing: Drawing, path: str | Path, *, overwrite: bool = False) -> Path:
