@@ -6,7 +6,8 @@ from lightning import Callback
 from manylabel.data.sampling import SeededBatches
 from manylabel.heads import MLDecoder
 from manylabel.losses import AsymmetricLoss
-from manylabel.training import ClassificationTask, Loaders, LoopSettings, RunFolder, Share, fit, shared_sampler
+from manylabel.settings import LoopSettings
+from manylabel.training import ClassificationTask, Loaders, RunFolder, Share, fit, shared_sampler
 from manylabel.types import FeatureBatch
 
 NUM_IMAGES, NUM_LABELS = 22, 5

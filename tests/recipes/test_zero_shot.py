@@ -92,7 +92,7 @@ def test_flags_plan_and_mistakes(text, sets):
     settings = read_settings(ZeroShot, flags)
     assert (settings.head_settings, settings.query_noise) == ({"num_groups": 5}, 0.2)
     planned = plan(zero_shot.setup(ZeroShot(**text, head_settings=SMALL, unseen="random:3"), sets=sets))
-    assert planned.num_labels == 21
+    assert len(planned.setup.sets.train.labels) == 21
     with pytest.raises(ConfigError, match="does not support single_label=True; remove the setting"):
         ZeroShot(data="scenes:30", single_label=True)
     with pytest.raises(ConfigError, match="conse"):

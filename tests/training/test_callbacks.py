@@ -5,7 +5,8 @@ from sklearn.metrics import average_precision_score
 
 from manylabel.backbone import Backbone
 from manylabel.errors import ConfigError
-from manylabel.training import FreezeFirst, MovingAverage, ValidationScores
+from manylabel.training import FreezeFirst, ValidationScores
+from manylabel.training.callbacks import MovingAverage
 from tiny_training import Die, tiny_run
 
 

@@ -11,7 +11,8 @@ from rich.console import Console
 
 from manylabel import progress
 from manylabel.errors import ConfigError, MissingExtraError
-from manylabel.training import LoopSettings, RunProgress
+from manylabel.settings import LoopSettings
+from manylabel.training import RunProgress
 from tiny_training import tiny_loaders, tiny_run, tiny_settings, tiny_task
 
 

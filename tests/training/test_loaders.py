@@ -5,7 +5,8 @@ import torch
 from PIL import Image
 
 from manylabel.data import ImageLoader, eval_transform, files, scenes
-from manylabel.training import ResumableLoader, Share, shared_sampler
+from manylabel.training import Share, shared_sampler
+from manylabel.training.loaders import ResumableLoader
 from manylabel.types import InputSpec
 from tiny_training import TinyLoader
 

@@ -4,7 +4,8 @@ from torch import nn
 from torch.optim import SGD
 from torch.optim.lr_scheduler import OneCycleLR
 
-from manylabel.training import LoopSettings, make_optimizer, make_schedule, parameter_groups
+from manylabel.settings import LoopSettings
+from manylabel.training.optimizers import make_optimizer, make_schedule, parameter_groups
 
 
 class Model(nn.Module):

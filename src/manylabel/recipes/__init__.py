@@ -9,8 +9,8 @@ from manylabel.recipes.representation_mixup import representation_mixup
 from manylabel.recipes.self_distillation import self_distillation
 from manylabel.recipes.sets import TrainAndVal, open_sets
 from manylabel.recipes.train import RECIPES, train
-from manylabel.recipes.unseen import NAMED_SPLITS, choose_unseen
-from manylabel.recipes.zero_shot import evaluate_unseen, zero_shot
+from manylabel.recipes.unseen import NAMED_SPLITS, choose_unseen, evaluate_unseen
+from manylabel.recipes.zero_shot import zero_shot
 from manylabel.settings import PRESETS, Finetune, Probe, RepresentationMixup, SelfDistillation, ZeroShot
 
 __all__ = [

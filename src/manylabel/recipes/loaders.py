@@ -7,7 +7,7 @@ from manylabel.classifier import Classifier
 from manylabel.data import ImageLoader, eval_transform, train_transform
 from manylabel.errors import ConfigError
 from manylabel.features import CachedFeatures, FeatureCache, FeatureLoader, FeaturePlan
-from manylabel.heads.traits import PooledInput, pooled_input
+from manylabel.heads.traits import pooled_input
 from manylabel.recipes.models import Setup, Transform
 from manylabel.recipes.reporter import Reporter
 from manylabel.recipes.sets import TrainAndVal
@@ -16,7 +16,7 @@ from manylabel.system import default_workers, find_device
 from manylabel.training.fit import Loaders
 from manylabel.training.loaders import Share, shared_sampler
 
-__all__ = ["CachedSets", "SetsPlan", "cache_sets", "make_loaders", "num_workers", "plan_sets"]
+__all__ = ["CachedSets", "cache_sets", "make_loaders", "num_workers", "plan_sets"]
 
 
 @dataclass(frozen=True)
@@ -27,65 +27,40 @@ class CachedSets:
     val: CachedFeatures
 
 
-@dataclass(frozen=True, eq=False)
-class SetsPlan:
-    """Plan of the features that a run needs.
-
-    Args:
-        cache: Feature cache.
-        train: Plan for the training set.
-        val: Plan for the validation set.
-    """
-
-    cache: FeatureCache
-    train: FeaturePlan
-    val: FeaturePlan
-
-    @property
-    def missing(self) -> int:
-        """Number of views not yet cached."""
-        return self.train.missing + self.val.missing
-
-    @property
-    def pooling(self) -> PooledInput:
-        """Pooling applied to feature maps before caching."""
-        return self.train.specs[0].pooling
-
-
-def plan_sets(setup: Setup[RecipeSettings]) -> SetsPlan:
+def plan_sets(setup: Setup[RecipeSettings]) -> tuple[FeatureCache, list[FeaturePlan]]:
     """Plan the features of a run: whole maps if an earlier run cached more of those, else the pooling the head needs.
+
+    Returns:
+        The cache, and the plans for the training and the validation set.
 
     Raises:
         ConfigError: The transform cannot be told from others, which the cache requires.
     """
     model, sets, transform = setup.model, setup.sets, setup.parts.transform
-    backbone = setup.cached or model.backbone
     if transform is not None and " at 0x" in repr(transform):
         raise ConfigError(
             f"features cannot be cached with the transform {transform!r}, whose repr does not describe it; use a "
             "torchvision transform, define __repr__, or train on images (cache=False, or finetune)"
         )
+    backbone = setup.cached or model.backbone
     cache = FeatureCache(backbone, input_spec=model.input_spec, num_workers=num_workers(setup.settings))
     enough = pooled_input(model.head) if backbone is model.backbone else "none"
     views = setup.settings.num_views(len(sets.train))
     train = cache.plan(sets.train, pooling=enough, views=views, augmentation=transform)
-    val = cache.plan(sets.val, pooling=enough)
-    pooled = SetsPlan(cache, train, val)
-    if enough == "none":
-        return pooled
-    whole = SetsPlan(cache, cache.pooled(train, "none"), cache.pooled(val, "none"))
+    pooled = [train, cache.plan(sets.val, pooling=enough)]
+    whole = [cache.pooled(plan, "none") for plan in pooled]
     # not `missing == 0`: unreadable images are always missing
-    return whole if whole.missing < pooled.missing else pooled
+    return cache, min(pooled, whole, key=lambda plans: sum(plan.missing for plan in plans))
 
 
 def cache_sets(setup: Setup[RecipeSettings], reporter: Reporter) -> CachedSets:
     """Extract features of all images with the frozen part of the backbone, reusing cached ones."""
     backbone = setup.cached or setup.model.backbone
     backbone.to(find_device(setup.settings.device, count=setup.settings.devices))
-    plan, progress = plan_sets(setup), partial(reporter.progress, "features")
-    cached = CachedSets(*(plan.cache.fill(part, progress=progress) for part in (plan.train, plan.val)))
+    cache, plans = plan_sets(setup)
+    cached = [cache.fill(plan, progress=partial(reporter.progress, "features")) for plan in plans]
     backbone.to("cpu")  # it is not trained
-    return cached
+    return CachedSets(*cached)
 
 
 def make_loaders(

@@ -96,9 +96,11 @@ def _estimate(setup: Setup[RecipeSettings], images: Tensor) -> tuple[float, floa
     if setup.cached is None:
         step = _step_seconds(setup, images, len(images)) / len(images)
         return 0.0, max(decoding, step) * num_train + inference * len(setup.sets.val)
-    plans = plan_sets(setup)
-    features = [stage.float().clone().expand(size, -1, -1, -1) for stage in pool(maps, plans.pooling)]
-    return inference * plans.missing, _step_seconds(setup, features, size) * num_train / size
+    _, plans = plan_sets(setup)
+    pooled = pool(maps, plans[0].specs[0].pooling)
+    features = [stage.float().clone().expand(size, -1, -1, -1) for stage in pooled]
+    missing = sum(plan.missing for plan in plans)
+    return inference * missing, _step_seconds(setup, features, size) * num_train / size
 
 
 def _some_images(setup: Setup[RecipeSettings]) -> Tensor:

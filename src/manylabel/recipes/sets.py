@@ -64,8 +64,8 @@ def open_sets(settings: DataSettings, *, data: object = None, val: object = None
         raise DataError(f"{images.name} has no labels to train on; give images with tags, such as a table")
     if others is not None:
         sets = _train_split(images), others
-    elif (names := _own_splits(images)) is not None:
-        sets = images.split(names[0]), images.split(names[1])
+    elif len(train := images.splits_like("train")) == len(val_split := images.splits_like("val")) == 1:
+        sets = images.split(train[0]), images.split(val_split[0])
     else:
         sets = _held_out(images, settings.val_fraction)
     return TrainAndVal(*(hold_out(part, limit=settings.limit) for part in sets))
@@ -120,9 +120,3 @@ def _train_split(data: ImageDataset) -> ImageDataset:
     if aside := ", ".join(name for name in data.splits_like("") if name not in train):
         logger.warning("%s: training on split %s; ignoring %s", data.name, train[0], aside)
     return data.split(train[0])
-
-
-def _own_splits(data: ImageDataset) -> tuple[str, str] | None:
-    """Return the names of the training and validation split, if unambiguous."""
-    train, val = data.splits_like("train"), data.splits_like("val")
-    return (train[0], val[0]) if len(train) == len(val) == 1 else None

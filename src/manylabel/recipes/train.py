@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
-from PIL import Image
-from torch import Tensor, nn
+from torch import nn
 
 from manylabel.classifier import Classifier
 from manylabel.errors import ConfigError, DataError, list_choices
 from manylabel.recipes.finetune import finetune
-from manylabel.recipes.models import Loss, Parts
+from manylabel.recipes.models import Loss, Parts, Transform
 from manylabel.recipes.probe import probe
 from manylabel.recipes.recipe import Recipe
 from manylabel.recipes.reporter import Reporter
@@ -43,7 +42,7 @@ def train(
     head: str | type[nn.Module] | nn.Module | None = None,
     backbone: str | nn.Module | None = None,
     loss: str | Loss | None = None,
-    transform: Callable[[Image.Image], Tensor] | None = None,
+    transform: Transform | None = None,
     preset: str | None = None,
     resume: bool = False,
     overwrite: bool = False,
@@ -92,14 +91,9 @@ def train(
     if resume and out is None:
         raise ConfigError("resume needs the folder of the run; pass out=")
     chosen = RECIPES[recipe]
-    parts = Parts(
-        head=None if isinstance(head, str) else head,
-        backbone=None if isinstance(backbone, str) else backbone,
-        loss=None if isinstance(loss, str) else loss,
-        transform=transform,
-    )
-    objects = {"head": head, "backbone": backbone, "loss": loss}
-    names = {name: value for name, value in objects.items() if isinstance(value, str)}
+    given: dict[str, Any] = {"head": head, "backbone": backbone, "loss": loss, "transform": transform}
+    names = {name: value for name, value in given.items() if isinstance(value, str)}
+    objects = {name: value for name, value in given.items() if name not in names}
     values = {"data": _name(data), "val": None if val is None else _name(val), **names, **settings}
     values["out"] = _unused(settings_fields(chosen.settings)["out"].default) if out is None else out
     resolved = read_settings(chosen.settings, values, presets=PRESETS[recipe], preset=preset)
@@ -109,9 +103,9 @@ def train(
         resume=resume,
         overwrite=overwrite,
         reporter=None if progress else Reporter(),
-        **vars(parts),
+        **objects,
     )
-    model = Classifier.load(run.model, head=parts.head_class)
+    model = Classifier.load(run.model, head=Parts(**objects).head_class)
     model.run_folder = run.path
     return model
 
@@ -124,8 +118,5 @@ def _name(data: object) -> str:
 def _unused(folder: object) -> Path:
     """Return the first of ``folder``, ``folder-2``, ... that does not exist."""
     first = Path(str(folder))
-    number, path = 1, first
-    while path.exists():
-        number += 1
-        path = first.with_name(f"{first.name}-{number}")
-    return path
+    others = (first.with_name(f"{first.name}-{number}") for number in count(2))
+    return next(path for path in chain([first], others) if not path.exists())

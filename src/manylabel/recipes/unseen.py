@@ -1,4 +1,4 @@
-"""Unseen labels of a zero-shot run: named splits of papers, own lists or random ones; and the bias of their scores.
+"""Unseen labels of a zero-shot run: their choice, the bias of their scores, and their evaluation.
 
 A bias makes the scores of seen and unseen labels comparable (calibrated stacking; Chao et al., "An Empirical Study and
 Analysis of Generalized Zero-Shot Learning", ECCV 2016): models favour seen labels, and a constant corrects most of it.
@@ -18,10 +18,12 @@ from manylabel.data import ImageDataset, nus_wide_zero_shot_labels
 from manylabel.data.readers.layout import read_label_list
 from manylabel.data.spec import spec_path
 from manylabel.errors import ConfigError, DataError, LabelError
+from manylabel.evaluation.scores import ScoredImages
+from manylabel.evaluation.zero_shot import ZeroShotEvaluation, evaluate_zero_shot
 from manylabel.features import CachedFeatures, FeatureLoader
 from manylabel.types import LabelSpace
 
-__all__ = ["EVERYDAY", "NAMED_SPLITS", "choose_bias", "choose_unseen", "logits_of", "seen_part"]
+__all__ = ["EVERYDAY", "NAMED_SPLITS", "choose_bias", "choose_unseen", "evaluate_unseen", "logits_of", "seen_part"]
 
 logger = logging.getLogger(__name__)
 
@@ -156,6 +158,30 @@ def logits_of(model: Classifier, cached: CachedFeatures, *, batch_size: int = 64
     few = max(1, min(batch_size, 64_000 // len(model.labels)))
     loader = FeatureLoader(cached, batch_size=few, view=0)
     return torch.cat([model.classify([map_.to(device) for map_ in batch.features]).float().cpu() for batch in loader])
+
+
+def evaluate_unseen(
+    model: Classifier, cached: CachedFeatures, dataset: ImageDataset, *, unseen: tuple[str, ...], draws: int = 1000
+) -> ZeroShotEvaluation:
+    """Evaluate a model on seen and unseen labels.
+
+    Args:
+        model: Trained classifier.
+        cached: Features of the validation images.
+        dataset: Validation set with all labels.
+        unseen: Unseen labels.
+        draws: Number of bootstrap samples for the confidence intervals.
+    """
+    queried = model.with_labels(dataset.labels)
+    names = {cached.dataset.images.name(row): row for row in range(len(cached))}
+    order = [row for row in range(len(dataset)) if dataset.images.name(row) in names]  # without unreadable images
+    whole = dataset.subset(order)
+    rows = cached.subset([names[whole.images.name(row)] for row in range(len(whole))])
+    targets, known = whole.targets.dense()
+    plain = logits_of(queried, rows) - (0 if queried.label_bias is None else queried.label_bias.cpu())
+    scored = ScoredImages.from_arrays(plain.sigmoid(), targets, labels=whole.labels, known=known)
+    bias = 0.0 if model.text is None else model.text.new_label_bias
+    return evaluate_zero_shot(scored, unseen=unseen, bias=bias, draws=draws)
 
 
 def _draw(amount: str, labels: LabelSpace, *, seed: int) -> list[str]:

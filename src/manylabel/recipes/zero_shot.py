@@ -7,35 +7,36 @@ Deviations: features of a frozen backbone instead of fine-tuning, all-MiniLM-L6-
 vectors, AdamW, binary cross-entropy. ``--head.num_groups 20`` enables group decoding; ``--head text_map`` and ``--head
 conse`` are baselines. Targets of unseen labels are never used in training; images with unseen labels only are excluded
 (``--images``). Validation during training uses the seen labels; the unseen ones are evaluated once, at the end.
+
+Query augmentation adds random queries to those of the labels, with a positive target "random", and noise to the
+queries. The paper leaves open how the target is realised; see `AugmentedQueries`.
+
+Letters in shape comments: B images, L labels, K queries of labels, R random queries, D width, E text dimensions.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+import torch
 from msgspec.structs import replace
-from torch import nn
+from torch import Tensor, nn
 
-from manylabel.classifier import Classifier
-from manylabel.data import ImageDataset
 from manylabel.errors import ConfigError
-from manylabel.evaluation.scores import ScoredImages
-from manylabel.evaluation.zero_shot import ZeroShotEvaluation, evaluate_zero_shot
-from manylabel.features import CachedFeatures
 from manylabel.heads import MLDecoder
 from manylabel.recipes.loaders import cache_sets, make_loaders
 from manylabel.recipes.models import Parts, Setup, build_classifier, build_loss
 from manylabel.recipes.recipe import Recipe
 from manylabel.recipes.reporter import Reporter
 from manylabel.recipes.sets import TrainAndVal
-from manylabel.recipes.unseen import choose_bias, choose_unseen, logits_of, seen_part
+from manylabel.recipes.unseen import choose_bias, choose_unseen, evaluate_unseen, seen_part
 from manylabel.settings import ZeroShot
 from manylabel.storage import write_text
 from manylabel.text import TextVocabulary, check_templates, encode_labels, open_encoder, text_centre
-from manylabel.training import AugmentedQueries, ClassificationTask, RunFolder, ZeroShotTask, fit, is_first_process
-from manylabel.types import LabelSpace
+from manylabel.training import ClassificationTask, RunFolder, fit, is_first_process
+from manylabel.types import Batch, FeatureBatch, LabelSpace
 
-__all__ = ["evaluate_unseen", "seen_sets", "zero_shot"]
+__all__ = ["AugmentedQueries", "ZeroShotTask", "seen_sets", "zero_shot"]
 
 # The head size of `probe`: larger heads overfit frozen features.
 OPEN_DECODER: Mapping[str, Any] = {"queries": "text", "shared_projection": True, **MLDecoder.probe_defaults.settings}
@@ -54,10 +55,13 @@ def seen_sets(settings: ZeroShot, data: TrainAndVal) -> TrainAndVal:
 
 def _prepare(settings: ZeroShot, data: TrainAndVal, parts: Parts) -> Setup[ZeroShot]:
     sets = seen_sets(settings, data)
-    labels, text = sets.train.labels, _vocabulary(settings, sets.train.labels)
-    vectors = encode_labels(open_encoder(settings.encoder), labels, templates=text.templates, centre=text.centre)
-    own = OPEN_DECODER if settings.head == "ml_decoder" else {}
-    arguments = {**own, **settings.head_settings, "text_vectors": vectors}
+    labels, encoder = sets.train.labels, open_encoder(settings.encoder)
+    own = encoder.templates if settings.templates is None else settings.templates.split("|")
+    centre = text_centre(encoder, labels, templates=own)
+    text = TextVocabulary(settings.encoder, check_templates(own), trained=labels.names, centre=centre)
+    vectors = encode_labels(encoder, labels, templates=text.templates, centre=centre)
+    defaults = OPEN_DECODER if settings.head == "ml_decoder" else {}
+    arguments = {**defaults, **settings.head_settings, "text_vectors": vectors}
     model = build_classifier(settings, sets.train, frozen=True, parts=parts, head_arguments=arguments)
     model.text = text
     loss = build_loss(settings, single_label=False, parts=parts)
@@ -89,37 +93,12 @@ def _train(setup: Setup[ZeroShot], run: RunFolder, reporter: Reporter) -> None:
 zero_shot = Recipe(ZeroShot, _train, _prepare, files=frozenset({"zero_shot.json"}))
 
 
-def evaluate_unseen(
-    model: Classifier, cached: CachedFeatures, dataset: ImageDataset, *, unseen: tuple[str, ...], draws: int = 1000
-) -> ZeroShotEvaluation:
-    """Evaluate a model on seen and unseen labels.
-
-    Args:
-        model: Trained classifier.
-        cached: Features of the validation images.
-        dataset: Validation set with all labels.
-        unseen: Unseen labels.
-        draws: Number of bootstrap samples for the confidence intervals.
-    """
-    queried = model.with_labels(dataset.labels)
-    names = {cached.dataset.images.name(row): row for row in range(len(cached))}
-    order = [row for row in range(len(dataset)) if dataset.images.name(row) in names]  # without unreadable images
-    whole = dataset.subset(order)
-    rows = cached.subset([names[whole.images.name(row)] for row in range(len(whole))])
-    targets, known = whole.targets.dense()
-    plain = logits_of(queried, rows) - (0 if queried.label_bias is None else queried.label_bias.cpu())
-    scored = ScoredImages.from_arrays(plain.sigmoid(), targets, labels=whole.labels, known=known)
-    bias = 0.0 if model.text is None else model.text.new_label_bias
-    return evaluate_zero_shot(scored, unseen=unseen, bias=bias, draws=draws)
-
-
 def _make_task(settings: ZeroShot, head: nn.Module, loss: nn.Module) -> ClassificationTask:
     """Return a task with query augmentation if the head has queries, else a plain one."""
     if not hasattr(head, "decode"):
         return ClassificationTask(head, loss, settings=settings)
-    augmented = AugmentedQueries(
-        cast("MLDecoder", head), num_random=settings.random_queries, noise=settings.query_noise
-    )
+    decoder = cast("MLDecoder", head)
+    augmented = AugmentedQueries(decoder, num_random=settings.random_queries, noise=settings.query_noise)
     return ZeroShotTask(augmented, loss, settings=settings)
 
 
@@ -128,9 +107,65 @@ def _unseen(settings: ZeroShot, labels: LabelSpace) -> tuple[str, ...]:
     return choose_unseen(settings.unseen, labels, data=settings.data, seed=settings.split_seed)
 
 
-def _vocabulary(settings: ZeroShot, labels: LabelSpace) -> TextVocabulary:
-    """Return the text encoder settings for the seen labels."""
-    encoder = open_encoder(settings.encoder)
-    own = encoder.templates if settings.templates is None else settings.templates.split("|")
-    centre = text_centre(encoder, labels, templates=own)
-    return TextVocabulary(settings.encoder, check_templates(own), trained=labels.names, centre=centre)
+class AugmentedQueries(nn.Module):
+    """Head with query augmentation in training.
+
+    Random queries are sampled for each batch from N(0, 1) in text space, about the scale of the label vectors. The
+    target "random" has an output of its own, shared by all queries and discarded after training: 1 for random queries,
+    0 for those of labels. The logit "present" of a random query is not trained. Noise from N(0, noise^2) is added to
+    the text vectors, one sample per batch.
+
+    Args:
+        head: ML-Decoder with text queries and shared output weights; trained in place.
+        num_random: Number of random queries per batch.
+        noise: Standard deviation of the noise.
+
+    Examples:
+        >>> text = {"queries": "text", "shared_projection": True, "text_vectors": torch.randn(3, 8)}
+        >>> model = AugmentedQueries(MLDecoder(8, 3, width=16, num_heads=2, **text), num_random=2, noise=0.1)
+        >>> logits, random = model.augmented([torch.randn(4, 8, 2, 2)])
+        >>> logits.shape, random.shape
+        (torch.Size([4, 3]), torch.Size([4, 5]))
+    """
+
+    def __init__(self, head: MLDecoder, *, num_random: int = 0, noise: float = 0.0) -> None:
+        super().__init__()
+        self.head = head
+        self.num_random, self.noise = num_random, noise
+        self.is_random = nn.Linear(head.width, 1) if num_random else None
+
+    def forward(self, features: Sequence[Tensor]) -> Tensor:
+        """Return the logits ``[B, L]`` without augmentation."""
+        logits: Tensor = self.head(features)
+        return logits
+
+    def augmented(self, features: Sequence[Tensor]) -> tuple[Tensor, Tensor | None]:
+        """Return logits ``[B, L]`` with augmented queries and, for random queries, logits "random" ``[B, K + R]``."""
+        vectors = self.head.text_vectors
+        if vectors is None:
+            raise ConfigError("query augmentation needs text queries; set queries='text'")
+        if self.noise:
+            vectors = vectors + self.noise * torch.randn_like(vectors)
+        extra = vectors.new_empty(self.num_random, vectors.shape[1]).normal_()  # [R, E]
+        logits, hidden = self.head.decode(features, vectors, extra)
+        return logits, None if self.is_random is None else self.is_random(hidden).squeeze(2)
+
+
+class ZeroShotTask(ClassificationTask):
+    """Task that trains a head with query augmentation; one loss covers the labels and the target "random"."""
+
+    model: AugmentedQueries
+
+    def objective(self, batch: Batch | FeatureBatch) -> Tensor:
+        """Return the loss of a batch of features."""
+        if not isinstance(batch, FeatureBatch):
+            raise ConfigError("query augmentation trains on cached features; pass batches of features")
+        logits, random = self.model.augmented(batch.features)
+        targets, known = batch.targets, batch.known
+        if random is not None:
+            is_random = torch.zeros_like(random)
+            is_random[:, -self.model.num_random :] = 1
+            logits, targets = torch.cat([logits, random], 1), torch.cat([targets, is_random], 1)
+            known = torch.cat([known, torch.ones_like(is_random, dtype=torch.bool)], 1)
+        loss: Tensor = self.loss(logits, targets, known)
+        return loss

@@ -20,8 +20,9 @@ from manylabel.recipes.self_distillation.student import (
     merge,
     write_logits,
 )
+from manylabel.settings import LoopSettings
 from manylabel.targets import Targets
-from manylabel.training import ClassificationTask, LoopSettings
+from manylabel.training import ClassificationTask
 from manylabel.types import Batch, FeatureBatch, LabelSpace
 
 LABELS = LabelSpace([f"label {number}" for number in range(26)])

@@ -26,14 +26,7 @@ from manylabel.recipes.sets import TrainAndVal
 from manylabel.seeds import seed_sequence
 from manylabel.settings import SelfDistillation
 from manylabel.storage import write_text
-from manylabel.training import (
-    ClassificationTask,
-    DistillationTerm,
-    FreezeFirst,
-    RunFolder,
-    fit,
-    read_metrics,
-)
+from manylabel.training import ClassificationTask, DistillationTerm, FreezeFirst, RunFolder, fit, read_metrics
 
 __all__ = ["TeacherTraining", "attempt", "showing_progress", "train_model", "train_teacher"]
 
