@@ -15,9 +15,9 @@ import torch
 from matplotlib.figure import Figure
 
 from manylabel.classifier import Classifier
-from manylabel.classifier.head_config import describe_head
 from manylabel.cost import count_macs, median_seconds
 from manylabel.errors import ManyLabelError
+from manylabel.heads.config import describe_head
 from manylabel.page import INK, new_figure, write_drawing
 from manylabel.runs import Run, find_runs
 from manylabel.runs.report import STROKES

@@ -48,12 +48,6 @@ def test_leaves_the_model_as_it_is() -> None:
     assert {tensor.device.type for tensor in model.state_dict().values()} == {"cpu"}
 
 
-def test_what_a_head_has_folded_away_costs_nothing() -> None:
-    head = MLDecoder(24, 10, width=16, num_heads=2, feedforward=32).eval()
-    feature = [torch.zeros(1, 24, 3, 4)]
-    assert count_macs(head, feature) - count_macs(head.fold(), feature) == 10 * 16 * 16  # the queries' projection
-
-
 def test_tells_trainable_parameters_from_frozen_ones() -> None:
     model = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2))
     model[0].requires_grad_(False)

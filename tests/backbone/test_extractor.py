@@ -1,4 +1,5 @@
 from pathlib import Path
+from urllib.error import URLError
 
 import pytest
 import timm
@@ -95,3 +96,51 @@ def test_saves_a_timm_model_by_its_name_and_refuses_others(tmp_path: Path) -> No
         head = LinearClassifier(strange.channels[-1], 2)
         with pytest.raises(ConfigError, match="by its name, so a classifier with it cannot be saved"):
             Classifier(strange, head, ["cat", "dog"]).save(tmp_path / "strange")
+
+
+@pytest.mark.slow
+def test_saves_a_torchvision_model_by_its_name_there(tmp_path: Path) -> None:
+    backbone = Backbone(models.mobilenet_v3_small(num_classes=7), stages=(-1,))
+    model = Classifier(backbone, LinearClassifier(576, 2), ["cat", "dog"]).eval()
+    loaded = Classifier.load(model.save(tmp_path / "model"))
+    assert loaded.backbone.name == backbone.name == "torchvision:mobilenet_v3_small"
+    images = torch.rand(1, 3, 64, 64)
+    torch.testing.assert_close(loaded(images), model(images))
+
+
+@pytest.mark.slow
+def test_a_changed_torchvision_model_has_no_name() -> None:
+    dilated = models.resnet50(replace_stride_with_dilation=[False, False, True])  # the same tensors
+    with pytest.raises(ConfigError, match="neither timm nor torchvision builds this ResNet by its name"):
+        Backbone(dilated).check_name()
+
+
+@pytest.mark.slow
+def test_builds_a_torchvision_model_by_name_for_the_images_it_was_trained_on() -> None:
+    spec = Backbone("torchvision:efficientnet_b1", pretrained=False).input_spec
+    assert (spec.size, spec.interpolation, spec.mean[0]) == ((240, 240), "bilinear", 0.485)
+    assert spec.crop_fraction == pytest.approx(240 / 255)
+    sized = Backbone("torchvision:vit_b_32", pretrained=False, image_size=64)
+    assert (sized.input_spec.size, sized.strides, sized.channels) == ((64, 64), (32,), (768,))
+
+
+def test_suggests_the_nearest_name_in_torchvision() -> None:
+    with pytest.raises(ConfigError, match="torchvision has no model 'resnet5'; did you mean 'resnet50'"):
+        Backbone("torchvision:resnet5")
+
+
+@pytest.mark.slow
+def test_loads_a_file_of_torchvision_weights_without_the_classifier(tmp_path: Path) -> None:
+    trained = models.squeezenet1_1(num_classes=3)
+    torch.save(trained.state_dict(), tmp_path / "weights.pth")
+    backbone = Backbone("torchvision:squeezenet1_1", weights=tmp_path / "weights.pth")
+    assert torch.equal(backbone.model.model.features[0].weight, trained.features[0].weight)
+
+
+def test_says_what_to_do_when_torchvision_cannot_download(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise URLError("no network")
+
+    monkeypatch.setattr("torchvision.models._api.load_state_dict_from_url", fail)
+    with pytest.raises(ConfigError, match="the weights of torchvision:squeezenet1_1 are not on this machine"):
+        Backbone("torchvision:squeezenet1_1")

@@ -50,15 +50,6 @@ def test_cuts_an_offline_model(lite: Backbone, stage: int | str, shape: tuple[in
     assert bottom.channels == (shape[0],)
 
 
-@pytest.mark.slow
-def test_chooses_the_earliest_cut_within_the_limits(lite: Backbone) -> None:
-    size = (256, 256)
-    assert lite.choose_cut(max_cache_bytes_per_image=100_000, size=size).name == "blocks.4"
-    assert lite.choose_cut(max_cache_bytes_per_image=100_000, max_top_macs=0.9, size=size).name == "blocks.2"
-    with pytest.raises(ConfigError, match=r"at most 1,000 bytes .* 2 \(57,344 bytes, 37%\); raise a limit"):
-        lite.choose_cut(max_cache_bytes_per_image=1000, size=size)
-
-
 def test_maps_below_the_cut_pass_through(small: Backbone) -> None:
     small.select((0, 2, -1))
     bottom, top = small.split(1)

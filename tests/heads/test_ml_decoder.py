@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from conformance.head_suite import HeadSuite
 from manylabel.errors import ConfigError
 from manylabel.heads import MLDecoder
-from manylabel.heads.group_projection import GroupProjection
+from manylabel.heads.ml_decoder import GroupProjection
 
 SMALL = {"width": 16, "num_heads": 2, "feedforward": 32}
 GROUPED = {**SMALL, "num_groups": 3, "num_layers": 2, "queries": "learnable", "self_attention": True}
@@ -139,44 +139,19 @@ def test_can_be_built_again_from_plain_values_and_a_state_dict() -> None:
     assert torch.equal(again.text_vectors, TEXT["text_vectors"])
 
 
-@pytest.mark.parametrize("settings", [SMALL, GROUPED, TEXT], ids=["full", "grouped", "text"])
-def test_folding_leaves_logits_and_attention_as_they_are(settings: dict[str, object]) -> None:
-    head = MLDecoder(24, 7, **settings).eval()
-    feature = torch.randn(2, 24, 3, 3)
-    folded = head.fold()
-    torch.testing.assert_close(folded([feature]), head([feature]), atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(folded.attention([feature]), head.attention([feature]), atol=1e-5, rtol=1e-5)
-    assert folded.stages == head.stages
-
-
-def test_folded_values_are_used() -> None:
-    folded = MLDecoder(24, 7, **SMALL).fold()
-    folded.head.query_bank = None  # whoever asked for the queries now would fail
-    assert folded([torch.randn(2, 24, 3, 3)]).shape == (2, 7)
-
-
-def test_a_folded_head_is_frozen_and_stays_in_eval_mode() -> None:
-    head = MLDecoder(24, 7, **SMALL)
-    folded = head.fold().train()
-    assert head.training
-    assert not any(module.training for module in folded.modules())
-    assert not any(parameter.requires_grad for parameter in folded.parameters())
-
-
-@pytest.mark.parametrize("run", ["eager", "eager with gradients", "compile", "export"])
+@pytest.mark.parametrize("run", ["eager with gradients", "compile", "export"])
 @pytest.mark.slow
-def test_after_folding_the_original_follows_its_weights_and_the_snapshot_does_not(run: str) -> None:
+def test_follows_its_weights_however_it_is_run(run: str) -> None:
     feature = torch.randn(2, 24, 3, 3)
     head = MLDecoder(24, 7, **SMALL).eval()
-    folded, before = head.fold(), head(feature).detach()
+    before = _run(head, feature, run)
     with torch.no_grad():
         for weight in head.parameters():
             weight.mul_(1.5).add_(0.1)
         after = head(feature)
     assert (after - before).abs().max() > 0.1
-    for module, expected in ((head, after), (folded, before)):
-        with torch.set_grad_enabled(run == "eager with gradients"):
-            torch.testing.assert_close(_run(module, feature, run), expected, atol=1e-5, rtol=1e-5)
+    with torch.set_grad_enabled(run == "eager with gradients"):
+        torch.testing.assert_close(_run(head, feature, run), after, atol=1e-5, rtol=1e-5)
 
 
 def _run(module: nn.Module, feature: Tensor, run: str) -> Tensor:
@@ -186,14 +161,6 @@ def _run(module: nn.Module, feature: Tensor, run: str) -> Tensor:
     if run == "export":
         module = torch.export.export(module, (feature,)).module()
     return module(feature)
-
-
-@pytest.mark.slow  # runs a compiler
-def test_a_folded_head_exports_without_the_query_projection() -> None:
-    head = MLDecoder(24, 7, **SMALL).eval()
-    feature = torch.randn(2, 24, 3, 3)
-    sizes = [len(list(torch.export.export(ready, ([feature],)).module().graph.nodes)) for ready in (head, head.fold())]
-    assert sizes[1] < sizes[0]
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,11 @@ from torch import Tensor
 
 from conformance.head_suite import HeadSuite
 from manylabel.classifier import Classifier
-from manylabel.classifier.head_config import describe_head, restore_head
 from manylabel.cost import count_parameters
 from manylabel.errors import ConfigError, ManyLabelError
 from manylabel.features.cache import pool
 from manylabel.heads import CSRA, HEADS, LinearClassifier, MLDecoder, RepresentationMixup
+from manylabel.heads.config import describe_head, restore_head
 from manylabel.heads.traits import pooled_input
 from manylabel.recipes import Probe
 from manylabel.recipes.models import resolve
@@ -170,13 +170,6 @@ def test_averages_of_the_earlier_stages_are_enough(
     kept = pool(maps(), pooled_input(head))
     assert [tuple(stage.shape) for stage in kept] == shapes
     torch.testing.assert_close(head(kept), head(maps()), atol=1e-5, rtol=1e-5)
-
-
-def test_a_folded_head_has_its_top_folded() -> None:
-    head = under("ml_decoder").eval()
-    folded = head.fold()
-    assert type(folded.top).__name__ == "FoldedMLDecoder"
-    torch.testing.assert_close(folded(maps()), head(maps()), atol=1e-5, rtol=1e-5)
 
 
 def test_a_probe_gives_the_head_on_top_its_size_and_rate() -> None:

@@ -7,12 +7,15 @@ import torch
 import yaml
 from PIL import Image
 from torch import nn
-from torchvision.models import resnet18
+from torchvision.models import ResNet, resnet18
+from torchvision.models.resnet import BasicBlock
 from torchvision.transforms import v2
 
 import manylabel as ml
 from manylabel.classifier import Classifier
 from manylabel.errors import ConfigError, DataError, ModelFormatError, TrainingError
+from manylabel.inference.engine import OnnxEngine
+from manylabel.inference.export import export_onnx
 from manylabel.recipes import Parts
 from manylabel.recipes.models import CustomLoss, resolve
 from manylabel.settings import Probe
@@ -103,9 +106,25 @@ def test_a_timm_model_is_a_backbone_and_one_that_cannot_be_saved_is_refused_at_o
     model = ml.train(pairs, backbone=body, head="linear", out=tmp_path / "run", **given)
     assert torch.equal(model.backbone.model.conv1[0].weight, body.conv1[0].weight)
     assert body.fc.out_features == 1000  # copied, so it keeps its classifier
+    small = ResNet(BasicBlock, [1, 1, 1, 1])
     with pytest.raises(ConfigError, match="cannot be saved"):
-        ml.train(pairs, backbone=resnet18(), head="linear", out=tmp_path / "other", **given)
+        ml.train(pairs, backbone=small, head="linear", out=tmp_path / "other", **given)
     assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.slow  # exports
+@pytest.mark.parametrize("kind", ["name", "object"])
+def test_a_torchvision_model_is_trained_saved_loaded_and_exported(pairs, tmp_path, kind):
+    given = {name: value for name, value in SMALL.items() if name != "backbone"}
+    backbone = "torchvision:resnet18" if kind == "name" else resnet18()
+    model = ml.train(pairs, backbone=backbone, head="linear", out=tmp_path / "run", **given)
+    loaded = Classifier.load(tmp_path / "run" / "model")
+    assert loaded.backbone.name == "torchvision:resnet18"
+    image = pairs[0][0]
+    scores = model.predict(image).scores
+    np.testing.assert_allclose(loaded.predict(image).scores, scores, atol=1e-5)
+    export_onnx(loaded, tmp_path / "tagger.onnx")
+    np.testing.assert_allclose(OnnxEngine(tmp_path / "tagger.onnx").predict(image).scores, scores, atol=1e-4)
 
 
 def test_a_recorded_object_must_be_passed_again():

@@ -9,9 +9,9 @@ import copy
 import dataclasses
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, Literal
 
 import torch
 from msgspec.structs import replace
@@ -24,18 +24,17 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from manylabel.backbone.blueprint import (
+    FeatureModule,
     Layout,
     builds_same,
-    examine,
+    channels_first,
     examine_model,
-    on_meta,
-    set_mode,
+    module_outputs,
     stage_maps,
-    unused_parameters,
 )
-from manylabel.backbone.extractor import adopt_model
-from manylabel.backbone.split import Call, Cut, Tap, Top, bottom_model, shallow_copy, to_cache, top_model, trace_calls
-from manylabel.backbone.weights import build_model, timm_name
+from manylabel.backbone.extractor import FeatureExtractor, adopt_model, find_torchvision
+from manylabel.backbone.split import Call, Cut, Top, shallow_copy, top_model, trace_calls, without_rest
+from manylabel.backbone.weights import build_model
 from manylabel.errors import ConfigError
 from manylabel.seeds import private_generator
 from manylabel.types import LARGEST_INPUT, InputSpec
@@ -46,7 +45,7 @@ __all__ = ["Backbone", "fingerprint_weights", "fold_batch_norms"]
 FOLDABLE = (nn.Conv2d, Conv2dSame)
 
 
-class Backbone(nn.Module):
+class Backbone(FeatureModule):
     """Any timm or torchvision model, as a feature extractor for heads: images in, feature maps out.
 
     Stages are numbered from the first block group (stride 4 in a hierarchical model; every block is a stage in a
@@ -55,10 +54,10 @@ class Backbone(nn.Module):
     convolution, but before a norm that timm applies to the pooled vector. Class and register tokens are dropped.
 
     Args:
-        model: Name of a timm model, with or without a weights tag (``"resnet50.a1_in1k"``), or of an offline model
-            (``"offline:efficientnet_lite0"``), whose weights come with the extra ``offline`` and need no hub. Or a
-            model object: a timm model, which loses its classifier, or another image classifier, such as one from
-            torchvision, whose modules are shared.
+        model: Name of a timm model, with or without a weights tag (``"resnet50.a1_in1k"``), of a torchvision model
+            (``"torchvision:resnet50"``), or of an offline model (``"offline:efficientnet_lite0"``), whose weights come
+            with the extra ``offline`` and need no hub. Or a model object: a timm model, which loses its classifier, or
+            another image classifier, such as one from torchvision, whose modules are shared.
         pretrained: Load the pretrained weights of the name; a model object keeps its own weights.
         frozen: Stop gradients and stay in eval mode, which fixes batch-norm statistics.
         stages: Stages whose maps to return, in ascending order (default: all).
@@ -99,21 +98,17 @@ class Backbone(nn.Module):
             raise ConfigError(f"model must be the name of a model, or a model, got {type(model).__name__}")
         if not isinstance(model, str) and weights is not None:
             raise ConfigError("weights need the name of a model, got a model object; load them into the model first")
-        self.frozen = frozen
         self.weights = None if weights is None else str(weights)
-        self.image_size = image_size
-        self.keeps_statistics = False
-        self._tap: Tap | None = None
+        self._cut: Cut | None = None  # of a bottom
         self._has_name = isinstance(model, str)
         if isinstance(model, str):
-            self.name, self.pretrained = model, pretrained
-            self._blueprint = examine(timm_name(model), image_size)
-            self.model = build_model(model, self._blueprint.options, pretrained=pretrained, weights=weights)
+            self.name, self.pretrained, self.image_size = model, pretrained, image_size
+            self.model, self._blueprint = build_model(model, image_size, pretrained=pretrained, weights=weights)
         else:
             self.model = adopt_model(model, image_size)
-            self.name, self.pretrained = self.model.pretrained_cfg["architecture"], False
             self._blueprint = examine_model(self.model, image_size)
-            self.image_size = image_size or (self._blueprint.size[0] if hasattr(self.model, "patch_embed") else None)
+            self.name, self.pretrained = self.model.pretrained_cfg["architecture"], False
+            self.image_size = image_size or (None if self.takes_any_size else self._blueprint.size[0])
         self.select(stages)
         self.input_spec = _input_spec(self.model, self._blueprint.size)
         training = self.model.training
@@ -137,21 +132,6 @@ class Backbone(nn.Module):
             # distributed training fails on a parameter that requires a gradient but gets none
             parameter.requires_grad_(not frozen and key not in self._blueprint.unused)
         self.train()
-
-    def keep_statistics(self, keep: bool = True) -> None:
-        """Freeze batch-norm statistics, also in training mode, or unfreeze them.
-
-        Args:
-            keep: Use the running means and variances instead of those of each batch.
-
-        Examples:
-            >>> backbone = Backbone("resnet10t", pretrained=False)
-            >>> backbone.keep_statistics()
-            >>> backbone.training, backbone.model.bn1.training
-            (True, False)
-        """
-        self.keeps_statistics = keep
-        self.train(self.training)
 
     def select(self, stages: Sequence[int] | None) -> None:
         """Choose the stages whose maps are returned.
@@ -201,24 +181,30 @@ class Backbone(nn.Module):
         """
         self._check_size(images.shape[-2], images.shape[-1])
         entries = [self._blueprint.entries[stage] for stage in self.stages]
-        maps = stage_maps(self.model, images, entries, layout=self._blueprint.layout)
-        return [*maps[:-1], self._tap.take()] if self._tap and entries[-1] == -1 else maps
-
-    def train(self, mode: bool = True) -> Self:
-        """Switch between training and eval mode; frozen parts stay in eval mode."""
-        set_mode(self, mode and not self.frozen, keeps_statistics=self.keeps_statistics)
-        return self
+        if self._cut is None or entries[-1] != -1:
+            return stage_maps(self.model, images, entries, layout=self._blueprint.layout)
+        (last,), maps = module_outputs(
+            self.model,
+            [self._cut.name],
+            lambda: stage_maps(self.model, images, entries, layout=self._blueprint.layout),
+        )
+        return [*maps[:-1], channels_first(last, self._cut.layout)]
 
     def check_name(self) -> None:
         """Raise unless `name` and `image_size` build the same architecture, as loading a saved model does.
 
+        A torchvision model gets its name there, such as ``torchvision:resnet50``.
+
         Raises:
-            ConfigError: The backbone was made of a model that timm does not build by that name.
+            ConfigError: The backbone was made of a model that neither timm nor torchvision builds by a name.
         """
+        if not self._has_name and isinstance(self.model, FeatureExtractor):
+            self.name = find_torchvision(self.model, self.image_size) or self.name
+            self._has_name = ":" in self.name
         if not self._has_name and not builds_same(self.name, self.image_size, self.model):
             raise ConfigError(
-                f"timm does not build this {self.name} by its name, so a classifier with it cannot be saved; save its "
-                "state_dict(), or give the backbone by a name of timm's"
+                f"neither timm nor torchvision builds this {self.name} by its name, so a classifier with it cannot be "
+                "saved; save its state_dict(), or pass the backbone by name"
             )
 
     def fuse(self, *, channels_last: bool = False) -> Backbone:
@@ -260,41 +246,8 @@ class Backbone(nn.Module):
             2 layer3 (256, 11, 11) 62 kB 19%
         """
         calls, total = self._trace(size)
-        return [
-            Cut(stage, name, self._cut_shape(calls[name][0]), 1 - calls[name][-1].flops / total)
-            for stage, name in enumerate(self.stage_modules)
-            if _cuttable(calls.get(name))
-        ]
-
-    def choose_cut(
-        self, *, max_cache_bytes_per_image: int, max_top_macs: float = 0.5, size: tuple[int, int] | None = None
-    ) -> Cut:
-        """Choose the earliest cut within the limits: the one that trains most of the backbone.
-
-        Args:
-            max_cache_bytes_per_image: Largest size of an image's cached features, in half precision.
-            max_top_macs: Largest fraction of the multiply-accumulates above the cut, which training pays per epoch.
-            size: Height and width of the images (default: those of `input_spec`).
-
-        Returns:
-            The cut.
-
-        Raises:
-            ConfigError: No cut is within the limits; the message lists all of them.
-
-        Examples:
-            >>> Backbone("resnet10t", pretrained=False).choose_cut(max_cache_bytes_per_image=150_000).name
-            'layer2'
-        """
-        cuts = self.cuts(size=size)
-        for cut in cuts:
-            if cut.num_bytes <= max_cache_bytes_per_image and cut.top_macs <= max_top_macs:
-                return cut
-        listed = "; ".join(f"{cut.stage} ({cut.num_bytes:,} bytes, {cut.top_macs:.0%})" for cut in cuts)
-        raise ConfigError(
-            f"{self.name} has no cut with at most {max_cache_bytes_per_image:,} bytes per image and {max_top_macs:.0%} "
-            f"of the MACs above it; its cuts: {listed or 'none'}; raise a limit"
-        )
+        cuts = [self._cut_after(name, calls, total) for name in self.stage_modules]
+        return [cut for cut in cuts if cut is not None]
 
     def split(self, stage: int | str, *, size: tuple[int, int] | None = None) -> tuple[Backbone, Top]:
         """Cut the backbone after a stage, to cache the output of the bottom and train only the top.
@@ -327,35 +280,24 @@ class Backbone(nn.Module):
         size = size or self.input_spec.size
         self._check_size(*size)
         name = stage if isinstance(stage, str) else self._cut_name(stage)
-        calls, _ = self._trace(size)
-        if not _cuttable(calls.get(name)):
+        calls, total = self._trace(size)
+        cut = self._cut_after(name, calls, total)
+        if cut is None:
             names = ", ".join(cut.name for cut in self.cuts(size=size))
             raise ConfigError(
                 f"{self.name} cannot be cut after {name!r}, which is not a module that runs once and returns a map; "
                 f"its cuts: {names or 'none'}"
             )
-        blueprint, layout, shape = self._blueprint, self._layout_of(calls[name][0]), self._cut_shape(calls[name][0])
-        below = [
-            number
-            for number, path in enumerate(blueprint.modules)
-            if path in calls and calls[path][-1].end < calls[name][0].end
-        ]
+        blueprint, end = self._blueprint, calls[name][0].end
+        below = [number for number, path in enumerate(blueprint.modules) if path in calls and calls[path][-1].end < end]
         above = [number for number in self.stages if number not in below]
         if not above or blueprint.modules[above[-1] :][:1] == (name,):
             raise ConfigError(f"no chosen stage of {self.name} lies above {name!r}, got {self.stages}; cut it earlier")
-        top = Top(
-            top_model(self.model, calls, name),
-            cut=name,
-            entries=[blueprint.entries[number] for number in above],
-            final_layout=blueprint.layout,
-            layout=layout,
-            shape=shape,
-            size=size,
-            num_prefix_tokens=getattr(self.model, "num_prefix_tokens", 0),
-        )
-        bottom = self._bottom(bottom_model(self.model, calls, name), name, below, layout, shape)
+        entries = [blueprint.entries[number] for number in above]
+        top = Top(top_model(self.model, calls, name), cut=cut, entries=entries, layout=blueprint.layout, size=size)
+        bottom = self._bottom(copy.deepcopy(without_rest(self.model, calls, name)), cut, below)
         self._verify(bottom, top)
-        trained = _used_parameters(top)
+        trained = top.used_parameters()
         for key, parameter in self.model.named_parameters():
             parameter.requires_grad_(key in trained)
         return bottom, top.train(self.training)
@@ -377,32 +319,30 @@ class Backbone(nn.Module):
             raise ConfigError(f"{self.name} cannot be cut after its final stage, {stage}: nothing would be left above")
         return self.stage_modules[number]
 
-    def _layout_of(self, call: Call) -> Layout:
-        if call.output.ndim == 3:
-            return "tokens"
-        return "NHWC" if self._blueprint.layout == "NHWC" else "NCHW"
+    def _cut_after(self, name: str, calls: Mapping[str, list[Call]], flops: int) -> Cut | None:
+        """Return the cut after a module, or None unless it runs once per image and returns a map or tokens."""
+        seen = calls.get(name, [])
+        if len(seen) != 1 or not isinstance(seen[0].output, Tensor) or seen[0].output.ndim not in {3, 4}:
+            return None
+        last, stages = seen[0], self.stage_modules
+        layout: Layout = "NHWC" if self._blueprint.layout == "NHWC" else "NCHW"
+        layout = "tokens" if last.output.ndim == 3 else layout
+        channels, height, width = channels_first(last.output, layout).shape[1:]
+        stage = stages.index(name) if name in stages else None
+        return Cut(stage, name, (channels, height, width), layout, 1 - last.flops / flops)
 
-    def _cut_shape(self, call: Call) -> tuple[int, int, int]:
-        channels, height, width = to_cache(call.output, self._layout_of(call)).shape[1:]
-        return channels, height, width
-
-    def _bottom(
-        self, model: nn.Module, cut: str, below: Sequence[int], layout: Layout, shape: tuple[int, int, int]
-    ) -> Backbone:
+    def _bottom(self, model: nn.Module, cut: Cut, below: Sequence[int]) -> Backbone:
         """Return a frozen backbone whose final map is the output at the cut."""
         blueprint = self._blueprint
         bottom = shallow_copy(self)
-        bottom.model = model
-        bottom._tap = Tap(layout)
-        model.get_submodule(cut).register_forward_hook(bottom._tap)
+        bottom.model, bottom._cut, bottom.frozen = model.requires_grad_(False), cut, True
         bottom._blueprint = dataclasses.replace(
             blueprint,
             entries=(*(blueprint.entries[number] for number in below), -1),
             modules=tuple(blueprint.modules[number] for number in below),
-            channels=(*(blueprint.channels[number] for number in below), shape[0]),
+            channels=(*(blueprint.channels[number] for number in below), cut.shape[0]),
             strides=(*(blueprint.strides[number] for number in below), blueprint.strides[len(below)]),
         )
-        bottom.frozen = True
         bottom.select((*(number for number in below if number in self.stages), -1))
         return bottom.eval()
 
@@ -417,7 +357,7 @@ class Backbone(nn.Module):
                 torch.testing.assert_close(other, one, atol=1e-4 * float(one.abs().max()), rtol=1e-4)
         except Exception as error:  # layers fail in any way on inputs that they were not made for
             raise ConfigError(
-                f"{self.name} cannot be cut after {top.cut!r}: the layers above need more than its output; "
+                f"{self.name} cannot be cut after {top.cut.name!r}: the layers above need more than its output; "
                 "choose another stage"
             ) from error
 
@@ -444,20 +384,6 @@ def _absolute(stages: Sequence[int] | None, *, count: int, name: str) -> tuple[i
     if list(absolute) != sorted(set(absolute)):
         raise ConfigError(f"stages must be in ascending order, finest first, got {list(stages)} of {count}")
     return absolute
-
-
-def _cuttable(calls: Sequence[Call] | None) -> bool:
-    """Return whether a module runs once per image and returns a map or tokens."""
-    outputs = [call.output for call in calls or ()]
-    return len(outputs) == 1 and isinstance(outputs[0], Tensor) and outputs[0].ndim in {3, 4}
-
-
-@torch.enable_grad()
-def _used_parameters(top: Top) -> set[str]:
-    """Return the names of the model's parameters that the maps of a top depend on."""
-    shapes = on_meta(top)
-    maps = [stage for stage in shapes([torch.empty(1, *top.shape, device="meta")]) if stage.requires_grad]
-    return {name for name, _ in shapes.model.named_parameters()} - unused_parameters(shapes.model, maps)
 
 
 def _input_spec(model: nn.Module, size: tuple[int, int]) -> InputSpec:
@@ -515,8 +441,8 @@ def fold_batch_norms(model: nn.Module, images: Tensor) -> int:
     pairs = _find_pairs(model, images)
     names = {module: name for name, module in model.named_modules()}
     for convolution, norm in pairs:
-        _replace(model, names[convolution], fuse_conv_bn_eval(convolution, norm))
-        _replace(model, names[norm], norm.act if isinstance(norm, BatchNormAct2d) else nn.Identity())
+        model.set_submodule(names[convolution], fuse_conv_bn_eval(convolution, norm))
+        model.set_submodule(names[norm], norm.act if isinstance(norm, BatchNormAct2d) else nn.Identity())
     return len(pairs)
 
 
@@ -527,13 +453,7 @@ class _Reads(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leave
         super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         self.counts: Counter[int] = Counter()
 
-    def __torch_dispatch__(
-        self,
-        operation: Callable[..., object],
-        types: tuple[type, ...],
-        args: tuple[object, ...] = (),
-        kwargs: dict[str, object] | None = None,
-    ) -> object:
+    def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401
         self.counts.update(id(value) for value in tree_leaves((args, kwargs)) if isinstance(value, Tensor))
         return operation(*args, **(kwargs or {}))
 
@@ -555,19 +475,12 @@ def _find_pairs(model: nn.Module, images: Tensor) -> list[tuple[nn.Conv2d, nn.Ba
 
     leaves = [module for module in model.modules() if isinstance(module, nn.Conv2d | nn.BatchNorm2d)]
     handles = [module.register_forward_hook(watch) for module in leaves]
-    try:
-        with torch.no_grad(), reads:
-            model(images)
-    finally:
-        for handle in handles:
-            handle.remove()
+    with torch.no_grad(), reads:
+        model(images)
+    for handle in handles:
+        handle.remove()
     return [
         (convolution, norm)
         for convolution, norm, output in candidates
         if calls[convolution] == calls[norm] == reads.counts[output] == 1
     ]
-
-
-def _replace(model: nn.Module, name: str, module: nn.Module) -> None:
-    parent, _, child = name.rpartition(".")
-    setattr(model.get_submodule(parent), child, module)

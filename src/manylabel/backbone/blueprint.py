@@ -8,11 +8,10 @@ Letters in shape comments: B images, C channels, H and W positions of a map, N t
 from __future__ import annotations
 
 import copy
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, Self, TypeAlias, TypeVar
 
 import timm
 import torch
@@ -21,23 +20,12 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from manylabel.errors import ConfigError, list_choices
 
-__all__ = [
-    "Blueprint",
-    "Layout",
-    "TimmModel",
-    "as_map",
-    "examine",
-    "on_meta",
-    "set_mode",
-    "stage_maps",
-    "unused_parameters",
-]
+__all__ = ["Blueprint", "FeatureModule", "Layout", "TimmModel", "examine", "examine_model", "stage_maps"]
 
 Layout = Literal["NCHW", "NHWC", "tokens"]
 # timm's models have attributes and methods that the type nn.Module lacks
 TimmModel: TypeAlias = Any
 Result = TypeVar("Result")
-
 
 # Options that let a model take other sizes than the one it was built for; each family has one of them at most.
 FREEING_OPTIONS: tuple[dict[str, bool], ...] = ({"dynamic_img_size": True}, {"strict_img_size": False})
@@ -173,16 +161,11 @@ def _features(model: TimmModel) -> list[dict[str, Any]]:
 @torch.enable_grad()
 def _describe(model: TimmModel, options: Mapping[str, Any], size: tuple[int, int], step: int) -> Blueprint:
     images = torch.empty(1, 3, *size, device="meta")
-    layout = _final_layout(model, images)
-    if layout is None:
-        architecture = model.pretrained_cfg["architecture"]
-        raise ConfigError(f"{architecture} has no feature map for a head; choose another model")
-    features = _features(model)
+    layout, features = _final_layout(model, images), _features(model)
     # a stem is no stage: the first block group works at stride 4 or coarser in every family
     entries = [entry for entry, feature in enumerate(features[:-1]) if feature["reduction"] >= 4]
     maps = _all_maps(model, images, entries, layout)
-    if len(maps) == 1:
-        entries = []
+    entries = entries if len(maps) > 1 else []
     return Blueprint(
         options=options,
         entries=(*entries, -1),
@@ -196,29 +179,36 @@ def _describe(model: TimmModel, options: Mapping[str, Any], size: tuple[int, int
     )
 
 
-def _final_layout(model: TimmModel, images: Tensor) -> Layout | None:
+def _final_layout(model: TimmModel, images: Tensor) -> Layout:
+    """Return the layout of a model's final features.
+
+    Raises:
+        ConfigError: They are not a map.
+    """
     try:
-        if not hasattr(model, "forward_intermediates"):
-            return layout_of(model.forward_features(images), num_features=model.num_features, like=None)
-        final, maps = model.forward_intermediates(images, indices=[-1])
+        if hasattr(model, "forward_intermediates"):
+            final, (grid,) = model.forward_intermediates(images, indices=[-1])
+        else:
+            final = grid = model.forward_features(images)
     except SIZE_ERRORS:
-        return None
-    return layout_of(final, num_features=model.num_features, like=maps[-1])
+        final = None
+    if isinstance(final, Tensor) and final.ndim == 4:
+        return "NHWC" if final.shape[-1] == model.num_features != final.shape[1] else "NCHW"
+    if isinstance(final, Tensor) and final.ndim == 3 and final.shape[1] >= grid.shape[-2:].numel():
+        return "tokens"
+    raise ConfigError(f"{model.pretrained_cfg['architecture']} has no feature map for a head; choose another model")
 
 
 def _all_maps(model: TimmModel, images: Tensor, entries: Sequence[int], layout: Layout) -> list[Tensor]:
     """Return the maps of all stages, or the final one alone where a model cannot give the others."""
     if hasattr(model, "forward_intermediates"):
         return stage_maps(model, images, [*entries, -1], layout=layout)
-    features, modules = _features(model), dict(model.named_modules())
-    if not all(features[entry].get("module") in modules for entry in entries):
+    try:
+        maps = stage_maps(model, images, [*entries, -1], layout=layout)
+    except (ConfigError, KeyError):  # its list has modules that do not exist
         return stage_maps(model, images, [-1], layout=layout)
-    maps = stage_maps(model, images, [*entries, -1], layout=layout)
-    as_listed = all(
-        isinstance(stage, Tensor) and stage.ndim == 4 and stage.shape[1] == features[entry]["num_chs"]
-        for entry, stage in zip(entries, maps[:-1], strict=True)
-    )
-    return maps if as_listed else maps[-1:]
+    listed = [_features(model)[entry]["num_chs"] for entry in entries]
+    return maps if [stage.shape[1] for stage in maps[:-1] if stage.ndim == 4] == listed else maps[-1:]
 
 
 def unused_parameters(model: TimmModel, maps: Sequence[Tensor]) -> frozenset[str]:
@@ -240,26 +230,16 @@ def stage_maps(model: TimmModel, images: Tensor, entries: Sequence[int], *, layo
     Returns:
         One map per entry.
     """
-    *earlier, last = entries
-    if last != -1:
-        return _intermediate_maps(model, images, entries)
     if not hasattr(model, "forward_intermediates"):
-        maps, final = _hooked_maps(model, images, earlier)
-        return [*maps, as_map(final, layout, like=None)]
+        paths = [model.feature_info[entry]["module"] for entry in entries if entry != -1]
+        maps, final = module_outputs(model, paths, lambda: model.forward_features(images))
+        return [*maps, channels_first(final, layout)] if entries[-1] == -1 else maps
+    if entries[-1] != -1:  # compute nothing after the last of them
+        options = {"intermediates_only": True, "stop_early": True}
+        return list(model.forward_intermediates(images, indices=list(entries), **options))
     # the last intermediate map has the grid of the final tokens
-    final, maps = model.forward_intermediates(images, indices=[*earlier, -1])
+    final, maps = model.forward_intermediates(images, indices=list(entries))
     return [*maps[:-1], as_map(final, layout, like=maps[-1])]
-
-
-def layout_of(final: object, *, num_features: int, like: Tensor | None) -> Layout | None:
-    """Return the layout of a model's final features; None if they are not a map."""
-    if not isinstance(final, Tensor):
-        return None
-    if final.ndim == 3:
-        return "tokens" if like is not None and final.shape[1] >= like.shape[-2:].numel() else None
-    if final.ndim != 4:
-        return None
-    return "NHWC" if final.shape[-1] == num_features != final.shape[1] else "NCHW"
 
 
 def layout_like(output: Tensor, expected: Tensor) -> Layout:
@@ -269,45 +249,45 @@ def layout_like(output: Tensor, expected: Tensor) -> Layout:
     return "NCHW" if output.shape == expected.shape else "NHWC"
 
 
-def as_map(final: Tensor, layout: Layout, *, like: Tensor | None) -> Tensor:
-    """Turn a model's final features into a map ``[B, C, H, W]``; prefix tokens are dropped.
+def channels_first(features: Tensor, layout: Layout) -> Tensor:
+    """Return features as ``[B, C, H, W]``, tokens ``[B, N, C]`` as ``[B, C, N, 1]``.
+
+    Examples:
+        >>> channels_first(torch.zeros(2, 197, 64), "tokens").shape
+        torch.Size([2, 64, 197, 1])
+    """
+    if layout == "tokens":
+        return features.transpose(1, 2).unsqueeze(3)
+    return features.permute(0, 3, 1, 2) if layout == "NHWC" else features
+
+
+def from_channels_first(features: Tensor, layout: Layout) -> Tensor:
+    """Undo `channels_first`.
+
+    Examples:
+        >>> from_channels_first(torch.zeros(2, 64, 197, 1), "tokens").shape
+        torch.Size([2, 197, 64])
+    """
+    if layout == "tokens":
+        return features.squeeze(3).transpose(1, 2)
+    return features.permute(0, 2, 3, 1) if layout == "NHWC" else features
+
+
+def as_map(features: Tensor, layout: Layout, *, like: Tensor) -> Tensor:
+    """Turn features into a map ``[B, C, H, W]``; prefix tokens are dropped.
 
     Args:
-        final: Final features of the model.
+        features: Features of a model.
         layout: Their layout.
-        like: A map of the same height and width; only tokens need it.
-
-    Returns:
-        The map.
+        like: A map of the same height and width.
 
     Examples:
         >>> tokens = torch.zeros(2, 1 + 6, 8)  # one class token, then a grid of 2 x 3
         >>> as_map(tokens, "tokens", like=torch.zeros(2, 8, 2, 3)).shape
         torch.Size([2, 8, 2, 3])
     """
-    if layout == "NHWC":
-        return final.permute(0, 3, 1, 2)
-    if layout == "tokens" and like is not None:
-        height, width = like.shape[-2:]
-        tokens = final[:, -height * width :]  # [B, H * W, C]
-        return tokens.transpose(1, 2).reshape(*like.shape[:1], -1, height, width)  # [B, C, H, W]
-    return final
-
-
-def _intermediate_maps(model: TimmModel, images: Tensor, entries: Sequence[int]) -> list[Tensor]:
-    """Return maps before the final one, and compute nothing after the last of them."""
-    if not hasattr(model, "forward_intermediates"):
-        return _hooked_maps(model, images, entries)[0]
-    maps: list[Tensor] = model.forward_intermediates(
-        images, indices=list(entries), intermediates_only=True, stop_early=True
-    )
-    return maps
-
-
-def _hooked_maps(model: TimmModel, images: Tensor, entries: Sequence[int]) -> tuple[list[Tensor], Tensor]:
-    """Return maps of a model without ``forward_intermediates``, caught by hooks, and its final features."""
-    paths = [model.feature_info[entry]["module"] for entry in entries]
-    return module_outputs(model, paths, lambda: model.forward_features(images))
+    maps, (height, width) = channels_first(features, layout), like.shape[-2:]
+    return maps[:, :, -height * width :].reshape(*maps.shape[:2], height, width) if layout == "tokens" else maps
 
 
 def module_outputs(model: nn.Module, paths: Sequence[str], run: Callable[[], Result]) -> tuple[list[Tensor], Result]:
@@ -338,19 +318,32 @@ def module_outputs(model: nn.Module, paths: Sequence[str], run: Callable[[], Res
 
 def on_meta(model: TimmModel) -> TimmModel:
     """Return a copy of a model in eval mode on the meta device, without copying its weights."""
-    tensors = itertools.chain(model.parameters(), model.buffers())
-    shapes: dict[int, Any] = {id(tensor): _shape_of(tensor) for tensor in tensors}
+    shapes: dict[int, Any] = {id(buffer): buffer.to("meta") for buffer in model.buffers()}
+    for parameter in model.parameters():
+        shape = parameter.detach().to("meta")
+        shapes[id(parameter)] = nn.Parameter(shape, requires_grad=shape.is_floating_point())
     return copy.deepcopy(model, shapes).eval()
 
 
-def _shape_of(tensor: Tensor) -> Tensor:
-    shape = tensor.detach().to("meta")
-    return nn.Parameter(shape, requires_grad=shape.is_floating_point()) if isinstance(tensor, nn.Parameter) else shape
+class FeatureModule(nn.Module):
+    """Base of a backbone and of its parts, in which batch norms can keep their statistics during training."""
 
+    frozen = False
+    keeps_statistics = False
 
-def set_mode(model: nn.Module, training: bool, *, keeps_statistics: bool) -> None:
-    """Set a model's mode, with its batch norms in eval mode where their statistics are to stay fixed."""
-    nn.Module.train(model, training)
-    for module in model.modules():
-        if keeps_statistics and isinstance(module, _BatchNorm):
-            module.eval()
+    def keep_statistics(self, keep: bool = True) -> None:
+        """Freeze batch-norm statistics, also in training mode, or unfreeze them.
+
+        Args:
+            keep: Use the running means and variances instead of those of each batch.
+        """
+        self.keeps_statistics = keep
+        self.train(self.training)
+
+    def train(self, mode: bool = True) -> Self:
+        """Switch between training and eval mode; what is frozen stays in eval mode."""
+        super().train(mode and not self.frozen)
+        for module in self.modules():
+            if self.keeps_statistics and isinstance(module, _BatchNorm):
+                module.eval()
+        return self

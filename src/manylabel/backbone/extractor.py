@@ -1,4 +1,4 @@
-"""Feature maps of image classifiers that are not timm's, such as torchvision's.
+"""Feature maps of image classifiers that are not timm's: torchvision's, by name or as an object, and others.
 
 Letters in shape comments: B images, C channels, H and W positions of a map, N tokens.
 """
@@ -9,18 +9,66 @@ from collections.abc import Mapping
 from math import isqrt
 from typing import Any
 
-from timm.data.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
+import torch
 from torch import Tensor, nn
+from torchvision import models
 
 from manylabel.backbone.blueprint import TimmModel, module_outputs
 from manylabel.backbone.split import Call, trace_calls, without_rest
-from manylabel.errors import ConfigError
+from manylabel.errors import ConfigError, list_choices
 
-__all__ = ["FeatureExtractor", "adopt_model"]
+__all__ = ["TORCHVISION", "FeatureExtractor", "adopt_model", "build_torchvision", "find_torchvision"]
 
-# Names of the part that turns features into logits, in torchvision's models
-CLASSIFIERS = frozenset({"classifier", "fc", "head", "heads"})
-USUAL_SIZE = 224
+TORCHVISION = "torchvision:"  # prefix of the names of its models
+# Names of the parts that turn features into logits, in torchvision's models
+CLASSIFIERS = ("AuxLogits", "aux1", "aux2", "classifier", "fc", "head", "heads")
+USUAL_WEIGHTS = models.ResNet50_Weights.IMAGENET1K_V1  # trained at 224 pixels, as most models are
+
+
+def build_torchvision(name: str, image_size: int | None, *, pretrained: bool) -> FeatureExtractor:
+    """Build a model of torchvision's without its classifier.
+
+    Args:
+        name: ``"torchvision:"`` and a name in torchvision.
+        image_size: Input size, for models built for a fixed one.
+        pretrained: Load the pretrained weights.
+
+    Raises:
+        ConfigError: There is no such model.
+        OSError: The pretrained weights are not on this machine and cannot be downloaded.
+    """
+    short, known = name.removeprefix(TORCHVISION), models.list_models(module=models)
+    if short not in known:
+        raise ConfigError(f"torchvision has no model {short!r}; {list_choices(short, known)}")
+    weights = models.get_model_weights(short).DEFAULT
+    model = _torchvision(short, image_size, weights if pretrained else None)
+    return FeatureExtractor(model, image_size=image_size, preset=weights.transforms())
+
+
+def find_torchvision(extractor: FeatureExtractor, image_size: int | None) -> str | None:
+    """Return the name by which torchvision builds a model with the same layers, or None.
+
+    Args:
+        extractor: The model.
+        image_size: Its input size, if it was built for a fixed one.
+    """
+    wanted = {name: tensor.shape for name, tensor in extractor.model.state_dict().items()}
+    for name in models.list_models(module=models):
+        if models.get_model_builder(name).__module__ == extractor.pretrained_cfg["module"]:
+            with torch.device("meta"):
+                model = _torchvision(name, image_size, None)
+            shapes = {key: value.shape for key, value in model.state_dict().items() if not key.startswith(CLASSIFIERS)}
+            if shapes == wanted and repr(FeatureExtractor(model, image_size=image_size).model) == repr(extractor.model):
+                return f"{TORCHVISION}{name}"
+    return None
+
+
+def _torchvision(name: str, image_size: int | None, weights: models.WeightsEnum | None) -> nn.Module:
+    options: dict[str, Any] = {"image_size": image_size} if image_size and name.startswith("vit_") else {}
+    if name in {"googlenet", "inception_v3"} and weights is None:
+        options["init_weights"] = True  # else it warns
+    model: nn.Module = models.get_model(name, weights=weights, **options)
+    return model
 
 
 def adopt_model(model: nn.Module, image_size: int | None = None) -> TimmModel:
@@ -48,13 +96,13 @@ class FeatureExtractor(nn.Module):
     Args:
         model: A model that maps images ``[B, 3, H, W]`` to logits. It stays as it is; its modules up to the final map
             are shared.
-        image_size: Input size to examine it at (default: its attribute ``image_size``, or 224).
+        image_size: Input size to examine it at (default: the one that it was made or trained for, or 224).
+        preset: Transform of the images that it was trained on, as torchvision describes it.
 
     Raises:
         ConfigError: It does not run on images, or has no feature map.
 
     Examples:
-        >>> import torch
         >>> from torchvision.models import resnet18
         >>> extractor = FeatureExtractor(resnet18())
         >>> [stage["reduction"] for stage in extractor.feature_info]
@@ -63,10 +111,11 @@ class FeatureExtractor(nn.Module):
         torch.Size([1, 512, 2, 2])
     """
 
-    def __init__(self, model: nn.Module, *, image_size: int | None = None) -> None:
+    def __init__(self, model: nn.Module, *, image_size: int | None = None, preset: Any = None) -> None:  # noqa: ANN401
         super().__init__()
-        side = image_size or getattr(model, "image_size", None) or USUAL_SIZE
         name = type(model).__name__
+        preset = preset or USUAL_WEIGHTS.transforms()
+        side = image_size or getattr(model, "image_size", preset.crop_size[0])
         try:
             calls, _ = trace_calls(model, lambda other, images: other(images), size=(side, side))
         except (RuntimeError, TypeError, ValueError) as error:
@@ -82,10 +131,13 @@ class FeatureExtractor(nn.Module):
         self.num_features = self.feature_info[-1]["num_chs"]
         self.pretrained_cfg = {
             "architecture": name,
+            "classifier": CLASSIFIERS,
+            "module": type(model).__module__,
             "input_size": (3, side, side),
-            "mean": IMAGENET_DEFAULT_MEAN,
-            "std": IMAGENET_DEFAULT_STD,
-            "interpolation": "bilinear",
+            "mean": tuple(preset.mean),
+            "std": tuple(preset.std),
+            "interpolation": preset.interpolation.value,
+            "crop_pct": preset.crop_size[0] / preset.resize_size[0],
         }
         self.train(model.training)
 
@@ -104,7 +156,7 @@ class FeatureExtractor(nn.Module):
 
 def _has_positions(path: str, output: object) -> bool:
     """Return whether a module before the classifier returns a map of more than one position, or tokens."""
-    if path == "" or not CLASSIFIERS.isdisjoint(path.split(".")) or not isinstance(output, Tensor):
+    if path == "" or not {*CLASSIFIERS}.isdisjoint(path.split(".")) or not isinstance(output, Tensor):
         return False
     return output.ndim == 3 or (output.ndim == 4 and output.shape[2:].numel() > 1)
 
@@ -113,16 +165,13 @@ def _stages(maps: Mapping[str, Call], final: str, side: int) -> list[dict[str, A
     """List the stages as timm does: channels, stride and module of each, the final one last."""
     output = maps[final].output
     channels, rows = (output.shape[2], isqrt(output.shape[1])) if output.ndim == 3 else output.shape[1:3]
-    last = {"num_chs": channels, "reduction": max(1, round(side / rows)), "module": f"model.{final}"}
     chain = {"", final, final.rpartition(".")[0]}  # inside a stage there are maps of the resolution before it
-    ends: dict[int, str] = {}  # by stride
+    ends: dict[int, dict[str, Any]] = {}  # by stride
     for path, call in sorted(maps.items(), key=lambda item: item[1].end):
         # images are square, and so are maps [B, C, H, W]
         is_map = call.output.ndim == 4 and call.output.shape[2] == call.output.shape[3] > rows
         if is_map and path.rpartition(".")[0] in chain:
-            ends[round(side / call.output.shape[2])] = path
-    earlier = [
-        {"num_chs": maps[path].output.shape[1], "reduction": stride, "module": f"model.{path}"}
-        for stride, path in sorted(ends.items())
-    ]
-    return [*earlier, last]
+            stride = round(side / call.output.shape[2])
+            ends[stride] = {"num_chs": call.output.shape[1], "reduction": stride, "module": f"model.{path}"}
+    last = {"num_chs": channels, "reduction": max(1, round(side / rows)), "module": f"model.{final}"}
+    return [*(ends[stride] for stride in sorted(ends)), last]

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -21,40 +21,37 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.flop_counter import FlopCounterMode
 
-from manylabel.backbone.blueprint import Layout, TimmModel, on_meta, set_mode, stage_maps
+from manylabel.backbone.blueprint import (
+    FeatureModule,
+    Layout,
+    TimmModel,
+    from_channels_first,
+    on_meta,
+    stage_maps,
+    unused_parameters,
+)
 
-__all__ = [
-    "Call",
-    "Cut",
-    "Tap",
-    "Top",
-    "bottom_model",
-    "from_cache",
-    "shallow_copy",
-    "to_cache",
-    "top_model",
-    "trace_calls",
-    "without_rest",
-]
-
+__all__ = ["Call", "Cut", "Top", "shallow_copy", "top_model", "trace_calls", "without_rest"]
 
 Module = TypeVar("Module", bound=nn.Module)
 
 
 @dataclass(frozen=True)
 class Cut:
-    """A stage after which a backbone can be cut.
+    """A module after which a backbone can be cut.
 
     Args:
-        stage: Number of the stage.
-        name: Module of the model that ends there.
+        stage: Number of the stage that ends there, if one does.
+        name: Path of the module.
         shape: Shape of the cached features per image: ``(C, H, W)``, or ``(C, N, 1)`` for tokens.
+        layout: Layout of the module's output.
         top_macs: Fraction of the backbone's multiply-accumulates that the top takes.
     """
 
-    stage: int
+    stage: int | None
     name: str
     shape: tuple[int, int, int]
+    layout: Layout
     top_macs: float
 
     @property
@@ -114,73 +111,18 @@ def trace_calls(
 
 
 def top_model(model: TimmModel, calls: Mapping[str, list[Call]], cut: str) -> TimmModel:
-    """Return a copy of a model in which placeholders stand for everything before a module's end.
-
-    Modules that run after it are shared with the model. The placeholder of the module itself returns the features that
-    ``forward.features`` holds.
-    """
+    """Return a copy of a model in which placeholders stand for everything up to a module's end, others shared."""
     end = calls[cut][0].end
-    before = [path for path, seen in calls.items() if seen[-1].end < end and not _contains(cut, path)]
-    return _with_placeholders(model, {path: _Zeros(calls[path][0].output) for path in before} | {cut: _Given()})
-
-
-def bottom_model(model: TimmModel, calls: Mapping[str, list[Call]], cut: str) -> TimmModel:
-    """Return a frozen copy of a model that runs only up to the end of a module."""
-    return copy.deepcopy(without_rest(model, calls, cut)).requires_grad_(False)
+    return _with_placeholders(model, calls, [path for path, seen in calls.items() if seen[-1].end <= end])
 
 
 def without_rest(model: nn.Module, calls: Mapping[str, list[Call]], last: str) -> TimmModel:
     """Return a copy of a model in which placeholders stand for everything that runs after a module, others shared."""
     end = calls[last][-1].end
-    after = [path for path, seen in calls.items() if seen[0].start > end]
-    return _with_placeholders(model, {path: _Zeros(calls[path][0].output) for path in after})
+    return _with_placeholders(model, calls, [path for path, seen in calls.items() if seen[0].start > end])
 
 
-def to_cache(features: Tensor, layout: Layout) -> Tensor:
-    """Return the features of a module as ``[B, C, H, W]``, tokens ``[B, N, C]`` as ``[B, C, N, 1]``.
-
-    Examples:
-        >>> to_cache(torch.zeros(2, 197, 64), "tokens").shape
-        torch.Size([2, 64, 197, 1])
-    """
-    if layout == "tokens":
-        return features.transpose(1, 2).unsqueeze(3)
-    return features.permute(0, 3, 1, 2) if layout == "NHWC" else features
-
-
-def from_cache(features: Tensor, layout: Layout) -> Tensor:
-    """Undo `to_cache`.
-
-    Examples:
-        >>> from_cache(torch.zeros(2, 64, 197, 1), "tokens").shape
-        torch.Size([2, 197, 64])
-    """
-    if layout == "tokens":
-        return features.squeeze(3).transpose(1, 2)
-    return features.permute(0, 2, 3, 1) if layout == "NHWC" else features
-
-
-class Tap:
-    """Forward hook of the module at the cut, which holds its output for the bottom.
-
-    Args:
-        layout: Layout of the output.
-    """
-
-    def __init__(self, layout: Layout) -> None:
-        self.layout = layout
-        self._output: list[Tensor] = []
-
-    def __call__(self, _module: nn.Module, _inputs: object, output: Tensor) -> None:
-        """Remember the output."""
-        self._output[:] = [output]
-
-    def take(self) -> Tensor:
-        """Return the output of the last run as ``[B, C, H, W]``."""
-        return to_cache(self._output.pop(), self.layout)
-
-
-class Top(nn.Module):
+class Top(FeatureModule):
     """The part of a backbone above a cut: cached features in, the backbone's feature maps out.
 
     It shares its modules with the backbone, so training the top trains the backbone, and nothing has to be copied back.
@@ -190,38 +132,20 @@ class Top(nn.Module):
     Made by `Backbone.split`.
 
     Args:
-        model: The model, with placeholders below the cut; see `top_model`.
-        cut: Path of the module after which it was cut.
+        model: The model, with placeholders up to the cut; see `top_model`.
+        cut: The cut.
         entries: Positions in timm's list of features of the maps to return, -1 for the final one.
-        final_layout: Layout of the model's final features.
-        layout: Layout of the features at the cut.
-        shape: Shape of the features that it takes, per image.
+        layout: Layout of the model's final features.
         size: Height and width of the images that the features belong to.
-        num_prefix_tokens: Number of class and register tokens among the tokens at the cut.
     """
 
+    keeps_statistics = True
+
     def __init__(
-        self,
-        model: TimmModel,
-        *,
-        cut: str,
-        entries: Sequence[int],
-        final_layout: Layout,
-        layout: Layout,
-        shape: tuple[int, int, int],
-        size: tuple[int, int],
-        num_prefix_tokens: int,
+        self, model: TimmModel, *, cut: Cut, entries: Iterable[int], layout: Layout, size: tuple[int, int]
     ) -> None:
         super().__init__()
-        self.model = model
-        self.cut = cut
-        self.entries = tuple(entries)
-        self.final_layout = final_layout
-        self.layout = layout
-        self.shape = shape
-        self.size = size
-        self.num_prefix_tokens = num_prefix_tokens
-        self.keeps_statistics = True
+        self.model, self.cut, self.entries, self.layout, self.size = model, cut, tuple(entries), layout, size
 
     def forward(self, features: Sequence[Tensor]) -> list[Tensor]:
         """Return the maps of the backbone's chosen stages, finest first.
@@ -234,11 +158,11 @@ class Top(nn.Module):
             One map ``[B, C, H, W]`` per stage.
         """
         *below, last = features
-        given: _Given = self.model.get_submodule(self.cut).forward
-        given.features = from_cache(last, self.layout)
+        given: list[Tensor] = self.model.get_submodule(self.cut.name).given
+        given.append(from_channels_first(last, self.cut.layout))
         images = last.new_zeros(()).expand(last.shape[0], 3, *self.size)  # only the shape is read
-        maps = stage_maps(self.model, images, self.entries, layout=self.final_layout)
-        del given.features  # else the batch would stay in memory, and in copies of the model
+        maps = stage_maps(self.model, images, self.entries, layout=self.layout)
+        given.clear()  # else the batch would stay in memory, and in copies of the model
         return [*below, *maps]
 
     def mirror(self, features: Tensor) -> Tensor:
@@ -247,62 +171,42 @@ class Top(nn.Module):
         Args:
             features: ``[B, C, H, W]``, or tokens ``[B, C, N, 1]``, whose prefix tokens stay.
         """
-        if self.layout != "tokens":
+        if self.cut.layout != "tokens":
             return features.flip(3)
-        prefix, grid = features[:, :, : self.num_prefix_tokens], features[:, :, self.num_prefix_tokens :]
+        num_prefix = getattr(self.model, "num_prefix_tokens", 0)
+        prefix, grid = features[:, :, :num_prefix], features[:, :, num_prefix:]
         columns = round((grid.shape[2] * self.size[1] / self.size[0]) ** 0.5)
         mirrored = grid.reshape(*grid.shape[:2], -1, columns).flip(3).reshape_as(grid)
         return torch.cat([prefix, mirrored], dim=2)
 
-    def keep_statistics(self, keep: bool = True) -> None:
-        """Freeze batch-norm statistics, also in training mode, or unfreeze them.
-
-        Args:
-            keep: Use the running means and variances instead of those of each batch.
-        """
-        self.keeps_statistics = keep
-        self.train(self.training)
-
-    def train(self, mode: bool = True) -> Self:
-        """Switch between training and eval mode; batch norms stay in eval mode while statistics are frozen."""
-        set_mode(self, mode, keeps_statistics=self.keeps_statistics)
-        return self
-
-
-class _Zeros:
-    """Forward of a placeholder: zeros in the shape of the module's output."""
-
-    def __init__(self, output: object) -> None:
-        self.output = output  # on the meta device: shapes only
-
-    def __call__(self, *inputs: object, **options: object) -> object:
-        like = next(value for value in tree_leaves((inputs, options)) if isinstance(value, Tensor))
-        # one stored number, whatever the shape
-        return tree_map_only(
-            Tensor, lambda seen: like.new_zeros(()).expand(like.shape[0], *seen.shape[1:]), self.output
-        )
-
-
-class _Given:
-    """Forward of the placeholder at the cut: the cached features."""
-
-    features: Tensor
-
-    def __call__(self, *_inputs: object, **_options: object) -> Tensor:
-        return self.features
+    @torch.enable_grad()
+    def used_parameters(self) -> set[str]:
+        """Return the names of the model's parameters that its maps depend on."""
+        shapes = on_meta(self)
+        maps = [stage for stage in shapes([torch.empty(1, *self.cut.shape, device="meta")]) if stage.requires_grad]
+        return {name for name, _ in shapes.model.named_parameters()} - unused_parameters(shapes.model, maps)
 
 
 class _Placeholder(nn.Module):
     """A module without contents, with the plain attributes and the methods of the module that it stands for.
 
-    A model's code may ask its patch embedding for the grid of an image, for example.
+    A model's code may ask its patch embedding for the grid of an image, for example. It returns the features that it
+    is given, else zeros in the shape of the module's output.
     """
 
-    def __init__(self, module: nn.Module, forward: Callable[..., object]) -> None:
+    def __init__(self, module: nn.Module, output: object) -> None:
         super().__init__()
-        self.kind = type(module)
         self.__dict__.update({name: value for name, value in vars(module).items() if not name.startswith("_")})
-        self.forward = forward  # each placeholder has its own
+        self.__dict__.pop("forward", None)
+        self.kind, self.seen = type(module), output
+        self.given: list[Tensor] = []
+
+    def forward(self, *inputs: object, **options: object) -> object:
+        if self.given:
+            return self.given[0]
+        like = next(value for value in tree_leaves((inputs, options)) if isinstance(value, Tensor))
+        # one stored number, whatever the shape
+        return tree_map_only(Tensor, lambda seen: like.new_zeros(()).expand(like.shape[0], *seen.shape[1:]), self.seen)
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the class has
         if name == "kind" or name.startswith("__"):  # asked for by copy before the attributes are there
@@ -310,8 +214,8 @@ class _Placeholder(nn.Module):
         return getattr(self.kind, name).__get__(self)
 
 
-def _with_placeholders(model: nn.Module, forwards: Mapping[str, Callable[..., object]]) -> TimmModel:
-    """Return a copy of a model with placeholders, each with its forward; all other modules are shared."""
+def _with_placeholders(model: nn.Module, calls: Mapping[str, list[Call]], paths: Sequence[str]) -> TimmModel:
+    """Return a copy of a model with placeholders at some paths; all other modules are shared."""
     copied = {"": shallow_copy(model)}
 
     def own(path: str) -> nn.Module:
@@ -322,10 +226,10 @@ def _with_placeholders(model: nn.Module, forwards: Mapping[str, Callable[..., ob
             copied[path] = owner._modules[name] = shallow_copy(owner.get_submodule(name))
         return copied[path]
 
-    for path, forward in forwards.items():
-        if not any(_contains(path, other) for other in forwards):  # else it is inside another placeholder
+    for path in paths:
+        if not any(path.startswith(f"{other}.") for other in paths):  # else it is inside another placeholder
             parent, _, name = path.rpartition(".")
-            own(parent)._modules[name] = _Placeholder(model.get_submodule(path), forward)
+            own(parent)._modules[name] = _Placeholder(model.get_submodule(path), calls[path][0].output)
     return copied[""]
 
 
@@ -335,8 +239,3 @@ def shallow_copy(module: Module) -> Module:
     for registry in ("_parameters", "_buffers", "_modules", "_forward_hooks", "_forward_pre_hooks"):
         setattr(twin, registry, copy.copy(getattr(module, registry)))
     return twin
-
-
-def _contains(path: str, container: str) -> bool:
-    """Return whether a module lies inside another one."""
-    return container == "" or path.startswith(f"{container}.")

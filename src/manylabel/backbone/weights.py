@@ -8,7 +8,6 @@ from collections import OrderedDict
 from collections.abc import Collection, Mapping
 from math import isqrt
 from pathlib import Path
-from typing import Any
 
 import timm
 import torch
@@ -16,7 +15,8 @@ from safetensors.torch import load_file
 from timm.layers.pos_embed import resample_abs_pos_embed, resample_abs_pos_embed_nhwc
 from torch import Tensor
 
-from manylabel.backbone.blueprint import TimmModel
+from manylabel.backbone.blueprint import Blueprint, TimmModel, examine, examine_model
+from manylabel.backbone.extractor import TORCHVISION, FeatureExtractor, build_torchvision
 from manylabel.errors import ConfigError, ModelFormatError, list_choices
 from manylabel.system import require
 
@@ -47,27 +47,34 @@ def timm_name(name: str) -> str:
     return OFFLINE_MODELS[name]
 
 
-def build_model(name: str, options: Mapping[str, Any], *, pretrained: bool, weights: str | Path | None) -> TimmModel:
-    """Build a timm model without its classifier and give it its weights.
+def build_model(
+    name: str, image_size: int | None = None, *, pretrained: bool, weights: str | Path | None
+) -> tuple[TimmModel, Blueprint]:
+    """Build a model without its classifier, and give it its weights.
 
     Args:
-        name: timm's name, or an offline one.
-        options: Further arguments of timm's.
+        name: Name in timm, that of an offline model, or ``torchvision:`` and a name there.
+        image_size: Input size, where a model is built for one.
         pretrained: Load the pretrained weights of the name, unless `weights` are given.
         weights: File to load the weights from.
 
     Returns:
-        The model.
+        The model, with timm's interface, and its architecture.
 
     Raises:
-        ConfigError: There are no pretrained weights, or the hub cannot be reached.
+        ConfigError: There is no such model, it has no pretrained weights, or the hub cannot be reached.
         ModelFormatError: The file does not fit the model.
     """
     from_hub = pretrained and weights is None and name not in OFFLINE_MODELS
-    if from_hub and not timm.is_model_pretrained(name):
+    blueprint = None if name.startswith(TORCHVISION) else examine(timm_name(name), image_size)
+    if blueprint and from_hub and not timm.is_model_pretrained(name):
         raise ConfigError(f"timm has no pretrained weights for {name}; use pretrained=False or weights=FILE")
     try:
-        model: TimmModel = timm.create_model(timm_name(name), pretrained=from_hub, num_classes=0, **options)
+        model: TimmModel = (
+            timm.create_model(timm_name(name), pretrained=from_hub, num_classes=0, **blueprint.options)
+            if blueprint
+            else build_torchvision(name, image_size, pretrained=from_hub)
+        )
     except OSError as error:  # every failure of the hub's downloads is one
         raise ConfigError(
             f"the weights of {name} are not on this machine and the hub cannot be reached; connect, or use "
@@ -78,26 +85,27 @@ def build_model(name: str, options: Mapping[str, Any], *, pretrained: bool, weig
     elif pretrained and name in OFFLINE_MODELS:
         complete = _offline_tensors(name)
         model.load_state_dict({key: complete[key] for key in model.state_dict()})
-    return model
+    return model, blueprint or examine_model(model, image_size)
 
 
 def load_weights(model: TimmModel, path: Path) -> None:
-    """Load a file of weights into a timm model; weights of a classifier in it are skipped.
+    """Load a file of weights into a model; weights of a classifier in it are skipped.
 
     A file of another kind or image size is converted as timm does it for its own downloads: the position embeddings of
     a transformer are resampled, for example.
 
     Args:
-        model: A timm model without classifier.
+        model: A model of `build_model`.
         path: A ``.safetensors`` file, or a state dict saved by torch; no code in it is ever run.
 
     Raises:
         ModelFormatError: The file cannot be read, or its tensors do not fit; the message names them.
     """
-    tensors, expected = _read(path), model.state_dict()
     classifier = model.pretrained_cfg.get("classifier") or ()
     heads = (classifier,) if isinstance(classifier, str) else tuple(classifier)
     architecture, extra = model.pretrained_cfg["architecture"], tuple(f"{part}." for part in heads)
+    model = model.model if isinstance(model, FeatureExtractor) else model
+    tensors, expected = _read(path), model.state_dict()
     try:
         check_tensors(tensors, expected, source=path, model=architecture, extra=extra)
     except ModelFormatError:

@@ -22,7 +22,6 @@ from torch.utils._pytree import tree_leaves
 from manylabel.backbone import Backbone, check_tensors, fingerprint_weights
 from manylabel.builtin import find_model
 from manylabel.classifier.engine import ScoreCalibration, TorchEngine
-from manylabel.classifier.head_config import build_head, describe_head, restore_head
 from manylabel.classifier.model_folder import (
     BackboneConfig,
     ModelConfig,
@@ -33,6 +32,7 @@ from manylabel.classifier.model_folder import (
 )
 from manylabel.engine import Images
 from manylabel.errors import ConfigError, MissingExtraError, ModelFormatError
+from manylabel.heads.config import build_head, describe_head, restore_head
 from manylabel.heads.traits import as_open_vocabulary, stages_of
 from manylabel.predictions import InferenceSpec, Predictions
 from manylabel.text import TextEncoder, TextVocabulary
@@ -254,7 +254,7 @@ class Classifier(nn.Module):
         return other.train(self.training)
 
     def fuse(self) -> Classifier:
-        """Return a copy for inference, with batch norm folded into the convolutions and constants precomputed.
+        """Return a copy for inference, frozen and with batch norm folded into the convolutions.
 
         Further training of the original does not affect the copy.
 
@@ -266,8 +266,7 @@ class Classifier(nn.Module):
             >>> torch.allclose(model.eval()(images), model.fuse()(images), atol=1e-4)
             True
         """
-        fold = getattr(self.head, "fold", None)
-        head = fold() if callable(fold) else copy.deepcopy(self.head)
+        head = copy.deepcopy(self.head).requires_grad_(False)
         return self._like(self.backbone.fuse(channels_last=True), head).eval()
 
     def _like(self, backbone: Backbone, head: nn.Module, **changes: Any) -> Classifier:  # noqa: ANN401 (any setting)
@@ -408,7 +407,8 @@ def _restore(kind: type[Classifier], saved: SavedModel, head: type[nn.Module] | 
     if outputs != len(labels):
         raise ModelFormatError(f"labels.json has {len(labels)} labels, but the head has {outputs!r:.50} outputs")
     named = None if saved.includes_backbone else _named_backbone(body)
-    with _Restoration(64_000_000 + sum(40_000 + 4 * tensor.nbytes for tensor in saved.tensors.values())):
+    # torchvision builds classifiers, of up to 500 MB in VGG, which are not used
+    with _Restoration(640_000_000 + sum(40_000 + 4 * tensor.nbytes for tensor in saved.tensors.values())):
         backbone = named or Backbone(
             body.name, pretrained=False, frozen=body.frozen, stages=body.stages, image_size=body.image_size
         )

@@ -23,8 +23,8 @@ from torch import Tensor
 
 from manylabel.builtin import MODEL_FILES
 from manylabel.classifier.engine import ScoreCalibration
-from manylabel.classifier.head_config import HeadConfig
 from manylabel.errors import LabelError, ModelFormatError
+from manylabel.heads.config import HeadConfig
 from manylabel.storage import decode_json, replacing_folder, write_text
 from manylabel.text import TextVocabulary
 from manylabel.types import InputSpec, LabelSpace

@@ -39,7 +39,7 @@ def feed_forward(width: int, hidden: int, *, dropout: float, activation: nn.Modu
 
 
 class MultiHeadAttention(nn.Module):
-    """Multi-head attention in two steps, which lets a constant query projection be computed once.
+    """Multi-head attention, with queries that may be the same for all images.
 
     Args:
         width: Channels of queries, keys, values and output.
@@ -79,21 +79,17 @@ class MultiHeadAttention(nn.Module):
         return f"width={self.width}, num_heads={self.num_heads}, head_width={self.head_width}, dropout={self.dropout}"
 
     def forward(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """Attend: ``[B, Q, D]``, ``[B, T, D]``, ``[B, T, D]`` -> ``[B, Q, D]``."""
-        return self.attend(self.query(queries), keys, values)
-
-    def attend(self, projected: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """Return the same as `forward`, for queries that `query` has projected already."""
+        """Attend: ``[B, Q, D]`` or ``[1, Q, D]``, ``[B, T, D]``, ``[B, T, D]`` -> ``[B, Q, D]``."""
         key, value = self._split(self.key(keys)), self._split(self.value(values))  # [B, h, T, d]
-        query = self._split(projected).expand(key.shape[0], -1, -1, -1)  # [B, h, Q, d]
+        query = self._split(self.query(queries)).expand(key.shape[0], -1, -1, -1)  # [B, h, Q, d]
         dropout = self.dropout if self.training else 0.0
         mixed = F.scaled_dot_product_attention(query, key, value, dropout_p=dropout)
         found: Tensor = self.out(mixed.transpose(1, 2).flatten(2))  # [B, Q, D]
         return found
 
-    def weights(self, projected: Tensor, keys: Tensor) -> Tensor:
+    def weights(self, queries: Tensor, keys: Tensor) -> Tensor:
         """Return the attention weights ``[B, Q, T]``, averaged over the heads, without dropout."""
-        query, key = self._split(projected), self._split(self.key(keys))
+        query, key = self._split(self.query(queries)), self._split(self.key(keys))
         scores = query @ key.transpose(2, 3) / math.sqrt(query.shape[-1])  # [B, h, Q, T]
         return scores.softmax(-1).mean(1)
 

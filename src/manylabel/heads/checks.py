@@ -77,16 +77,17 @@ def _check_map(feature: Tensor, channels: int) -> None:
         )
 
 
-def check_positive(name: str, value: int) -> None:
-    """Raise unless a setting is a whole number of at least 1.
+def check_positive(**settings: int) -> None:
+    """Raise unless settings are whole numbers of at least 1.
 
     Examples:
-        >>> check_positive("num_heads", 0)
+        >>> check_positive(width=64, num_heads=0)
         Traceback (most recent call last):
         manylabel.errors.ConfigError: num_heads must be a whole number of at least 1, got 0
     """
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ConfigError(f"{name} must be a whole number of at least 1, got {value!r}")
+    for name, value in settings.items():
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise ConfigError(f"{name} must be a whole number of at least 1, got {value!r}")
 
 
 def check_fraction(name: str, value: float) -> None:
@@ -109,8 +110,7 @@ def check_divides(width: int, num_heads: int) -> None:
         Traceback (most recent call last):
         manylabel.errors.ConfigError: width (768) must be a multiple of num_heads, got num_heads=5; try 4 or 6
     """
-    check_positive("width", width)
-    check_positive("num_heads", num_heads)
+    check_positive(width=width, num_heads=num_heads)
     if width % num_heads:
         below = next(count for count in range(min(num_heads, width), 0, -1) if width % count == 0)
         above = next((count for count in range(num_heads, width + 1) if width % count == 0), width)

@@ -50,8 +50,7 @@ class CSRA(Head):
         attention_weight: float = 0.1,
     ) -> None:
         super().__init__()
-        check_positive("in_channels", in_channels)
-        check_positive("num_labels", num_labels)
+        check_positive(in_channels=in_channels, num_labels=num_labels)
         if not temperatures or any(value is not None and value <= 0 for value in temperatures):
             raise ConfigError(f"temperatures must be above 0, or None for the maximum, got {list(temperatures)}")
         if attention_weight < 0:

@@ -92,12 +92,13 @@ class HybridSharingQuery(Head):
         bias: bool = True,
     ) -> None:
         super().__init__()
-        check_positive("in_channels", in_channels)
+        channels = in_channels if width is None else width
+        check_positive(in_channels=in_channels, width=channels)
         check_choice("layers", layers, ["hybrid", "linear"])
         if not expert_widths:
             raise ConfigError("expert_widths must have at least one width, got none; try (64, 16)")
         for expert_width in expert_widths:
-            check_positive("expert_widths", expert_width)
+            check_positive(expert_widths=expert_width)
         self.in_channels, self.num_labels, self.width = in_channels, num_labels, width
         self.num_heads, self.feedforward, self.dropout = num_heads, feedforward, dropout
         self.num_encoder_layers, self.num_decoder_layers = num_encoder_layers, num_decoder_layers
@@ -105,8 +106,6 @@ class HybridSharingQuery(Head):
         self.num_shared_experts, self.num_label_experts = num_shared_experts, num_label_experts
         self.gate_hidden, self.classifier_hidden = gate_hidden, classifier_hidden
 
-        channels = in_channels if width is None else width
-        check_positive("width", channels)
         self.project = nn.Conv2d(in_channels, channels, 1)
         self.transformer = QueryTransformer(
             num_labels,
@@ -214,13 +213,13 @@ class HybridSharingLayer(nn.Module):
         shared_output: bool = False,
     ) -> None:
         super().__init__()
-        sizes = {"num_labels": num_labels, "in_width": in_width, "out_width": out_width}
-        for name, value in {**sizes, "num_label_experts": num_label_experts}.items():
-            check_positive(name, value)
+        check_positive(
+            num_labels=num_labels, in_width=in_width, out_width=out_width, num_label_experts=num_label_experts
+        )
         if num_shared_experts < 0:
             raise ConfigError(f"num_shared_experts must be 0 or more, got {num_shared_experts}")
         if gate_hidden is not None:
-            check_positive("gate_hidden", gate_hidden)
+            check_positive(gate_hidden=gate_hidden)
         self.num_labels, self.in_width, self.out_width = num_labels, in_width, out_width
         self.num_shared_experts, self.num_label_experts = num_shared_experts, num_label_experts
         self.gate_hidden, self.bias, self.shared_output = gate_hidden, bias, shared_output
@@ -333,5 +332,5 @@ def _classifier(width: int, hidden: int | None) -> nn.Module:
     """Return the classifier shared by all labels."""
     if hidden is None:
         return nn.Linear(width, 1)
-    check_positive("classifier_hidden", hidden)
+    check_positive(classifier_hidden=hidden)
     return nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, 1))

@@ -11,12 +11,32 @@ from torch import Tensor, nn
 from manylabel.heads.checks import Features, check_choice, check_positive, final_map
 from manylabel.heads.traits import Head, PooledInput
 
-__all__ = ["LinearClassifier", "Pool", "PoolKind"]
+__all__ = ["LinearClassifier", "Pool", "PoolKind", "PooledHead"]
 
 PoolKind = Literal["average", "max", "generalised_mean"]
 
 
-class LinearClassifier(Head):
+class PooledHead(Head):
+    """Base of heads that read the final map only through a pooling over its positions."""
+
+    def __init__(self, in_channels: int, num_labels: int, pooling: PoolKind) -> None:
+        super().__init__()
+        check_positive(in_channels=in_channels, num_labels=num_labels)
+        self.in_channels, self.num_labels, self.pooling = in_channels, num_labels, pooling
+        self.pool = Pool(pooling)
+
+    def pooled(self, features: Features) -> Tensor:
+        """Return the pooled final map, ``[B, C]``."""
+        pooled: Tensor = self.pool(final_map(features, self.in_channels))
+        return pooled
+
+    @property
+    def pooled_input(self) -> PooledInput:
+        """The pooling, which leaves the logits unchanged if done before, unless it has a parameter to learn."""
+        return "none" if self.pooling == "generalised_mean" else self.pooling
+
+
+class LinearClassifier(PooledHead):
     """Linear layer on the pooled final map: the usual baseline, and on a frozen backbone the linear probe.
 
     The papers compare against average pooling. Maximum pooling is often stronger with several objects in an image,
@@ -37,22 +57,13 @@ class LinearClassifier(Head):
     """
 
     def __init__(self, in_channels: int, num_labels: int, *, pooling: PoolKind = "average") -> None:
-        super().__init__()
-        check_positive("in_channels", in_channels)
-        check_positive("num_labels", num_labels)
-        self.in_channels, self.num_labels, self.pooling = in_channels, num_labels, pooling
-        self.pool = Pool(pooling)
+        super().__init__(in_channels, num_labels, pooling)
         self.linear = nn.Linear(in_channels, num_labels)
 
     def forward(self, features: Features) -> Tensor:
         """Return logits ``[B, L]`` of a feature map ``[B, C, H, W]``, or of the last of several."""
-        logits: Tensor = self.linear(self.pool(final_map(features, self.in_channels)))
+        logits: Tensor = self.linear(self.pooled(features))
         return logits
-
-    @property
-    def pooled_input(self) -> PooledInput:
-        """Pooling that leaves the logits unchanged."""
-        return self.pool.pooled_input
 
     def label_weights(self) -> Tensor:
         """Return the weight of each channel for each label, ``[L, C]``."""
@@ -95,8 +106,3 @@ class Pool(nn.Module):
         exponent = self.exponent.float()
         powers = feature.float().clamp(min=1e-6) ** exponent  # half precision would lose small powers
         return (powers.mean((2, 3)) ** (1 / exponent)).to(feature.dtype)
-
-    @property
-    def pooled_input(self) -> PooledInput:
-        """The pooling itself, unless it has a parameter to learn."""
-        return "none" if self.pooling == "generalised_mean" else self.pooling

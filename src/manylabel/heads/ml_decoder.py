@@ -2,17 +2,19 @@
 
 Ridnik et al., "ML-Decoder: Scalable and Versatile Classification Head", WACV 2023, https://arxiv.org/abs/2111.12933.
 Follows the authors' code; docs/methods/ml-decoder.md has the choices that the paper leaves open.
+The appendix that defines group decoding for zero-shot labels is not available; `TextGroupProjection` is our design: a
+label's output weight is generated from its text vector, so labels that share a query differ, and any set of labels,
+seen in training or not, can be divided into any number of groups.
 
 Letters in shape comments: B images, C channels, T tokens, H and W positions of a map, L labels, K queries (groups of
-labels, or labels), g slots of a group, D width.
+labels, or labels), R further queries, g slots of a group, D width, E text dimensions.
 """
 
 from __future__ import annotations
 
 import copy
 import math
-from itertools import pairwise
-from typing import ClassVar, Self, cast
+from typing import ClassVar, cast
 
 import torch
 import torch.nn.functional as F
@@ -21,11 +23,11 @@ from torch import Tensor, nn
 from manylabel.errors import ConfigError
 from manylabel.heads.attention import MultiHeadAttention, feed_forward, to_tokens
 from manylabel.heads.checks import Features, check_fraction, check_positive, final_map
-from manylabel.heads.group_projection import GroupProjection, Projection, SharedProjection, TextGroupProjection
 from manylabel.heads.traits import Head, ProbeDefaults
-from manylabel.queries import QueryKind, TextQueries, check_text_vectors, make_queries
+from manylabel.queries import QueryKind, TextQueries, check_text_vectors, group_labels, group_means, make_queries
+from manylabel.seeds import private_generator
 
-__all__ = ["FoldedMLDecoder", "MLDecoder"]
+__all__ = ["GroupProjection", "MLDecoder", "SharedProjection", "TextGroupProjection", "group_by_text"]
 
 
 class MLDecoder(Head):
@@ -79,9 +81,7 @@ class MLDecoder(Head):
         seed: int = 0,
     ) -> None:
         super().__init__()
-        sizes = {"in_channels": in_channels, "num_labels": num_labels, "feedforward": feedforward}
-        for name, value in {**sizes, "num_layers": num_layers}.items():
-            check_positive(name, value)
+        check_positive(in_channels=in_channels, num_labels=num_labels, feedforward=feedforward, num_layers=num_layers)
         check_fraction("dropout", dropout)
         self.in_channels, self.num_labels, self.num_groups = in_channels, num_labels, num_groups
         self.width, self.num_heads, self.feedforward = width, num_heads, feedforward
@@ -135,9 +135,10 @@ class MLDecoder(Head):
         """
         vectors = self.text_vectors if vectors is None else self._check_open(vectors)
         slots = self.projection.draw_slots() if self.training else self.projection.slots  # [L]
-        tokens = self.tokens(features)  # [B, T, D]
-        queries = self._queries(vectors, slots, extra)  # [K + R, D]
-        hidden = self.attend(*self.prepare(queries, tokens.shape[0]), tokens)  # [B, K + R, D]
+        tokens = self._tokens(final_map(features, self.in_channels))  # [B, T, D]
+        hidden = self._queries(vectors, slots, extra, batch=tokens.shape[0])  # [B, K + R, D]
+        for layer in self.layers:
+            hidden = layer(hidden, tokens)
         return self.projection(hidden[:, : self.projection.num_groups], vectors, slots), hidden
 
     def attention(self, features: Features) -> Tensor:
@@ -146,28 +147,13 @@ class MLDecoder(Head):
         The mean over the attention heads; the labels of a group share the map of their query.
         """
         feature = final_map(features, self.in_channels)
-        tokens = self.tokens(feature)
-        queries = self._queries(self.text_vectors, self.projection.slots)
-        _, query = self._last_queries(*self.prepare(queries, tokens.shape[0]), tokens)
-        maps = self._stack[-1].cross_attention.weights(query, tokens)[:, self.projection.groups]  # [B, L, T]
+        tokens = self._tokens(feature)
+        hidden = self._queries(self.text_vectors, self.projection.slots, batch=tokens.shape[0])
+        *earlier, last = cast("list[_Layer]", list(self.layers))
+        for layer in earlier:
+            hidden = layer(hidden, tokens)
+        maps = last.weights(hidden, tokens)[:, self.projection.groups]  # [B, L, T]
         return maps.reshape(*maps.shape[:2], *feature.shape[2:])
-
-    def tokens(self, features: Features) -> Tensor:
-        """Return the positions of the final map as tokens, ``[B, T, D]``."""
-        return F.relu(self.embed(to_tokens(final_map(features, self.in_channels))))
-
-    def prepare(self, queries: Tensor, batch: int) -> tuple[Tensor, Tensor]:
-        """Return the first layer's residual input and projected queries, from queries ``[K, D]``, without the tokens.
-
-        ``[1, K, D]`` each, or ``[B, K, D]`` in training, where dropout differs by image.
-        """
-        drops = self.training and self.dropout > 0
-        return self._stack[0].prepare(queries.expand(batch, -1, -1) if drops else queries.unsqueeze(0))
-
-    def attend(self, start: Tensor, query: Tensor, tokens: Tensor) -> Tensor:
-        """Decode prepared queries with the tokens, through all layers: ``[B, K, D]``."""
-        hidden: Tensor = self._stack[-1](*self._last_queries(start, query, tokens), tokens)
-        return hidden
 
     @property
     def takes_new_labels(self) -> bool:
@@ -199,16 +185,6 @@ class MLDecoder(Head):
         other.projection.divide(vectors, other.num_groups or len(vectors))
         return other
 
-    def fold(self) -> FoldedMLDecoder:
-        """Return a frozen copy for inference in which the queries up to the first attention are precomputed.
-
-        Examples:
-            >>> head, feature = MLDecoder(32, 80, width=64).eval(), torch.randn(2, 32, 7, 7)
-            >>> torch.allclose(head.fold()(feature), head(feature), atol=1e-5)
-            True
-        """
-        return FoldedMLDecoder(self)
-
     def _make_projection(self, text_vectors: Tensor | None, text_dim: int | None) -> Projection:
         num_labels, num_groups = self.num_labels, self.num_groups
         if not self.shared_projection:
@@ -232,79 +208,24 @@ class MLDecoder(Head):
             "recipe zero_shot"
         )
 
-    def _queries(self, vectors: Tensor | None, slots: Tensor, extra: Tensor | None = None) -> Tensor:
-        """Return the queries ``[K + R, D]``; text queries are computed from the mean vector of a group's labels."""
+    def _tokens(self, feature: Tensor) -> Tensor:
+        return F.relu(self.embed(to_tokens(feature)))
+
+    def _queries(self, vectors: Tensor | None, slots: Tensor, extra: Tensor | None = None, *, batch: int) -> Tensor:
+        """Return the queries ``[1, K + R, D]``; text queries are computed from the mean vector of a group's labels.
+
+        In training they are ``[B, K + R, D]``, as dropout differs by image.
+        """
         if vectors is None or not isinstance(self.query_bank, TextQueries):
             queries: Tensor = self.query_bank()
-            return queries
-        asked = self.projection.group_vectors(vectors, slots)
-        return self.query_bank.make(asked if extra is None else torch.cat([asked, extra]))
-
-    def _last_queries(self, start: Tensor, query: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the last layer's residual input and projected queries, after all layers before it."""
-        for layer, following in pairwise(self._stack):
-            start, query = following.prepare(layer(start, query, tokens))
-        return start, query
-
-    @property
-    def _stack(self) -> list[_Layer]:
-        return cast("list[_Layer]", list(self.layers))
-
-
-class FoldedMLDecoder(nn.Module):
-    """A snapshot of an ML-Decoder for inference, made by `MLDecoder.fold`.
-
-    Its weights are frozen copies, independent of the original. It has no training mode.
-
-    Args:
-        head: The head to copy.
-    """
-
-    start: Tensor
-    query: Tensor
-
-    def __init__(self, head: MLDecoder) -> None:
-        super().__init__()
-        self.stages, self.num_labels = head.stages, head.num_labels
-        with torch.inference_mode(False), torch.no_grad():
-            self.head = copy.deepcopy(head).eval().requires_grad_(False)
-            queries = self.head._queries(self.head.text_vectors, self.head.projection.slots)
-            start, query = self.head.prepare(queries, 1)
-        self.register_buffer("start", start)
-        self.register_buffer("query", query)
-        self.eval()
-
-    def forward(self, features: Features) -> Tensor:
-        """Return the logits ``[B, L]`` of the original."""
-        found = self.head.attend(self.start, self.query, self.head.tokens(features))  # [B, K, D]
-        logits: Tensor = self.head.projection(found, self.head.text_vectors)
-        return logits
-
-    def attention(self, features: Features) -> Tensor:
-        """Return the attention of each label, as `MLDecoder.attention` does."""
-        return self.head.attention(features)
-
-    def train(self, mode: bool = True) -> Self:  # noqa: ARG002 (there is only one mode)
-        """Stay in eval mode."""
-        return super().train(False)
-
-    @property
-    def takes_new_labels(self) -> bool:
-        """True if it can score labels unseen in training."""
-        return self.head.takes_new_labels
-
-    @property
-    def text_vectors(self) -> Tensor | None:
-        """The text vectors ``[L, E]`` behind text queries, or None."""
-        return self.head.text_vectors
-
-    def with_text(self, text_vectors: Tensor) -> FoldedMLDecoder:
-        """Return a snapshot with the same weights for other labels, given their text vectors ``[L', E]``."""
-        return FoldedMLDecoder(self.head.with_text(text_vectors))
+        else:
+            asked = self.projection.group_vectors(vectors, slots)
+            queries = self.query_bank.make(asked if extra is None else torch.cat([asked, extra]))
+        return queries.expand(batch if self.training and self.dropout > 0 else 1, -1, -1)
 
 
 class _Layer(nn.Module):
-    """One post-norm decoder layer, split where the tokens come in."""
+    """One post-norm decoder layer."""
 
     def __init__(self, width: int, num_heads: int, feedforward: int, *, dropout: float, self_attention: bool) -> None:
         super().__init__()
@@ -314,16 +235,177 @@ class _Layer(nn.Module):
         self.norm_query, self.norm_attention, self.norm_output = (nn.LayerNorm(width) for _ in range(3))
         self.dropout = nn.Dropout(dropout)
 
-    def prepare(self, queries: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the steps before the tokens: the residual input, and its projection as queries."""
-        # In place of self-attention, the authors keep its residual: q + dropout(q).
-        mixed = queries if self.self_attention is None else self.self_attention(queries, queries, queries)
-        start: Tensor = self.norm_query(queries + self.dropout(mixed))
-        query: Tensor = self.cross_attention.query(start)
-        return start, query
-
-    def forward(self, start: Tensor, query: Tensor, tokens: Tensor) -> Tensor:
-        found = self.cross_attention.attend(query, tokens, tokens)  # [B, K, D]
+    def forward(self, queries: Tensor, tokens: Tensor) -> Tensor:
+        start = self._start(queries)
+        found = self.cross_attention(start, tokens, tokens)  # [B, K, D]
         hidden = self.norm_attention(start + self.dropout(found))
         output: Tensor = self.norm_output(hidden + self.feed_forward(hidden))
         return output
+
+    def weights(self, queries: Tensor, tokens: Tensor) -> Tensor:
+        """Return the weights of the cross attention, ``[B, K, T]``."""
+        return self.cross_attention.weights(self._start(queries), tokens)
+
+    def _start(self, queries: Tensor) -> Tensor:
+        # In place of self-attention, the authors keep its residual: q + dropout(q).
+        mixed = queries if self.self_attention is None else self.self_attention(queries, queries, queries)
+        start: Tensor = self.norm_query(queries + self.dropout(mixed))
+        return start
+
+
+class Projection(nn.Module):
+    """Base of the output layers, which map the decoded query of each group, or label, to the logits of its labels.
+
+    ``projection(hidden, vectors, slots)`` returns logits ``[B, L]`` of decoded queries ``[B, K, D]``, given the labels'
+    text vectors ``[L, E]``, if any, and the division into groups (default: the saved one).
+
+    Args:
+        num_labels: Labels.
+        num_groups: Groups; at most `num_labels`, and need not divide it.
+        width: Channels of a query.
+        slots: ``[L]``, the slot of each label, see `manylabel.queries.group_labels`; saved with the weights.
+        seed: Seeds the division of labels into groups.
+    """
+
+    slots: Tensor
+
+    def __init__(self, num_labels: int, num_groups: int, width: int, *, slots: Tensor, seed: int) -> None:
+        super().__init__()
+        self.num_labels, self.num_groups, self.width, self.seed = num_labels, num_groups, width, seed
+        self.register_buffer("slots", slots)
+
+    def extra_repr(self) -> str:
+        """Return the settings."""
+        return f"num_labels={self.num_labels}, num_groups={self.num_groups}, width={self.width}, seed={self.seed}"
+
+    @property
+    def group_size(self) -> int:
+        """Slots of a group, g."""
+        return math.ceil(self.num_labels / self.num_groups)
+
+    @property
+    def groups(self) -> Tensor:
+        """The group of each label, ``[L]``."""
+        return self.slots // self.group_size
+
+    def draw_slots(self) -> Tensor:
+        """Return the slots ``[L]`` for a training step."""
+        return self.slots
+
+    def group_vectors(self, vectors: Tensor, slots: Tensor) -> Tensor:
+        """Return a text vector per group, the mean over its labels: ``[L, E]`` -> ``[K, E]``."""
+        return group_means(vectors, slots // self.group_size, self.num_groups)
+
+    def divide(self, vectors: Tensor, num_groups: int) -> None:
+        """Switch to other labels, ``[L', E]``, in `num_groups` groups; for weights shared by all labels."""
+        self.num_labels, self.num_groups = len(vectors), num_groups
+        self.slots = group_by_text(vectors, num_groups, seed=self.seed).to(self.slots.device)
+
+
+class GroupProjection(Projection):
+    """The group fully-connected layer (Eq. 3), as one batched product.
+
+    Examples:
+        >>> GroupProjection(10, 4, 8)(torch.zeros(2, 4, 8)).shape
+        torch.Size([2, 10])
+    """
+
+    def __init__(self, num_labels: int, num_groups: int, width: int, *, seed: int = 0) -> None:
+        slots = group_labels(num_labels, num_groups, seed)
+        super().__init__(num_labels, num_groups, width, slots=slots, seed=seed)
+        self.weight = nn.Parameter(torch.empty(num_groups, width, self.group_size))
+        self.bias = nn.Parameter(torch.zeros(num_labels))
+        nn.init.xavier_normal_(self.weight)
+
+    def forward(self, hidden: Tensor, vectors: Tensor | None = None, slots: Tensor | None = None) -> Tensor:  # noqa: ARG002
+        """Return logits: ``[B, K, D]`` -> ``[B, L]``."""
+        found = torch.einsum("bkd,kdg->bkg", hidden, self.weight).flatten(1)  # [B, K * g]
+        return found.index_select(1, self.slots if slots is None else slots) + self.bias
+
+
+class SharedProjection(Projection):
+    """One output weight for all labels, with a query per label: labels can change after training.
+
+    Examples:
+        >>> SharedProjection(10, 8)(torch.zeros(2, 10, 8)).shape
+        torch.Size([2, 10])
+    """
+
+    def __init__(self, num_labels: int, width: int) -> None:
+        super().__init__(num_labels, num_labels, width, slots=group_labels(num_labels, num_labels), seed=0)
+        self.linear = nn.Linear(width, 1)
+        nn.init.xavier_normal_(self.linear.weight)
+        nn.init.zeros_(self.linear.bias)
+
+    def group_vectors(self, vectors: Tensor, slots: Tensor) -> Tensor:  # noqa: ARG002 (a group per label)
+        """Return the vectors unchanged."""
+        return vectors
+
+    def forward(self, hidden: Tensor, vectors: Tensor | None = None, slots: Tensor | None = None) -> Tensor:  # noqa: ARG002
+        """Return logits: ``[B, L, D]`` -> ``[B, L]``."""
+        logits: Tensor = self.linear(hidden).squeeze(2)
+        return logits
+
+
+class TextGroupProjection(Projection):
+    """The group fully-connected layer with weights generated from text: ``logit = h_k . (W t + w) / sqrt(D) + b``.
+
+    The vector `h_k` is the decoded query of the label's group, `t` the label's text vector; `W`, `w` and `b` are
+    shared by all labels. Without `W`, this is the shared projection of full decoding.
+
+    Args:
+        num_labels: Labels.
+        num_groups: Groups.
+        width: Channels of a query.
+        text_vectors: ``[L, E]``; they determine the groups.
+        seed: Seeds the division of labels into groups.
+
+    Examples:
+        >>> vectors = torch.randn(10, 6)
+        >>> TextGroupProjection(10, 4, 8, text_vectors=vectors)(torch.zeros(2, 4, 8), vectors).shape
+        torch.Size([2, 10])
+    """
+
+    def __init__(self, num_labels: int, num_groups: int, width: int, *, text_vectors: Tensor, seed: int = 0) -> None:
+        slots = group_by_text(text_vectors, num_groups, seed=seed)
+        super().__init__(num_labels, num_groups, width, slots=slots, seed=seed)
+        self.generate = nn.Linear(text_vectors.shape[1], width)  # W and w
+        self.bias = nn.Parameter(torch.zeros(1))
+
+    def draw_slots(self) -> Tensor:
+        """Divide the labels into new random groups at each training step, to avoid overfitting to fixed groups."""
+        return self.slots[torch.randperm(self.num_labels, device=self.slots.device)]
+
+    def forward(self, hidden: Tensor, vectors: Tensor | None = None, slots: Tensor | None = None) -> Tensor:
+        """Return logits: ``[B, K, D]`` -> ``[B, L]``."""
+        slots = self.slots if slots is None else slots
+        made = self.generate(vectors) / math.sqrt(self.width)  # [L, D]
+        weights = made.new_zeros(self.num_groups * self.group_size, self.width).index_copy(0, slots, made)
+        weights = weights.reshape(self.num_groups, self.group_size, self.width)  # [K, g, D]
+        found = torch.einsum("bkd,kgd->bkg", hidden, weights).flatten(1)  # [B, K * g]
+        return found.index_select(1, slots) + self.bias
+
+
+def group_by_text(vectors: Tensor, num_groups: int, *, seed: int = 0) -> Tensor:
+    """Divide labels into groups at random, but independently of their order.
+
+    Args:
+        vectors: ``[L, E]``, the labels' text vectors.
+        num_groups: Groups.
+        seed: Another seed, another division.
+
+    Returns:
+        ``[L]``, the slot of each label; see `manylabel.queries.group_labels`.
+
+    Examples:
+        >>> vectors = torch.randn(6, 8)
+        >>> there_and_back = group_by_text(vectors.flip(0), 2).flip(0)
+        >>> torch.equal(there_and_back, group_by_text(vectors, 2))
+        True
+    """
+    if num_groups == len(vectors):
+        return group_labels(len(vectors), num_groups)
+    direction = torch.from_numpy(private_generator("group direction", seed).standard_normal(vectors.shape[1]))
+    # Unlike a matrix product, an elementwise product and a sum give a row the same result at any position.
+    ranks = (vectors.detach().cpu().double() * direction).sum(1).argsort(stable=True).argsort()
+    return group_labels(len(vectors), num_groups, seed)[ranks]

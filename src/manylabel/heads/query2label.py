@@ -64,7 +64,7 @@ class Query2Label(Head):
         self_attention: bool = False,
     ) -> None:
         super().__init__()
-        check_positive("in_channels", in_channels)
+        check_positive(in_channels=in_channels)
         self.in_channels, self.num_labels, self.width = in_channels, num_labels, width
         self.num_heads, self.feedforward, self.dropout = num_heads, feedforward, dropout
         self.num_encoder_layers, self.num_decoder_layers = num_encoder_layers, num_decoder_layers
@@ -132,9 +132,7 @@ class QueryTransformer(nn.Module):
         self_attention: bool = False,
     ) -> None:
         super().__init__()
-        for name, value in {"num_labels": num_labels, "feedforward": feedforward}.items():
-            check_positive(name, value)
-        check_positive("num_decoder_layers", num_decoder_layers)
+        check_positive(num_labels=num_labels, feedforward=feedforward, num_decoder_layers=num_decoder_layers)
         if num_encoder_layers < 0:
             raise ConfigError(f"num_encoder_layers must be 0 or more, got {num_encoder_layers}")
         if self_attention and num_decoder_layers == 1:
@@ -223,7 +221,7 @@ class _DecoderLayer(nn.Module):
     def weights(self, target: Tensor, queries: Tensor, tokens: Tensor, positions: Tensor) -> Tensor:
         """Return the weights of the cross attention, ``[B, L, T]``."""
         target = self._attend_to_labels(target, queries)
-        return self.cross_attention.weights(self.cross_attention.query(target + queries), tokens + positions)
+        return self.cross_attention.weights(target + queries, tokens + positions)
 
     def _attend_to_labels(self, target: Tensor, queries: Tensor) -> Tensor:
         if self.self_attention is None or self.norm_self is None:

@@ -14,7 +14,6 @@ Letters in shape comments: B images, C channels, H and W positions of a map, L l
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
 from typing import Literal
 
@@ -70,7 +69,7 @@ class RepresentationMixup(Head):
         top: nn.Module | None = None,
     ) -> None:
         super().__init__()
-        check_positive("num_labels", num_labels)
+        check_positive(num_labels=num_labels)
         check_choice("summary", summary, ["convolution", "tokens"])
         _check_stages(in_channels, stages)
         self.stages = tuple(stages)
@@ -125,13 +124,6 @@ class RepresentationMixup(Head):
             return "none"
         return "average" if pooled_input(self.top) == "average" else "earlier"
 
-    def fold(self) -> nn.Module:
-        """Return a frozen copy for inference, with the constants of the head on top precomputed."""
-        folded = copy.deepcopy(self).eval().requires_grad_(False)
-        if callable(fold := getattr(folded.top, "fold", None)):
-            folded.top = fold()
-        return folded
-
     def _summary(self, position: int, stage: Tensor) -> Tensor:
         if self.summary == "tokens":
             flat = stage.permute(0, 2, 3, 1).flatten(1)  # z'_l in Eq. 3: position by position, all channels of each
@@ -145,4 +137,4 @@ def _check_stages(in_channels: Sequence[int], stages: Sequence[int]) -> None:
     if isinstance(in_channels, int) or len(in_channels) != len(stages):
         raise ConfigError(f"in_channels must have one value for each of the stages {list(stages)}, got {in_channels!r}")
     for channels in in_channels:
-        check_positive("in_channels", channels)
+        check_positive(in_channels=channels)

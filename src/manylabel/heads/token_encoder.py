@@ -67,10 +67,8 @@ class TokenEncoder(Head):
         super().__init__()
         hidden = width if feedforward is None else feedforward
         head_channels = width if head_width is None else head_width
-        sizes = {"in_channels": in_channels, "num_labels": num_labels, "width": width, "num_heads": num_heads}
-        sizes |= {"head_width": head_channels, "feedforward": hidden, "num_layers": num_layers}
-        for name, value in sizes.items():
-            check_positive(name, value)
+        check_positive(in_channels=in_channels, num_labels=num_labels, width=width, num_heads=num_heads)
+        check_positive(head_width=head_channels, feedforward=hidden, num_layers=num_layers)
         check_fraction("dropout", dropout)
         check_choice("queries", queries, ["learnable", "text"])
         self.in_channels, self.num_labels, self.width = in_channels, num_labels, width
@@ -134,4 +132,4 @@ class _Layer(nn.Module):
 
     def weights(self, tokens: Tensor) -> Tensor:
         normed = self.norm_attention(tokens)
-        return self.attention.weights(self.attention.query(normed), normed)
+        return self.attention.weights(normed, normed)

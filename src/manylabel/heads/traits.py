@@ -8,7 +8,6 @@ packages ask for traits by the functions below and never check the class of a he
 | ``stages`` | stages of the backbone that it reads; every head has it | classifier |
 | ``pooled_input`` | pooling that leaves its logits unchanged: see `pooled_input` | feature cache |
 | ``probe_defaults`` | its sizes and learning rate on frozen features: `ProbeDefaults` | probe |
-| ``fold()`` | a frozen copy for inference, constants precomputed | `Classifier.fuse`, export |
 | ``attention(features)`` | ``[B, L, H, W]``, attention of each label | explanation |
 | ``label_weights()`` | ``[L, C]``, its weights of the final map's channels, where it is linear in the map | CAM |
 | ``gates(features, layer=-1)`` | weights of its experts: `ExpertHead` | explanation, report |

@@ -35,6 +35,7 @@ logger = logging.getLogger(__name__)
 
 CACHE_BYTES = 20 * 10**9  # of all images, for an automatic cut
 IMAGE_BYTES = 128_000  # of one image: reading more from a disk takes longer than the top
+MAX_TOP_MACS = 0.5  # fraction of the multiply-accumulates, which each epoch pays
 TOP_SCALE, WHOLE_SCALE = 0.25, 0.05  # learning rate of the backbone relative to the head
 
 
@@ -96,11 +97,13 @@ def choose_stage(settings: Finetune, backbone: Backbone, *, num_images: int, par
         )
     if name != "auto":
         return int(name) if name.lstrip("-").isdecimal() else name
-    try:
-        return backbone.choose_cut(max_cache_bytes_per_image=min(IMAGE_BYTES, CACHE_BYTES // num_images)).stage
-    except ConfigError as error:
-        logger.info("training the whole backbone: %s", error)
-        return None
+    limit, cuts = min(IMAGE_BYTES, CACHE_BYTES // num_images), backbone.cuts()
+    for cut in cuts:
+        if cut.num_bytes <= limit and cut.top_macs <= MAX_TOP_MACS:
+            return cut.stage
+    listed = "; ".join(f"{cut.name} ({cut.num_bytes:,} bytes, {cut.top_macs:.0%} of the MACs above)" for cut in cuts)
+    logger.info("training the whole backbone: no cut has at most %s bytes per image; %s", f"{limit:,}", listed)
+    return None
 
 
 def _prepare(settings: Finetune, data: TrainAndVal, parts: Parts) -> Setup[Finetune]:
@@ -134,7 +137,7 @@ def _train(setup: Setup[Finetune], run: RunFolder, reporter: Reporter) -> None:
     settings, model = setup.settings, setup.model
     start = {name: weights.clone() for name, weights in model.state_dict().items()} if settings.start_fraction else {}
     if isinstance(setup.trained, TopAndHead):
-        reporter.say(f"training the head and the backbone above {setup.trained.backbone.cut}, on cached maps")
+        reporter.say(f"training the head and the backbone above {setup.trained.backbone.cut.name}, on cached maps")
     freezing = [FreezeFirst(model.backbone, epochs=settings.freeze_epochs)] if settings.freeze_epochs else []
     train_setup(setup, run, reporter, callbacks=freezing)
     if start:

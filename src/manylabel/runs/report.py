@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 from PIL import Image
 
 from manylabel import page
-from manylabel.classifier.head_config import describe_head
 from manylabel.cost import count_parameters
 from manylabel.errors import ImageError, MissingExtraError
 from manylabel.evaluation import METRICS, Comparison, compare, pages
 from manylabel.evaluation.results import ImageResult
 from manylabel.explain import draw_experts, expert_load, explain, mixup_scale
+from manylabel.heads.config import describe_head
 from manylabel.heads.traits import as_expert_head, as_mixup_head
 from manylabel.images import decode
 from manylabel.labelgraph import LabelGraph, draw_graph, partition_labels

@@ -1,10 +1,11 @@
-"""Saved configuration of heads, ``{"name": ..., "settings": {...}}``, and heads that fit a backbone.
+"""The heads by name, their saved configuration ``{"name": ..., "settings": {...}}``, and heads that fit a backbone.
 
 A head stores each constructor argument under its own name, from where its settings are read. A setting that is itself a
 module, such as an inner head, is described in the same way.
 """
 
 import inspect
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -15,9 +16,30 @@ from torch.utils._pytree import tree_leaves
 
 from manylabel.backbone import Backbone
 from manylabel.errors import ConfigError, ManyLabelError, ModelFormatError, list_choices
-from manylabel.heads import HEADS
+from manylabel.heads.csra import CSRA
+from manylabel.heads.hsq import HybridSharingQuery
+from manylabel.heads.linear import LinearClassifier
+from manylabel.heads.ml_decoder import MLDecoder
+from manylabel.heads.open_vocabulary import ConSE, TextMap
+from manylabel.heads.query2label import Query2Label
+from manylabel.heads.representation_mixup import RepresentationMixup
+from manylabel.heads.token_encoder import TokenEncoder
+from manylabel.heads.traits import stages_of
 
-__all__ = ["HeadConfig", "build_head", "describe_head", "naming_settings", "restore_head"]
+__all__ = ["HEADS", "HeadConfig", "build_head", "describe_head", "naming_settings", "replace_head", "restore_head"]
+
+HEADS: dict[str, type[nn.Module]] = {
+    "conse": ConSE,
+    "csra": CSRA,
+    "hsq": HybridSharingQuery,
+    "linear": LinearClassifier,
+    "ml_decoder": MLDecoder,
+    "q2l": Query2Label,
+    "rm": RepresentationMixup,
+    "text_map": TextMap,
+    "token_encoder": TokenEncoder,
+}
+"""The heads by the name that the command line and saved models use."""
 
 LARGEST_SETTING = 10_000_000  # constructors loop over numbers; no width and no number of labels comes near this
 
@@ -126,6 +148,18 @@ def naming_settings(title: str, settings: Mapping[str, Any]) -> Iterator[None]:
         raise ConfigError(f"{title} cannot be created with {given} ({error}); change the value or omit it") from error
 
 
+def check_settings(kind: Callable[..., object], settings: Mapping[str, Any]) -> None:
+    """Raise unless a class has all of these settings.
+
+    Raises:
+        ConfigError: It has no such setting; the message suggests the nearest ones.
+    """
+    known = inspect.signature(kind).parameters
+    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values())
+    for name in () if takes_any else settings.keys() - known:
+        raise ConfigError(f"{getattr(kind, '__name__', kind)} has no setting {name!r}; {list_choices(name, known)}")
+
+
 def build_head(
     head: Callable[..., nn.Module], backbone: Backbone, *, num_labels: int, settings: Mapping[str, Any]
 ) -> nn.Module:
@@ -141,16 +175,13 @@ def build_head(
     Raises:
         ConfigError: The head has no such setting, or a value is invalid.
     """
-    known = inspect.signature(head).parameters
-    title = getattr(head, "__name__", repr(head))
-    for name in settings:
-        if name not in known:
-            raise ConfigError(f"{title} has no setting {name!r}; {list_choices(name, known)}")
+    check_settings(head, settings)
+    known, title = inspect.signature(head).parameters, getattr(head, "__name__", repr(head))
     channels = backbone.channels[0] if len(backbone.channels) == 1 else backbone.channels
     usual = {"in_channels": backbone.channels[-1], "num_labels": num_labels}
     with naming_settings(title, settings):
         inner = {
-            name: _inner_head(value, usual) if "Module" in str(known[name].annotation) else value
+            name: _inner_head(value, usual) if name in known and "Module" in str(known[name].annotation) else value
             for name, value in settings.items()
         }
         return head(channels, num_labels, **inner)
@@ -161,3 +192,42 @@ def _inner_head(value: object, usual: Mapping[str, Any]) -> object:
     if not isinstance(described, Mapping):
         return value  # a module, or none
     return restore_head(HeadConfig(str(described.get("name")), {**usual, **described.get("settings", {})}))
+
+
+def replace_head(
+    model: nn.Module,
+    head: Callable[..., nn.Module],
+    num_labels: int,
+    **settings: Any,  # noqa: ANN401 - each head has its own
+) -> nn.Sequential:
+    """Replace the classifier of a timm or torchvision model, convolutional or transformer, with a head.
+
+    The head reads the feature maps before the model's pooling. The rest of the model keeps its weights and is trained
+    with the head; freeze it with ``result.backbone.freeze()``.
+
+    Args:
+        model: The model; `manylabel.backbone.Backbone` describes what it shares with the result.
+        head: Class of the head.
+        num_labels: Number of labels.
+        **settings: Further arguments of the head, such as ``num_groups`` or ``stages``.
+
+    Returns:
+        A module that maps images ``[B, 3, H, W]`` to logits ``[B, L]``, with the parts ``backbone`` and ``head``, on
+        the device of the model.
+
+    Raises:
+        ConfigError: The model has no feature maps, or the head rejects the settings.
+
+    Examples:
+        >>> import torch
+        >>> from torchvision.models import resnet18
+        >>> from manylabel.heads import MLDecoder
+        >>> model = replace_head(resnet18(), MLDecoder, num_labels=20, width=64)
+        >>> model(torch.zeros(2, 3, 64, 64)).shape
+        torch.Size([2, 20])
+    """
+    stages = stages_of(head, settings)
+    check_settings(head, settings)
+    backbone = Backbone(model, stages=stages)
+    top = build_head(head, backbone, num_labels=num_labels, settings=settings)
+    return nn.Sequential(OrderedDict(backbone=backbone, head=top.to(next(backbone.parameters()).device)))

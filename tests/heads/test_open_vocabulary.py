@@ -2,7 +2,7 @@ import torch
 from torch.nn.functional import cosine_similarity
 
 from conformance.head_suite import HeadSuite
-from manylabel.heads import ConSE
+from manylabel.heads import ConSE, TextMap
 
 VECTORS = torch.randn(7, 5, generator=torch.Generator().manual_seed(0))
 
@@ -33,3 +33,27 @@ def test_other_labels_again_still_mix_the_trained_ones():
     head, features = ConSE(24, 7, text_vectors=VECTORS), [torch.randn(2, 24, 2, 2)]
     new = torch.randn(4, 5)
     torch.testing.assert_close(head.with_text(new)(features), head.with_text(VECTORS[:2]).with_text(new)(features))
+
+
+class TestTextMap(HeadSuite):
+    cases = {
+        "average": lambda: TextMap(24, 7, text_vectors=VECTORS),
+        "maximum": lambda: TextMap(24, 7, text_vectors=VECTORS, pooling="max"),
+    }
+    tells = {"maximum": ["pooling='max'", "text_dim=5"]}
+
+
+def test_scores_by_the_cosine_with_each_label():
+    head, feature = TextMap(24, 7, text_vectors=VECTORS), torch.randn(2, 24, 3, 3)
+    with torch.no_grad():
+        mapped = head.map(feature.mean((2, 3)))
+        expected = [[head.log_scale.exp() * cosine_similarity(one, label, dim=0) + head.bias for label in VECTORS]
+                    for one in mapped]  # fmt: skip
+        torch.testing.assert_close(head([feature]), torch.tensor(expected))
+
+
+def test_new_labels_leave_old_ones_as_they_were():
+    head, features = TextMap(24, 7, text_vectors=VECTORS), [torch.randn(2, 24, 3, 3)]
+    other = head.with_text(torch.cat([torch.randn(4, 5), VECTORS[[3]]]))
+    torch.testing.assert_close(other(features)[:, 4], head(features)[:, 3])
+    assert (head.num_labels, other.num_labels) == (7, 5)
