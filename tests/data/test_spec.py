@@ -10,8 +10,7 @@ import torch
 
 from conformance.reader_suite import draw
 from manylabel.data import FORMATS, Files, ImageDataset, load
-from manylabel.data.formats import find_reader
-from manylabel.data.spec import relabel
+from manylabel.data.spec import find_reader, relabel
 from manylabel.errors import ConfigError, DataError, LabelError, SpecError
 from manylabel.targets import Targets
 from manylabel.types import LabelSpace

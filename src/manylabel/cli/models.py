@@ -55,7 +55,7 @@ def _show_rows(rows: Sequence[tuple[str, str]], *columns: str) -> None:
 def _entries(kind: Kind) -> Sequence[tuple[str, str]]:
     """Return names and summaries; imports are local to keep `--help` fast."""
     if kind == "formats":
-        from manylabel.data.formats import FORMATS, find_reader
+        from manylabel.data.spec import FORMATS, find_reader
 
         return [(name, _summary(find_reader(name))) for name in FORMATS]
     if kind == "heads":

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from manylabel.data.dataset import ImageDataset
-    from manylabel.data.formats import FORMATS
     from manylabel.data.inspection import CheckReport, check, fix
     from manylabel.data.loading import DecodedImages, ImageLoader, collate
     from manylabel.data.readers.coco import coco
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from manylabel.data.readers.yolo import yolo
     from manylabel.data.sampling import EpochSampler, class_aware_sampler
     from manylabel.data.sources import Files, ImageSource, JoinedSource, LazyBytes
-    from manylabel.data.spec import load, relabel
+    from manylabel.data.spec import FORMATS, load, relabel
     from manylabel.data.splits import hold_out, stratified_folds, stratified_split
     from manylabel.data.transforms import ImageTransform, eval_transform, train_transform
     from manylabel.images import decode, image_size
@@ -73,7 +72,6 @@ _HOMES = {
     "data.dataset": "ImageDataset",
     "data.inspection": "CheckReport check fix",
     "data.loading": "DecodedImages ImageLoader collate",
-    "data.formats": "FORMATS",
     "data.readers.coco": "coco",
     "data.readers.folder": "files folder",
     "data.readers.hugging_face": "hugging_face",
@@ -87,7 +85,7 @@ _HOMES = {
     "data.readers.yolo": "yolo",
     "data.sampling": "EpochSampler class_aware_sampler",
     "data.sources": "Files ImageSource JoinedSource LazyBytes",
-    "data.spec": "load relabel",
+    "data.spec": "FORMATS load relabel",
     "data.splits": "hold_out stratified_folds stratified_split",
     "data.transforms": "ImageTransform eval_transform train_transform",
     "images": "decode image_size",

@@ -207,14 +207,25 @@ class ImageDataset(Dataset[tuple[Any, Tensor]]):
     def select_labels(self, names: Sequence[str]) -> ImageDataset:
         """Return the same images with a subset of the labels, in the order given."""
         labels = self.labels.subset(names)
-        positions = [self.labels.index(name) for name in labels]
-        return replace(
-            self,
-            labels=labels,
-            targets=self.targets.of_labels(positions),
-            areas=None if self.areas is None else self.areas[:, positions],
-            single_label=False,
-        )
+        return replace(self._with_labels(labels, {name: name for name in labels}), single_label=False)
+
+    def _with_labels(self, labels: LabelSpace, new_names: Mapping[str, str]) -> ImageDataset:
+        """Return the same images with other labels; those of the same new name are merged, those without one dropped.
+
+        A merged label is present where any of them is, unknown where none is present and one unknown.
+        """
+        columns = np.array([labels.index(new_names[name]) if name in new_names else -1 for name in self.labels])
+        kept = np.flatnonzero(columns >= 0)
+        change = boolean_matrix(kept, columns[kept], shape=(len(self.labels), len(labels)))
+        present = csr_array(self.targets.present @ change)
+        present.sort_indices()
+        listed = {"unknown": self.targets.unknown, "absent": self.targets.absent}
+        rest = {what: csr_array((old @ change) > present) for what, old in listed.items() if old is not None}
+        areas = None
+        if self.areas is not None:
+            objects = self.areas[:, kept].tocoo()
+            areas = largest_areas(objects.row, columns[kept][objects.col], objects.data, present=present)
+        return replace(self, labels=labels, targets=Targets(present, **rest), areas=areas)
 
     def align_labels(self, labels: LabelSpace) -> ImageDataset:
         """Return the same images with the labels of another dataset, such as the training set.
@@ -230,35 +241,24 @@ class ImageDataset(Dataset[tuple[Any, Tensor]]):
             >>> scenes(2).select_labels(["cat", "sun"]).align_labels(LabelSpace(["boat", "cat"])).targets.shape
             (2, 2)
         """
-        common = [name for name in labels if name in self.labels]
         missing = [name for name in labels if name not in self.labels]
         extra = [name for name in self.labels if name not in labels]
-        if not common:
+        if len(missing) == len(labels):
             raise DataError(f"{self.name} has none of the {len(labels)} labels, but {list_choices('', self.labels)}")
-        part = self.select_labels(common)
-        spread = boolean_matrix(range(len(common)), list(map(labels.index, common)), shape=(len(common), len(labels)))
-        present, unknown, absent = (
-            None if matrix is None else csr_array(matrix @ spread)
-            for matrix in (part.targets.present, part.targets.unknown, part.targets.absent)
-        )
-        is_partial = unknown is not None or absent is not None
-        if unknown is not None:
+        part = self._with_labels(labels, {name: name for name in self.labels if name in labels})
+        targets = part.targets
+        is_partial = targets.unknown is not None or targets.absent is not None
+        if targets.unknown is not None:
             is_missing = np.isin(np.arange(len(labels)), list(map(labels.index, missing)))
-            unknown = csr_array(unknown + csr_array(np.tile(is_missing, (len(self), 1))))
+            unknown = csr_array(targets.unknown + csr_array(np.tile(is_missing, (len(self), 1))))
+            targets = Targets(targets.present, unknown=unknown)
         for what, names in (
             (f"lacks {len(missing)} labels, which are {'unknown' if is_partial else 'absent'} in it", missing),
             (f"has {len(extra)} other labels, which are ignored", extra),
         ):
             if names:
-                logger.warning(
-                    "%s %s: %s%s", self.name, what, ", ".join(names[:10]), ", ..." if len(names) > 10 else ""
-                )
-        return replace(
-            part,
-            labels=labels,
-            targets=Targets(present, unknown=unknown, absent=absent),
-            areas=None if part.areas is None else csr_array(part.areas @ spread.astype(np.float32)),
-        )
+                logger.warning("%s %s: %s", self.name, what, some(names, at_most=10))
+        return replace(part, targets=targets, single_label=False)
 
     def rename_labels(self, names: Mapping[str, str]) -> ImageDataset:
         """Return the dataset with other label names; labels that get the same name are merged.
@@ -278,28 +278,13 @@ class ImageDataset(Dataset[tuple[Any, Tensor]]):
         """
         for name in names:
             self.labels.index(name)
-        new = [names.get(name, name) for name in self.labels]
-        merged = list(dict.fromkeys(new))
-        columns = np.array([merged.index(name) for name in new], dtype=np.int64)
-        merge = boolean_matrix(np.arange(len(new)), columns, shape=(len(new), len(merged)))
-        present = csr_array(self.targets.present @ merge)
-        present.sort_indices()
-        listed = {"unknown": self.targets.unknown, "absent": self.targets.absent}
-        rest = {what: csr_array((old @ merge) > present) for what, old in listed.items() if old is not None}
+        new = {name: names.get(name, name) for name in self.labels}
         display, descriptions = (
-            {names.get(name, name): text for name, text in texts.items() if name not in names}
+            {name: text for name, text in texts.items() if name not in names}
             for texts in (self.labels.display_names, self.labels.descriptions)
         )
-        areas = None
-        if self.areas is not None:
-            objects = self.areas.tocoo()
-            areas = largest_areas(objects.row, columns[objects.col], objects.data, present=present)
-        return replace(
-            self,
-            labels=LabelSpace(merged, display_names=display, descriptions=descriptions),
-            targets=Targets(present, **rest),
-            areas=areas,
-        )
+        labels = LabelSpace(list(dict.fromkeys(new.values())), display_names=display, descriptions=descriptions)
+        return self._with_labels(labels, new)
 
     @classmethod
     def join(cls, parts: Mapping[str, ImageDataset], *, name: str) -> ImageDataset:
@@ -316,11 +301,13 @@ class ImageDataset(Dataset[tuple[Any, Tensor]]):
                 raise DataError(
                     f"cannot join split {split!r}: its labels differ ({', '.join(odd[:5]) or 'their order'})"
                 )
+        if len(datasets) == 1:
+            return replace(first, name=name, splits={split: np.arange(len(first)) for split in parts})
         ends = np.cumsum([len(part) for part in datasets])
         spans = zip(parts, [0, *ends[:-1]], ends, strict=True)
         areas = [part.areas for part in datasets]
         return cls(
-            images=JoinedSource([part.images for part in datasets]) if len(datasets) > 1 else first.images,
+            images=JoinedSource([part.images for part in datasets]),
             targets=Targets.stack([part.targets for part in datasets]),
             labels=first.labels,
             name=name,

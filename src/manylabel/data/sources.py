@@ -52,7 +52,6 @@ def fetch(images: ImageSource, index: int) -> Path | bytes:
         raise ImageError(images.name(index), reason) from error
 
 
-@dataclass(frozen=True, eq=False)
 class Files:
     """Images on disk.
 
@@ -66,12 +65,10 @@ class Files:
         ('photos/b.jpg', 'b.jpg', 1)
     """
 
-    root: Path
-    names: pl.Series  # one Arrow buffer: a Python list of a million names takes ten times the memory
-
     def __init__(self, root: str | Path, names: Sequence[str] | pl.Series) -> None:
-        object.__setattr__(self, "root", Path(root))
-        object.__setattr__(self, "names", pl.Series("name", names, dtype=pl.String))
+        self.root = Path(root)
+        # One Arrow buffer: a Python list of a million names takes ten times the memory.
+        self.names = pl.Series("name", names, dtype=pl.String)
 
     def __len__(self) -> int:
         return len(self.names)

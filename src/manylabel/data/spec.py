@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from operator import or_
 from pathlib import Path
+from pkgutil import resolve_name
 from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from manylabel.data.dataset import ImageDataset
-from manylabel.data.formats import FORMATS, find_reader
 from manylabel.data.readers.yolo import find_yolo
 from manylabel.data.splits import hold_out
 from manylabel.errors import SpecError, list_choices
@@ -21,9 +21,27 @@ from manylabel.image_files import image_names
 from manylabel.images import IMAGE_ENDINGS
 from manylabel.label_text import split_labels
 
-__all__ = ["load", "spec_path"]
+__all__ = ["FORMATS", "find_reader", "load", "relabel", "spec_path"]
 
 logger = logging.getLogger(__name__)
+
+FORMATS: dict[str, str | Callable[..., ImageDataset]] = {
+    "coco": "coco:coco",
+    "csv": "table:table",
+    "files": "folder:files",
+    "folder": "folder:folder",
+    "hf": "hugging_face:hugging_face",
+    "jsonl": "table:table",
+    "nus_wide": "nus_wide:nus_wide",
+    "open_images": "open_images:open_images",
+    "parquet": "table:table",
+    "scenes": "scenes:scenes",
+    "tsv": "table:table",
+    "voc": "voc:voc",
+    "xmp": "xmp:xmp",
+    "yolo": "yolo:yolo",
+}
+"""Reader of each format: module and function in `manylabel.data.readers`, imported on first use, or any function."""
 
 _TABLES = {".csv": "csv", ".txt": "csv", ".tsv": "tsv", ".tab": "tsv", ".parquet": "parquet", ".pq": "parquet"}
 _TABLES |= {".jsonl": "jsonl", ".ndjson": "jsonl"}
@@ -68,19 +86,33 @@ def load(data: object, **options: object) -> ImageDataset:
     """
     reader, source, given = _open(data)
     where = f"(in {data!r})" if isinstance(data, str) else "of this dataset"
-    of_reader, of_labels, of_split = _options(reader), _options(relabel), _options(hold_out)
-    known = of_reader | of_labels | of_split
+    known = _options(reader) | _options(relabel) | _options(hold_out)
     values: dict[str, Any] = {}
     for name, value in (given | options).items():
         if name not in known:
             raise SpecError(f"no option {name!r} {where}; {list_choices(name, known, at_most=len(known))}")
         values[name] = _convert(value, known[name], what=f"{name} {where}") if isinstance(value, str) else value
+    result: Any = source
     if isinstance(source, str):
         first = next(iter(_options(reader, skip=0).values()))
-        source = _convert(source, first, what=f"the part after the colon {where}")
-    dataset = reader(source, **{name: value for name, value in values.items() if name in of_reader})
-    dataset = relabel(dataset, **{name: value for name, value in values.items() if name in of_labels})
-    return hold_out(dataset, **{name: value for name, value in values.items() if name in of_split})
+        result = _convert(source, first, what=f"the part after the colon {where}")
+    for step in (reader, relabel, hold_out):
+        result = step(result, **{name: values[name] for name in _options(step) if name in values})
+    return cast("ImageDataset", result)
+
+
+def find_reader(name: str) -> Callable[..., ImageDataset]:
+    """Import the reader of a format.
+
+    Examples:
+        >>> find_reader("csv").__name__
+        'table'
+    """
+    home = FORMATS[name]
+    reader: Callable[..., ImageDataset] = (
+        resolve_name(f"manylabel.data.readers.{home}") if isinstance(home, str) else home
+    )
+    return reader
 
 
 def relabel(
@@ -214,16 +246,13 @@ def _guess_folder(folder: Path) -> tuple[str | None, Path]:
         return None, folder
     entries = [entry for entry in folder.iterdir() if not entry.name.startswith(".")]
     has_labels = sum(entry.is_dir() for entry in entries) > 1
-    return "folder" if has_labels and not any(map(_is_image, entries)) else "files", folder
+    has_images = any(entry.suffix.lower() in IMAGE_ENDINGS for entry in entries)
+    return "folder" if has_labels and not has_images else "files", folder
 
 
 def _tables_in(folder: Path) -> list[Path]:
     """Return the tables of a folder; text files are mostly notes."""
     return sorted(entry for entry in folder.glob("[!.]*") if entry.suffix.lower() in _TABLES.keys() - {".txt"})
-
-
-def _is_image(path: Path) -> bool:
-    return path.suffix.lower() in IMAGE_ENDINGS
 
 
 def _options(function: Callable[..., ImageDataset], *, skip: int = 1) -> dict[str, Any]:

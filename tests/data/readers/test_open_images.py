@@ -1,5 +1,6 @@
 """The reader of Open Images, on folders of its official form."""
 
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -71,7 +72,8 @@ class TestOpenImagesWithoutLists(SplitReaderSuite):
 
 
 @pytest.mark.slow
-def test_agrees_with_a_slow_reference(tmp_path):
+def test_agrees_with_a_slow_reference_over_many_blocks(tmp_path, monkeypatch):
+    monkeypatch.setattr(import_module("manylabel.data.readers.open_images"), "BLOCK_BYTES", 64)
     generator = np.random.default_rng(0)
     said: dict[tuple[str, str], set[int]] = {}
     rows = []

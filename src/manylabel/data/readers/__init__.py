@@ -1,1 +1,1 @@
-"""Readers: a module per format, with a function that returns an `ImageDataset`; `manylabel.data.formats` lists them."""
+"""Readers: a module per format, with a function that returns an `ImageDataset`; `manylabel.data.spec` lists them."""

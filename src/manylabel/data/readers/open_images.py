@@ -3,15 +3,18 @@
 https://storage.googleapis.com/openimages/web/index.html
 
 A row of an annotation file is an image (``ImageID``), a label (``LabelName``) and its ``Confidence``. Files are
-streamed and names replaced by numbers at once, which takes a fraction of the memory.
+read in blocks and names replaced by numbers at once, which takes a fraction of the memory.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from manylabel.data.dataset import ImageDataset
 from manylabel.data.readers import layout
@@ -23,6 +26,7 @@ from manylabel.types import LabelSpace
 __all__ = ["open_images"]
 
 SCHEMA = {"ImageID": pl.String, "LabelName": pl.String, "Confidence": pl.Float64}
+BLOCK_BYTES = 1 << 23  # a memory-mapped file would count, whole, as memory in use; larger blocks are no faster
 FOLDERS = (".", "annotations", "labels", "metadata")
 SPLITS = {"train": "train", "validation": "validation", "val": "validation", "test": "test"}
 ANNOTATIONS = re.compile(rf"(?:oidv\d+-)?({'|'.join(SPLITS)})-annotations-(human|machine)-imagelabels\.csv")
@@ -102,36 +106,57 @@ def open_images(
 
 def _read(file: Path, space: LabelSpace, root: Path, prefix: str, min_confidence: float | None) -> ImageDataset:
     """Read the images of one split, sorted; a label both present and absent is unknown."""
-    confidence = pl.col("Confidence")
-    rows = _collect(
-        file,
-        pl.col("ImageID").cast(pl.Categorical),
-        label=pl.col("LabelName").cast(pl.Enum(space.names), strict=False).to_physical(),
-        present=confidence >= (1.0 if min_confidence is None else min_confidence),
-        absent=confidence == 0,
-        is_shade=~confidence.is_in([0.0, 1.0]).fill_null(False),
-    )
-    if min_confidence is None and rows["is_shade"].any():
-        raise DataError(
-            f"{file} has labels with a confidence that is neither 0 nor 1, as a model predicts; "
-            "give the smallest that counts as present, for example min_confidence=0.8"
-        )
-    rows = rows.drop("is_shade").drop_nulls().filter(pl.col("present") | pl.col("absent"))
-    ids = rows["ImageID"].unique().cast(pl.String).sort()
-    images, labels = rows["ImageID"].cast(pl.Enum(ids)).to_physical().to_numpy(), rows["label"].to_numpy()
+    ids, images, rows = _read_rows(file, space, min_confidence)
+    labels, is_there = rows["label"].to_numpy(), rows["present"].to_numpy()
     present, absent = (
-        boolean_matrix(images[chosen], labels[chosen], shape=(len(ids), len(space)))
-        for chosen in (rows["present"].to_numpy(), rows["absent"].to_numpy())
+        boolean_matrix(images[chosen], labels[chosen], shape=(len(ids), len(space))) for chosen in (is_there, ~is_there)
     )
     both = present.multiply(absent)
     targets = Targets(present > both, absent=absent > both) if both.nnz else Targets(present, absent=absent)
     return ImageDataset(Files(root, prefix + ids + ".jpg"), targets, space)
 
 
-def _collect(file: Path, *columns: pl.Expr, **named: pl.Expr) -> pl.DataFrame:
+def _read_rows(
+    file: Path, space: LabelSpace, min_confidence: float | None
+) -> tuple[pl.Series, NDArray[np.int32], pl.DataFrame]:
+    """Return the sorted images, the image of each row, and the rows, with the number of a label and its presence."""
+    confidence = pl.col("Confidence")
+    label = pl.col("LabelName").cast(pl.Enum(space.names), strict=False).to_physical().cast(pl.Int32)
+    is_present = confidence >= (1.0 if min_confidence is None else min_confidence)
+    rows, runs, num_runs = [], [], 0
+    for block in _blocks(file, list(SCHEMA)):
+        if min_confidence is None and not block["Confidence"].is_in([0.0, 1.0]).fill_null(False).all():
+            raise DataError(
+                f"{file} has labels with a confidence that is neither 0 nor 1, as a model predicts; "
+                "give the smallest that counts as present, for example min_confidence=0.8"
+            )
+        kept = block.filter(is_present | (confidence == 0)).select("ImageID", label=label, present=is_present)
+        kept = kept.drop_nulls()
+        rows.append(kept.select("label", "present", run=pl.col("ImageID").rle_id() + num_runs))
+        runs.append(kept["ImageID"].rle().struct.field("value"))  # rows of an image are mostly consecutive
+        num_runs += len(runs[-1])
+    table, names = pl.concat(rows, rechunk=True), pl.concat(runs)
+    _, firsts, positions = np.unique(names.rank("dense").to_numpy(), return_index=True, return_inverse=True)
+    return names.gather(firsts), positions.astype(np.int32)[table["run"].to_numpy()], table
+
+
+def _blocks(file: Path, columns: list[str]) -> Iterator[pl.DataFrame]:
+    """Read a file in blocks of whole lines; no field contains a line break."""
+    with file.open("rb") as stream:
+        header, rest = stream.readline(), b""
+        while block := stream.read(BLOCK_BYTES):
+            lines, line_end, tail = block.rpartition(b"\n")
+            if line_end:
+                yield _parse(b"".join((header, rest, lines)), file, columns)
+                rest = b""
+            rest += tail
+        yield _parse(header + rest, file, columns)
+
+
+def _parse(text: bytes, file: Path, columns: list[str]) -> pl.DataFrame:
     try:
-        return pl.scan_csv(file, schema_overrides=SCHEMA).select(*columns, **named).collect(engine="streaming")
-    except pl.exceptions.PolarsError as error:
+        return pl.read_csv(text, columns=columns, schema_overrides=SCHEMA)
+    except (pl.exceptions.PolarsError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise DataError(
             f"cannot read {file}: {reason}; it needs a header with the columns {', '.join(SCHEMA)}, and numbers from "
@@ -168,8 +193,8 @@ def _label_space(
     elif described:
         names = sorted(described)
     else:
-        found = [_collect(file, pl.col("LabelName").drop_nulls().unique())["LabelName"] for file in files.values()]
-        names = sorted(set(pl.concat(found)))
+        blocks = chain(*(_blocks(file, ["LabelName"]) for file in files.values()))
+        names = sorted(set().union(*(block["LabelName"].drop_nulls().unique() for block in blocks)))
     names = [name for name in names if name != HEADER]
     return LabelSpace(names, display_names={name: described[name] for name in names if name in described})
 
