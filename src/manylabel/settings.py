@@ -193,7 +193,7 @@ class Finetune(RecipeSettings):
     keep_statistics: bool | None = setting(
         None, "Freeze the batch-norm statistics of the backbone (default: if it is pretrained).", is_flag=False
     )
-    augment: bool = setting(True, "Augment training images: flip, Cutout, RandAugment; mirror cached maps.")
+    augment: bool = setting(True, "Augment training images: flip, Cutout, RandAugment; mirror and crop cached maps.")
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -103,6 +103,24 @@ def test_maps_are_mirrored_in_training_only():
     assert is_flipped.any()
 
 
+def test_maps_of_all_stages_are_cropped_to_the_same_window_in_training_only():
+    class Corners(nn.Module):
+        def forward(self, features):
+            return features
+
+    module = TopAndHead(Corners(), Corners(), crop=True)
+    fine = torch.arange(32.0).expand(2, 1, 32, 32)  # columns, finer by a factor of two
+    features = [fine, fine[:, :, ::2, ::2]]
+    assert module.eval()(features) is features
+    seen = [module.train()(features) for _ in range(20)]
+    assert all(torch.equal(below[:, :, ::2, ::2], last) for below, last in seen)
+    assert {tuple(last.shape[2:]) for _, last in seen} <= {
+        (rows, columns) for rows in range(12, 17) for columns in range(12, 17)
+    }
+    assert len({tuple(last.shape) for _, last in seen}) > 5
+    assert len({last[0, 0, 0, 0].item() for _, last in seen}) > 2  # it moves
+
+
 @pytest.mark.slow
 def test_the_learning_rate_of_the_top_is_lower(settings, sets):
     setup = finetune.setup(settings, sets=sets)

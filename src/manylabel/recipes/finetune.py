@@ -4,8 +4,8 @@
     manylabel train coco:coco --recipe finetune --preset ml_decoder --backbone tresnet_m.miil_in21k
 
 The bottom of a pretrained backbone is frozen and runs once; its maps are cached, so an epoch costs only the top and the
-head (``--train-from``). Cached maps are mirrored at random, batch-norm statistics are fixed, and the top has a lower
-learning rate than the head. ``--train-from all`` trains the whole network on images.
+head (``--train-from``). Cached maps are mirrored and cropped at random, batch-norm statistics are fixed, and the
+learning rate of the top is lower than that of the head. ``--train-from all`` trains the whole network on images.
 
 Presets are the settings of the papers and the authors' code; they train the whole network. Deviation: momentum does not
 cycle with the learning rate. HSQ and Query2Label do not specify the warmup; it is that of ML-Decoder's code.
@@ -46,23 +46,48 @@ class TopAndHead(nn.Module):
         top: Top of the backbone, from `Backbone.split`.
         head: Head of the classifier.
         mirror: In training, mirror the maps of each image left to right with probability 0.5.
+        crop: In training, cut one random window out of the maps of each batch, which also makes it faster; for
+            backbones that take images of any size.
     """
 
-    def __init__(self, top: Top, head: nn.Module, *, mirror: bool) -> None:
+    def __init__(self, top: Top, head: nn.Module, *, mirror: bool = False, crop: bool = False) -> None:
         super().__init__()
         self.backbone = top  # the name that selects its learning rate
         self.head = head
         self.mirror = mirror
+        self.crop = crop
 
     def forward(self, features: Sequence[Tensor]) -> Tensor:
         """Return logits ``[B, L]`` for the output of the bottom."""
         if self.training and self.mirror:
-            chosen = torch.rand(len(features[0]), 1, 1, 1, device=features[0].device) < 0.5
-            *below, last = features
-            mirrored = [*(maps.flip(3) for maps in below), self.backbone.mirror(last)]
-            features = [torch.where(chosen, *pair) for pair in zip(mirrored, features, strict=True)]
+            features = self._mirrored(features)
+        if self.training and self.crop:
+            features = _cropped(features)
         logits: Tensor = self.head(self.backbone(features))
         return logits
+
+    def _mirrored(self, features: Sequence[Tensor]) -> list[Tensor]:
+        chosen = torch.rand(len(features[0]), 1, 1, 1, device=features[0].device) < 0.5
+        *below, last = features
+        mirrored = [*(maps.flip(3) for maps in below), self.backbone.mirror(last)]
+        return [torch.where(chosen, *pair) for pair in zip(mirrored, features, strict=True)]
+
+
+def _cropped(features: Sequence[Tensor]) -> list[Tensor]:
+    """Cut one window, at least three quarters as high and wide, out of all maps; those below the cut are finer."""
+    rows, columns = features[-1].shape[2:]
+    (top, height), (left, width) = _window(rows), _window(columns)
+    scales = [maps.shape[2] // rows for maps in features]
+    return [
+        maps[:, :, top * scale : (top + height) * scale, left * scale : (left + width) * scale]
+        for maps, scale in zip(features, scales, strict=True)
+    ]
+
+
+def _window(length: int) -> tuple[int, int]:
+    """Draw the start and the length of a window."""
+    size = int(torch.randint(-(-3 * length // 4), length + 1, ()))
+    return int(torch.randint(length - size + 1, ())), size
 
 
 def choose_stage(settings: Finetune, backbone: Backbone, *, num_images: int, parts: Parts) -> int | str | None:
@@ -128,7 +153,8 @@ def _prepare(settings: Finetune, data: TrainAndVal, parts: Parts) -> Setup[Finet
     if stage is None:
         return setup
     bottom, top = model.backbone.split(stage, size=model.input_spec.size)
-    trained = TopAndHead(top, model.head, mirror=settings.augment)
+    crop = settings.augment and model.backbone.takes_any_size
+    trained = TopAndHead(top, model.head, mirror=settings.augment, crop=crop)
     return replace(setup, cached=bottom, trained=trained, backbone_scale=settings.backbone_scale or TOP_SCALE)
 
 
