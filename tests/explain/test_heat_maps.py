@@ -5,7 +5,7 @@ from PIL import Image
 
 from manylabel.errors import ConfigError, ImageError, LabelError
 from manylabel.explain import METHODS, best_method, explain, explain_models
-from manylabel.explain.class_activation import block_gradients, head_gradients, tap_blocks
+from manylabel.explain.class_activation import block_gradients, tap_blocks
 from manylabel.heads import HEADS
 from tiny_runs import make_model
 
@@ -69,10 +69,11 @@ def test_every_block_of_every_backbone_family_is_found(name, image):
     model = tiny("linear", backbone=name)
     images = torch.rand(1, 3, 64, 64)
     blocks = list(range(model.backbone.num_stages))
-    features, logits, tapped = tap_blocks(model, images, blocks)
+    _, logits, tapped = tap_blocks(model, images, blocks)
     assert torch.allclose(logits, model(images), atol=1e-4)
     gradients = block_gradients(logits, tapped, [0, 2])
-    assert torch.allclose(gradients[blocks[-1]], head_gradients(model.head, features, [0, 2]), atol=1e-6)
+    _, *final = tap_blocks(model, images.detach(), blocks[-1:])
+    assert torch.allclose(gradients[blocks[-1]], block_gradients(*final, [0, 2])[blocks[-1]], atol=1e-6)
     for block in blocks:
         assert gradients[block].shape == (2, *tapped[block].map.shape[1:])
         assert gradients[block].abs().sum() > 0
@@ -110,10 +111,10 @@ def test_cam_weighs_the_channels_as_the_linear_layer_does(image):
 
 def test_gradients_of_all_labels_are_those_of_each():
     model = tiny("ml_decoder")
-    features = [torch.rand(1, 512, 2, 2)]
-    together = head_gradients(model.head, features, [0, 1, 2])
+    features, logits, tapped = tap_blocks(model, torch.rand(1, 3, 64, 64), [3])
+    together = block_gradients(logits, tapped, [0, 1, 2])[3]
     for label in range(3):
-        feature = features[0].clone().requires_grad_()
+        feature = features[0].detach().clone().requires_grad_()
         [alone] = torch.autograd.grad(model.head([feature])[0, label], feature)
         assert torch.allclose(together[label], alone[0], atol=1e-6)
     assert all(parameter.grad is None for parameter in model.parameters())

@@ -15,14 +15,12 @@ import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 
-from manylabel.backbone import Backbone
 from manylabel.backbone.blueprint import as_map, layout_like, module_outputs
 from manylabel.classifier import Classifier
 from manylabel.errors import ConfigError
@@ -31,31 +29,19 @@ from manylabel.system import require
 
 __all__ = [
     "LIBRARY",
+    "WITHOUT_GRADIENTS",
     "Tapped",
-    "absolute_blocks",
     "block_gradients",
     "class_activation",
-    "head_gradients",
     "library_maps",
     "tap_blocks",
 ]
 
+LIBRARY = {"grad_cam": "GradCAM", "grad_cam_plus_plus": "GradCAMPlusPlus", "eigen_cam": "EigenCAM"}
+"""Classes of the grad-cam library by method; another one is an entry here."""
 
-class LibraryMethod(NamedTuple):
-    """A method of the grad-cam library: its class and its need for gradients."""
-
-    class_name: str
-    reads_gradients: bool = True
-
-
-LIBRARY: dict[str, LibraryMethod] = {
-    "grad_cam": LibraryMethod("GradCAM"),
-    "grad_cam_plus_plus": LibraryMethod("GradCAMPlusPlus"),
-    "eigen_cam": LibraryMethod("EigenCAM", reads_gradients=False),
-}
-"""The methods by name; another one of the library is a line here."""
-
-_LABELS_AT_ONCE = 32  # copies of a map that go through the head together
+WITHOUT_GRADIENTS = ("eigen_cam",)
+"""Methods that read no gradients."""
 
 
 def class_activation(head: nn.Module, final: Tensor, labels: Sequence[int]) -> Tensor:
@@ -75,36 +61,6 @@ def class_activation(head: nn.Module, final: Tensor, labels: Sequence[int]) -> T
             f"CAM needs a head that is linear in the final map, got {type(head).__name__}; use attention or grad_cam"
         )
     return torch.einsum("lc,chw->lhw", weights[list(labels)], final[0]).clamp(min=0)
-
-
-def head_gradients(head: nn.Module, features: Sequence[Tensor], labels: Sequence[int]) -> Tensor:
-    """Return the gradient of each label's logit at the final map of one image, ``[L, C, H, W]``.
-
-    The backbone is not run: one copy of its map per label goes through the head in a batch.
-
-    Args:
-        head: In eval mode.
-        features: One map ``[1, C, H, W]`` per stage.
-        labels: Columns of the logits.
-
-    Examples:
-        >>> from manylabel.heads import LinearClassifier
-        >>> head = LinearClassifier(8, 3)
-        >>> gradients = head_gradients(head, [torch.rand(1, 8, 2, 2)], [1, 2])
-        >>> torch.allclose(gradients[:, :, 0, 0], head.linear.weight[1:] / 4)
-        True
-    """
-    weights = {name: tensor.detach() for name, tensor in head.state_dict(keep_vars=True).items()}
-    gradients = []
-    for start in range(0, len(labels), _LABELS_AT_ONCE):
-        columns = torch.as_tensor(list(labels[start : start + _LABELS_AT_ONCE]), device=features[-1].device)
-        copies = [stage.detach().expand(len(columns), -1, -1, -1) for stage in features]
-        final = copies[-1].clone().requires_grad_()
-        with torch.enable_grad():
-            logits: Tensor = functional_call(head, weights, ([*copies[:-1], final],))
-            chosen = logits.gather(1, columns[:, None]).sum()
-        gradients.append(torch.autograd.grad(chosen, final)[0])
-    return torch.cat(gradients)
 
 
 def library_maps(method: str, head: nn.Module, activation: Tensor, gradients: Tensor | None) -> Tensor:
@@ -131,7 +87,7 @@ def library_maps(method: str, head: nn.Module, activation: Tensor, gradients: Te
     if gradients is not None:
         activation = activation.expand_as(gradients)
     arrays = [None if each is None else each.float().cpu().numpy() for each in (activation, gradients)]
-    with getattr(library, LIBRARY[method].class_name)(head, []) as cam:
+    with getattr(library, LIBRARY[method])(head, []) as cam:
         maps = cam.get_cam_image(None, None, None, *arrays, False)
     return torch.from_numpy(np.maximum(np.asarray(maps, dtype=np.float32), 0))
 
@@ -154,32 +110,17 @@ class Tapped:
         return self.to_map(self.output.detach())
 
 
-def absolute_blocks(backbone: Backbone, blocks: Sequence[int]) -> tuple[int, ...]:
-    """Return non-negative block numbers, sorted and without duplicates.
-
-    Raises:
-        ConfigError: There is no such block.
-
-    Examples:
-        >>> absolute_blocks(Backbone("resnet10t", pretrained=False), [-1, 0])
-        (0, 3)
-    """
-    count = backbone.num_stages
-    wrong = [block for block in blocks if not -count <= block < count]
-    if wrong or not blocks:
-        raise ConfigError(f"{backbone.name} has the blocks 0 to {count - 1}, or -{count} to -1, got {list(blocks)}")
-    return tuple(sorted({block % count for block in blocks}))
-
-
 def tap_blocks(
     model: Classifier, images: Tensor, blocks: Sequence[int]
 ) -> tuple[list[Tensor], Tensor, dict[int, Tapped]]:
     """Compute features and logits, and record the outputs of some blocks.
 
+    The backbone is only differentiated if a block before the final one is recorded.
+
     Args:
         model: The classifier, in eval mode.
         images: ``[B, 3, H, W]``.
-        blocks: Block numbers from the front, in ascending order.
+        blocks: Block numbers from the front, in ascending order; none for no gradients.
 
     Returns:
         The maps that the head reads, the logits ``[B, L]``, and the output of each block.
@@ -197,11 +138,15 @@ def tap_blocks(
     body = copy.copy(model.backbone)  # shares the weights; only the choice of stages is its own
     body.select(sorted({*blocks, *model.backbone.stages}))
     earlier = [block for block in blocks if block < body.num_stages - 1]
-    with torch.enable_grad():
+    with torch.set_grad_enabled(bool(earlier)):
         paths = [body.stage_modules[block] for block in earlier]
-        outputs, stages = module_outputs(body.model, paths, lambda: body(images.requires_grad_()))
-        maps = dict(zip(body.stages, stages, strict=True))
-        features = [maps[stage] for stage in model.backbone.stages]
+        given = images.requires_grad_() if earlier else images
+        outputs, stages = module_outputs(body.model, paths, lambda: body(given))
+    maps = dict(zip(body.stages, stages, strict=True))
+    if blocks and not earlier:
+        stages[-1].requires_grad_()
+    features = [maps[stage] for stage in model.backbone.stages]
+    with torch.set_grad_enabled(bool(blocks)):
         logits = model.classify(features)
     tapped = {block: Tapped(maps[block], nn.Identity()) for block in blocks}
     for block, output in zip(earlier, outputs, strict=True):
@@ -213,10 +158,12 @@ def tap_blocks(
     return features, logits, tapped
 
 
+@torch.enable_grad()
 def block_gradients(logits: Tensor, tapped: Mapping[int, Tapped], labels: Sequence[int]) -> dict[int, Tensor]:
     """Return the gradient of each label's logit at each block, of one image, ``[L, C, H, W]`` by block.
 
-    Labels share the forward pass; each has its own backward pass, which stops at the first block.
+    Labels share the forward pass; each has its own backward pass, which stops at the first block: at the head, if only
+    the final block is asked for.
 
     Args:
         logits: ``[1, L]``.

@@ -5,7 +5,7 @@ Letters in shape comments: H and W positions of a map.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -154,10 +154,10 @@ def draw_grid(explanations: Sequence[Explanation], *, title: str = "") -> Figure
     if title:
         figure.suptitle(title, color=_INK, fontsize=12, parse_math=False)
     grid = figure.subplots(len(rows), 1 + len(columns), squeeze=False)
-    for number, (axes, row) in enumerate(zip(grid, rows, strict=True)):
+    for axes, row in zip(grid, rows, strict=True):
         _draw_row(axes, row, columns)
-        if number == 0:
-            _name_columns(axes, columns, _namer(explanations))
+    for axis, title in zip(grid[0, 1:], _titles(columns), strict=True):
+        axis.set_title(title, color=_INK, fontsize=10, parse_math=False)
     scale = figure.colorbar(
         ScalarMappable(cmap=COLOURS), ax=grid, location="bottom", shrink=0.35, aspect=40, pad=0.02, ticks=[0, 1]
     )
@@ -173,22 +173,15 @@ def _column(explanation: Explanation) -> _Column:
     return explanation.model, explanation.method, explanation.block
 
 
-def _namer(explanations: Sequence[Explanation]) -> Callable[[_Column], str]:
-    """Return the title of a column: the properties in which the columns differ."""
-    has_blocks = len({each.block for each in explanations}) > 1
-    has_methods = len({each.method for each in explanations}) > 1
-    models = {each.model for each in explanations}
-
-    def name(column: _Column) -> str:
-        model, method, block = column
-        parts = [model] if len(models) > 1 else []
-        if has_methods or not (parts or has_blocks):
-            parts.append(_TITLES.get(method, method))
-        if has_blocks:
-            parts.append(f"block {block}")
-        return ", ".join(parts)
-
-    return name
+def _titles(columns: Sequence[_Column]) -> list[str]:
+    """Return the titles of the columns: the properties in which they differ, or the method."""
+    has_models, has_methods, has_blocks = (len(set(values)) > 1 for values in zip(*columns, strict=True))
+    has_methods = has_methods or not (has_models or has_blocks)
+    titles = []
+    for model, method, block in columns:
+        parts = ((has_models, model), (has_methods, _TITLES.get(method, method)), (has_blocks, f"block {block}"))
+        titles.append(", ".join(words for is_shown, words in parts if is_shown))
+    return titles
 
 
 def _draw_row(axes: Sequence[Axes], row: Sequence[Explanation], columns: Sequence[_Column]) -> None:
@@ -204,11 +197,6 @@ def _draw_row(axes: Sequence[Axes], row: Sequence[Explanation], columns: Sequenc
         _show(axis, found[column].overlay(longest=_LONGEST))
         if has_models:
             axis.set_xlabel(f"{100 * found[column].score:.0f} %", color=_SOFT, fontsize=9)
-
-
-def _name_columns(axes: Sequence[Axes], columns: Sequence[_Column], name: Callable[[_Column], str]) -> None:
-    for axis, column in zip(axes[1:], columns, strict=True):
-        axis.set_title(name(column), color=_INK, fontsize=10, parse_math=False)
 
 
 def _show(axes: Axes, image: Image.Image) -> None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -104,9 +103,9 @@ def expert_load(model: Classifier, dataset: ImageDataset, *, layer: int = -1, li
     if head is None:
         raise ConfigError(f"{type(model.head).__name__} has no experts; use a model trained with --head hsq")
     total, count = torch.zeros(()), 0
-    for batch in _feature_batches(model, dataset, limit=limit):
-        total = total + head.gates(batch.features, layer=layer).sum(dim=0).cpu()
-        count += len(batch.names)
+    for features, _, names in _feature_batches(model, dataset, limit=limit):
+        total = total + head.gates(features, layer=layer).sum(dim=0).cpu()
+        count += len(names)
     own = head.num_label_experts
     return ExpertLoad(model.labels, (total / count).roll(-own, dims=1), head.num_shared_experts, count)
 
@@ -210,52 +209,34 @@ def mixup_scale(model: Classifier, dataset: ImageDataset, *, limit: int = 256) -
         )
     names: list[str] = []
     alphas, targets = [], []
-    for batch in _feature_batches(model, dataset, limit=limit):
-        names += batch.names
-        alphas.append(head.alpha(batch.features).sum(dim=1).double().cpu())  # [B]
-        targets.append(batch.targets.double())
+    for features, truth, images in _feature_batches(model, dataset, limit=limit):
+        names += images
+        alphas.append(head.alpha(features).sum(dim=1).double().cpu())  # [B]
+        targets.append(truth.double())
     alpha, present = torch.cat(alphas), torch.cat(targets)  # [N], [N, L]
     counts = present.sum(dim=0)
     means = (alpha @ present / counts.clamp(min=1)).tolist()
     by_label = [(name, mean) for name, mean, count in zip(dataset.labels, means, counts, strict=True) if count]
     by_image = list(zip(names, alpha.tolist(), strict=True))
-    return MixupScale(
-        *(tuple(sorted(rows, key=lambda row: -row[1])) for rows in (by_label, by_image)),
-    )
-
-
-class _FeatureBatch(NamedTuple):
-    """A batch: feature maps, targets ``[B, L]`` and image names."""
-
-    features: list[Tensor]
-    targets: Tensor
-    names: list[str]
+    return MixupScale(*(tuple(sorted(rows, key=lambda row: -row[1])) for rows in (by_label, by_image)))
 
 
 @torch.no_grad()
 def _feature_batches(
-    model: Classifier, dataset: ImageDataset, *, limit: int = 256, batch_size: int = 32
-) -> Iterator[_FeatureBatch]:
-    """Yield the feature maps of images sampled evenly from a dataset.
-
-    Args:
-        model: The classifier; it is left in eval mode.
-        dataset: The images.
-        limit: Maximum number of images.
-        batch_size: Images per forward pass of the backbone.
+    model: Classifier, dataset: ImageDataset, *, limit: int
+) -> Iterator[tuple[list[Tensor], Tensor, list[str]]]:
+    """Yield the feature maps, targets ``[B, L]`` and names of images sampled evenly from a dataset.
 
     Examples:
         >>> from manylabel import heads
         >>> from manylabel.data import scenes
         >>> model = Classifier.create("resnet10t", head=heads.LinearClassifier, labels=["cat"], pretrained=False)
-        >>> [len(each.names) for each in _feature_batches(model, scenes(10), limit=3, batch_size=2)]
-        [2, 1]
+        >>> [len(names) for _, _, names in _feature_batches(model, scenes(10), limit=3)]
+        [3]
     """
     chosen = dataset.subset(np.unique(np.linspace(0, len(dataset) - 1, min(limit, len(dataset))).astype(np.int64)))
     device = next(model.parameters()).device
     model.eval()
-    for batch in ImageLoader(
-        chosen, transform=eval_transform(model.input_spec), batch_size=batch_size, max_bad_fraction=1
-    ):
+    for batch in ImageLoader(chosen, transform=eval_transform(model.input_spec), batch_size=32, max_bad_fraction=1):
         names = [chosen.images.name(index) for index in batch.indices.tolist()]
-        yield _FeatureBatch(model.backbone(batch.images.to(device)), batch.targets, names)
+        yield model.backbone(batch.images.to(device)), batch.targets, names

@@ -16,15 +16,8 @@ from torch import Tensor
 from manylabel.classifier import Classifier
 from manylabel.data import eval_transform
 from manylabel.errors import ConfigError, list_choices
-from manylabel.explain.class_activation import (
-    LIBRARY,
-    absolute_blocks,
-    block_gradients,
-    class_activation,
-    head_gradients,
-    library_maps,
-    tap_blocks,
-)
+from manylabel.explain import class_activation
+from manylabel.explain.class_activation import LIBRARY, WITHOUT_GRADIENTS
 from manylabel.explain.explanation import Explanation, scale_heat, seen_part
 from manylabel.heads.traits import attention_of, label_weights
 from manylabel.images import ImageLike, decode
@@ -80,14 +73,14 @@ def explain(
         >>> cat.label, cat.heat.shape
         ('cat', torch.Size([2, 2]))
     """
-    numbers = absolute_blocks(model.backbone, range(model.backbone.num_stages) if blocks == "all" else blocks)
-    columns = _plan(model, [method] if isinstance(method, str) else list(method), numbers)
+    columns = _plan(model, [method] if isinstance(method, str) else list(method), blocks)
     source = str(image) if isinstance(image, str | Path) else ""
     decoded = decode(image, name=source or "image")
     device = next(model.parameters()).device
     prepared = eval_transform(model.input_spec)(decoded)[None].to(device)
     model.eval()
-    look = _Look(model, prepared, labels, blocks=sorted({block for kind, block in columns if kind not in _FINAL_ONLY}))
+    tapped = sorted({block for kind, block in columns if kind not in _FINAL_ONLY})
+    look = _Look(model, prepared, labels, tapped)
     heat = {(kind, block): scale_heat(look.maps(kind, block)).cpu() for kind, block in columns}
     seen = seen_part(decoded, model.input_spec)
     return [
@@ -171,67 +164,61 @@ def best_method(model: Classifier) -> str:
     return "grad_cam" if attention_of(model.head) is None else "attention"
 
 
-def _plan(model: Classifier, methods: Sequence[str], blocks: Sequence[int]) -> list[tuple[str, int]]:
+def _plan(model: Classifier, methods: Sequence[str], blocks: Sequence[int] | Literal["all"]) -> list[tuple[str, int]]:
     """Return each method with each block that it supports, without duplicates; resolves ``"auto"``."""
-    _check(model, methods)
-    final = model.backbone.num_stages - 1
+    unknown = [method for method in methods if method not in METHODS]
+    if unknown or not methods:
+        problem = f"no method {unknown[0]!r}" if unknown else "no method given"
+        raise ConfigError(f"{problem}; {list_choices(''.join(unknown[:1]), METHODS)}")
+    best, final = best_method(model), model.backbone.num_stages - 1
+    if "attention" in methods and attention_of(model.head) is None:
+        raise ConfigError(f"{type(model.head).__name__} has no attention maps; use {best} or grad_cam")
+    numbers = _absolute(model, range(final + 1) if blocks == "all" else blocks)
     columns: dict[tuple[str, int], None] = {}
     for method in methods:
-        known = [block for block in blocks if block == final or method not in _FINAL_ONLY]
-        if not known:
-            raise ConfigError(f"attention and CAM support the final block only, got blocks {list(blocks)}; add -1")
-        for block in known:
-            best = best_method(model) if block == final else "grad_cam"
-            columns[best if method == "auto" else method, block] = None
+        supported = [block for block in numbers if block == final or method not in _FINAL_ONLY]
+        if not supported:
+            raise ConfigError(f"attention and CAM support the final block only, got blocks {list(numbers)}; add -1")
+        for block in supported:
+            automatic = best if block == final else "grad_cam"
+            columns[automatic if method == "auto" else method, block] = None
     return list(columns)
 
 
-def _check(model: Classifier, methods: Sequence[str]) -> None:
-    for method in methods:
-        if method not in METHODS:
-            raise ConfigError(f"no method {method!r}; {list_choices(method, METHODS)}")
-    if "attention" in methods and attention_of(model.head) is None:
-        raise ConfigError(f"{type(model.head).__name__} has no attention maps; use {best_method(model)} or grad_cam")
-    if not methods:
-        raise ConfigError(f"no method given; {list_choices('', METHODS)}")
+def _absolute(model: Classifier, blocks: Sequence[int]) -> list[int]:
+    """Return non-negative block numbers, sorted and without duplicates."""
+    count = model.backbone.num_stages
+    if not blocks or not all(-count <= block < count for block in blocks):
+        name = model.backbone.name
+        raise ConfigError(f"{name} has the blocks 0 to {count - 1}, or -{count} to -1, got {list(blocks)}")
+    return sorted({block % count for block in blocks})
 
 
 class _Look:
     """Forward pass of an image through a model, and the heat maps computed from it."""
 
     def __init__(
-        self, model: Classifier, prepared: Tensor, labels: str | Sequence[str] | None, *, blocks: Sequence[int]
+        self, model: Classifier, prepared: Tensor, labels: str | Sequence[str] | None, blocks: Sequence[int]
     ) -> None:
         self.head = model.head
-        self.final = model.backbone.num_stages - 1
-        self.blocks = blocks
-        earlier = [block for block in blocks if block != self.final]
-        if earlier:
-            self.features, self.logits, self.tapped = tap_blocks(model, prepared, earlier)
-        else:
-            with torch.no_grad():
-                self.features, self.tapped = model.backbone(prepared), {}
-                self.logits = model.classify(self.features)
+        self.features, self.logits, self.tapped = class_activation.tap_blocks(model, prepared, blocks)
         self.scores = model.scores(self.logits.detach())[0].float()
         self.columns = _columns(model, self.scores, labels)
 
+    @torch.no_grad()
     def maps(self, method: str, block: int) -> Tensor:
         """Return the maps ``[L, H, W]`` of the labels."""
         if method == "attention" and (attention := attention_of(self.head)):
-            with torch.no_grad():
-                return attention(self.features)[0, self.columns]
+            return attention(self.features)[0, self.columns]
         if method == "cam":
-            return class_activation(self.head, self.features[-1].detach(), self.columns)
-        activation = self.tapped[block].map if block in self.tapped else self.features[-1].detach()
-        gradients = self._gradients[block] if LIBRARY[method].reads_gradients else None
-        return library_maps(method, self.head, activation, gradients).expand(len(self.columns), -1, -1)
+            return class_activation.class_activation(self.head, self.features[-1], self.columns)
+        gradients = None if method in WITHOUT_GRADIENTS else self._gradients[block]
+        maps = class_activation.library_maps(method, self.head, self.tapped[block].map, gradients)
+        return maps.expand(len(self.columns), -1, -1)
 
     @cached_property
     def _gradients(self) -> dict[int, Tensor]:
-        found = block_gradients(self.logits, self.tapped, self.columns) if self.tapped else {}
-        if self.final in self.blocks:
-            found[self.final] = head_gradients(self.head, self.features, self.columns)
-        return found
+        return class_activation.block_gradients(self.logits, self.tapped, self.columns)
 
 
 def _columns(model: Classifier, scores: Tensor, labels: str | Sequence[str] | None) -> list[int]:
