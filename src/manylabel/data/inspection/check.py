@@ -18,9 +18,9 @@ from scipy.sparse.csgraph import connected_components
 
 from manylabel.data.dataset import ImageDataset
 from manylabel.data.inspection import report as findings
+from manylabel.data.inspection.cleaning import find_typos, find_variants
 from manylabel.data.inspection.images import Inspection, Progress, duplicate_groups, inspect_images
 from manylabel.data.inspection.report import FEW_POSITIVES, CheckReport, DuplicateGroup, LabelCount, Leak, LeakKind
-from manylabel.data.inspection.spelling import find_typos, find_variants
 from manylabel.targets import Targets, boolean_matrix
 from manylabel.types import LabelSpace
 
