@@ -182,7 +182,7 @@ def test_a_disk_that_is_really_full_is_told_and_what_was_written_is_kept(small_d
     kept = len(open_store(small_disk / "a"))
     assert kept % 64 == 0
     assert found_in(small_disk / "a", [0, 1000]) == [0, 1000]
-    with pytest.raises(CacheError, match=r"the features take 1.0 B, but .* kB free"):
+    with pytest.raises(CacheError, match=r"the features take 1 byte, but .* kB free"):
         check_room(small_disk / "b", num_bytes=1)
 
 

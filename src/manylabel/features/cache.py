@@ -11,12 +11,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, TypeAlias, get_args
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image
+from rich.filesize import decimal
 from torch import Tensor
 from torch.utils.data import DataLoader
 
@@ -41,6 +42,9 @@ __all__ = ["FeatureCache", "FeaturePlan", "pool"]
 
 logger = logging.getLogger(__name__)
 
+Transform: TypeAlias = Callable[[Image.Image], Tensor]
+Progress: TypeAlias = Callable[[int, int], None]
+
 SMALLEST_CROP = 0.35  # of the area
 POLL_SECONDS = 0.5  # between checks on another process that computes the same features
 
@@ -60,7 +64,7 @@ class FeaturePlan:
     dataset: ImageDataset
     ids: NDArray[np.uint64]
     specs: tuple[FeatureSpec, ...]
-    transforms: tuple[Callable[[Image.Image], Tensor], ...]
+    transforms: tuple[Transform, ...]
     missing: int
 
     @property
@@ -139,7 +143,7 @@ class FeatureCache:
         *,
         pooling: PooledInput = "none",
         views: int = 1,
-        augmentation: Callable[[Image.Image], Tensor] | None = None,
+        augmentation: Transform | None = None,
         seed: int = 0,
     ) -> FeaturePlan:
         """Find which features of a dataset are cached and which are missing.
@@ -158,10 +162,7 @@ class FeatureCache:
         if views < 1:
             raise ConfigError(f"views must be at least 1, got {views}")
         augmentation = augmentation or train_transform(self.input_spec, crop=SMALLEST_CROP, cutout=0, randaugment=False)
-        transforms: tuple[Callable[[Image.Image], Tensor], ...] = (
-            eval_transform(self.input_spec),
-            *[augmentation] * (views - 1),
-        )
+        transforms: list[Transform] = [eval_transform(self.input_spec), *[augmentation] * (views - 1)]
         specs = tuple(
             FeatureSpec(
                 dataset=dataset.name,
@@ -176,7 +177,7 @@ class FeatureCache:
             )
             for view, transform in enumerate(transforms)
         )
-        return self._counted(FeaturePlan(dataset, image_ids(dataset.images), specs, transforms, missing=0))
+        return self._counted(FeaturePlan(dataset, image_ids(dataset.images), specs, tuple(transforms), missing=0))
 
     def pooled(self, plan: FeaturePlan, pooling: PooledInput) -> FeaturePlan:
         """Return the same plan with another pooling, without hashing the images again."""
@@ -184,7 +185,7 @@ class FeatureCache:
         specs = tuple(replace(spec, pooling=pooling, shapes=shapes) for spec in plan.specs)
         return self._counted(replace(plan, specs=specs))
 
-    def fill(self, plan: FeaturePlan, *, progress: Callable[[int, int], None] | None = None) -> CachedFeatures:
+    def fill(self, plan: FeaturePlan, *, progress: Progress | None = None) -> CachedFeatures:
         """Compute the missing features, and return all features of a plan.
 
         Args:
@@ -199,8 +200,7 @@ class FeatureCache:
         """
         remove_leftovers(self.root)
         check_room(self.root, num_bytes=plan.missing_bytes)
-        sizes = plan.num_bytes / 1e9, self.root, plan.missing_bytes / 1e9
-        logger.info("features take %.2f GB in %s, %.2f of them new", *sizes)
+        logger.info("features take %s in %s, %s new", decimal(plan.num_bytes), self.root, decimal(plan.missing_bytes))
         work = _Pass(self, plan, progress)
         stores = tuple(work.complete(view) for view in range(len(plan.specs)))
         rows = np.stack([store.find(plan.ids) for store in stores])  # [V, N]
@@ -254,7 +254,7 @@ class FeatureCache:
 class _Pass:
     """One pass over the images of a plan, view by view."""
 
-    def __init__(self, cache: FeatureCache, plan: FeaturePlan, progress: Callable[[int, int], None] | None) -> None:
+    def __init__(self, cache: FeatureCache, plan: FeaturePlan, progress: Progress | None) -> None:
         self.cache = cache
         self.plan = plan
         self.progress = progress

@@ -69,8 +69,8 @@ def list_stores(root: Path | None = None) -> list[StoreInfo]:
         []
     """
     root = default_root() if root is None else root
-    infos = [_describe(path.parent) for path in root.glob("*/spec.json")]
-    return sorted((info for info in infos if info is not None), key=lambda info: info.used, reverse=True)
+    infos = filter(None, (_describe(path.parent) for path in root.glob("*/spec.json")))
+    return sorted(infos, key=lambda info: info.used, reverse=True)
 
 
 def remove_store(key: str, root: Path | None = None) -> StoreInfo:

@@ -89,10 +89,9 @@ class CachedFeatures:
         chosen, views = np.asarray(indices, dtype=np.int64), np.asarray(view, dtype=np.int64)
         if views.size and not 0 <= views.min() <= views.max() < self.num_views:
             raise ConfigError(f"there are the views 0 to {self.num_views - 1}, got {view!r}; cache more views")
-        if views.ndim == 0:
-            return self.stores[int(views)].read(self.rows[int(views), chosen])
-        if self.num_views == 1:
-            return self.stores[0].read(self.rows[0, chosen])
+        if views.ndim == 0 or self.num_views == 1:
+            only = int(views.max(initial=0))
+            return self.stores[only].read(self.rows[only, chosen])
         features = [torch.empty(len(chosen), *shape) for shape in self.stores[0].spec.shapes]
         for number, store in enumerate(self.stores):
             members = np.flatnonzero(views == number)
@@ -165,9 +164,9 @@ class FeatureLoader:
     def _read(self, draws: Sequence[Draw]) -> FeatureBatch:
         indices = np.array([draw.index for draw in draws], dtype=np.int64)
         random = np.array([draw.seed for draw in draws], dtype=np.int64) % self.cached.num_views
-        views = random if self.view == "random" else np.full(len(draws), self.view, dtype=np.int64)
+        views = random if self.view == "random" else np.full_like(indices, self.view)
         targets, known = map(torch.from_numpy, self.cached.dataset.targets.dense(indices))  # [B, L]
-        features = self.cached.read(indices, random if self.view == "random" else self.view)
+        features = self.cached.read(indices, views if self.view == "random" else self.view)
         return FeatureBatch(tuple(features), targets, known, torch.from_numpy(indices), torch.from_numpy(views))
 
 

@@ -9,7 +9,6 @@ import hashlib
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -60,13 +59,10 @@ def prepare_backbone(backbone: Backbone, images: Tensor, *, engine: EngineName, 
         return plain
     try:
         fast = OnnxBackbone(backbone, export, size=(images.shape[-2], images.shape[-1]))
-    except MissingExtraError as error:
-        if engine == "onnx":
+    except (MissingExtraError, ConfigError, OSError) as error:
+        if engine == "onnx" and isinstance(error, MissingExtraError):
             raise
         logger.warning("computing features with torch; onnxruntime would be twice as fast: %s", error)
-        return plain
-    except (ConfigError, OSError) as error:
-        logger.warning("computing features with torch: %s", error)
         return plain
     few = images[:CHECKED_IMAGES]
     difference = relative_difference(fast(few), plain(few))
@@ -95,25 +91,22 @@ class OnnxBackbone:
         self, backbone: Backbone, path: Path, *, size: tuple[int, int], num_threads: int | None = None
     ) -> None:
         require("onnxruntime", extra="onnx")
-        self.num_threads = torch.get_num_threads() if num_threads is None else num_threads
-        session = self._open(path) if path.exists() else None
-        if session is None:
-            model = _Outputs(backbone.fuse().cpu()).eval()
-            write_onnx(model, torch.zeros(2, 3, *size), path, name=backbone.name)
-            session = open_session(path, num_threads=self.num_threads)
-        self.session = session
+        num_threads = torch.get_num_threads() if num_threads is None else num_threads
+        if path.exists():
+            try:
+                self.session = open_session(path, num_threads=num_threads)
+            except Exception as error:  # noqa: BLE001 - onnxruntime has an exception for each kind of damage
+                logger.warning("exporting %s again: it cannot be opened (%s)", path, str(error).partition("\n")[0])
+            else:
+                return
+        model = _Outputs(backbone.fuse().cpu()).eval()
+        write_onnx(model, torch.zeros(2, 3, *size), path, name=backbone.name)
+        self.session = open_session(path, num_threads=num_threads)
 
     def __call__(self, images: Tensor) -> list[Tensor]:
         """Return maps ``[B, C, H, W]`` per stage for images ``[B, 3, H, W]``."""
         maps = self.session.run(None, {"images": np.ascontiguousarray(images.cpu().numpy())})
         return [torch.from_numpy(stage) for stage in maps]
-
-    def _open(self, path: Path) -> Any:  # noqa: ANN401 - onnxruntime has no types
-        try:
-            return open_session(path, num_threads=self.num_threads)
-        except Exception as error:  # noqa: BLE001 - onnxruntime has an exception for each kind of damage
-            logger.warning("exporting %s again: it cannot be opened (%s)", path, str(error).partition("\n")[0])
-            return None
 
 
 def export_path(backbone: Backbone, *, weights: str, size: tuple[int, int]) -> Path:

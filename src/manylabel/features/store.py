@@ -26,6 +26,7 @@ import msgspec
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from rich.filesize import decimal
 from torch import Tensor
 
 from manylabel.errors import BusyError, CacheError, DiskFullError, StorageError
@@ -366,21 +367,16 @@ def check_room(folder: Path, *, num_bytes: int) -> None:
     Examples:
         >>> check_room(Path("."), num_bytes=10**18)
         Traceback (most recent call last):
-        manylabel.errors.CacheError: the features take 1,000,000,000.0 GB, but the disk of . has ... GB free; ...
+        manylabel.errors.CacheError: the features take 1.0 EB, but the disk of . has ... free; ...
     """
     existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     free = shutil.disk_usage(existing).free
     if num_bytes and num_bytes + SPARE_BYTES > free:
         raise CacheError(
-            f"the features take {_size(num_bytes)}, but the disk of {folder} has {_size(free)} free; set "
+            f"the features take {decimal(num_bytes)}, but the disk of {folder} has {decimal(free)} free; set "
             "MANYLABEL_CACHE to a folder on another disk, free space with 'manylabel cache remove', or cache pooled "
             "features or fewer views"
         )
-
-
-def _size(num_bytes: int) -> str:
-    power = min((len(str(num_bytes)) - 1) // 3, 3)
-    return f"{num_bytes / 1000**power:,.1f} {('B', 'kB', 'MB', 'GB')[power]}"
 
 
 def _map(path: Path, shape: tuple[int, ...]) -> NDArray[np.float16]:
@@ -390,11 +386,7 @@ def _map(path: Path, shape: tuple[int, ...]) -> NDArray[np.float16]:
         return np.empty(shape, dtype=DTYPE)  # an empty file cannot be mapped
     with path.open("rb") as file:
         mapped = mmap.mmap(file.fileno(), num_bytes, access=mmap.ACCESS_READ)
-    if hasattr(mapped, "madvise") and num_bytes <= READ_AHEAD * _memory():
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")  # of the machine, in bytes
+    if hasattr(mapped, "madvise") and num_bytes <= READ_AHEAD * memory:
         mapped.madvise(mmap.MADV_WILLNEED)
     return np.frombuffer(mapped, dtype=DTYPE).reshape(shape)
-
-
-def _memory() -> int:
-    """Return the machine's memory in bytes."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -65,14 +65,18 @@ class Parts:
         """Class of the head, if there is one."""
         return type(self.head) if isinstance(self.head, nn.Module) else self.head
 
-    def names(self) -> dict[str, str]:
-        """Return the class path of each object, for the record of the settings."""
+    def names(self) -> dict[str, Any]:
+        """Return the class path of each object, and the arguments of a ready head, for the record of the settings."""
+        found: dict[str, Any] = {name: _path(value) for name, value in vars(self).items() if value is not None}
         ours = {kind: name for name, kind in HEADS.items()}
-        found = {name: _path(value) for name, value in vars(self).items() if value is not None}
         if self.head_class in ours:
             found["head"] = ours[self.head_class]
         if self.backbone is not None:
             found["backbone"] += f"({getattr(self.backbone, 'name', '')})"
+        if isinstance(self.head, nn.Module):
+            arguments = describe_head(self.head).settings.items()
+            implied = ("in_channels", "num_labels")  # by backbone and labels
+            found["head_settings"] = {name: value for name, value in arguments if name not in implied}
         return found
 
 
@@ -141,21 +145,16 @@ def resolve(settings: Settings, parts: Parts = NO_PARTS, *, small: bool = False)
         ({'width': 256, 'feedforward': 512}, 0.0005)
     """
     names: dict[str, Any] = parts.names()
-    for name in {"head", "backbone", "loss", "transform"} - names.keys():
+    for name in vars(parts).keys() - names:
         recorded = str(getattr(settings, name))
         if recorded.endswith(")") if name == "backbone" else ":" in recorded:
             raise ConfigError(f"the {name} {recorded} is a Python object; call the recipe from Python and pass {name}=")
-    if isinstance(parts.head, nn.Module):
-        names["head_settings"] = _arguments(parts.head)
     settings = replace(settings, **names)
     if not small:
         return settings
     filled, rate = _filled(settings.head, settings.head_settings)
-    return replace(
-        settings,
-        head_settings=settings.head_settings if isinstance(parts.head, nn.Module) else filled,
-        learning_rate=rate if settings.learning_rate is None else settings.learning_rate,
-    )
+    own = settings.head_settings if isinstance(parts.head, nn.Module) else filled
+    return replace(settings, head_settings=own, learning_rate=settings.learning_rate or rate)
 
 
 def build_classifier(
@@ -230,10 +229,9 @@ def build_loss(settings: RecipeSettings, *, single_label: bool, parts: Parts = N
         kind = "exactly one label" if single_label else "any number of labels"
         raise ConfigError(f"the loss {name} does not fit images with {kind}; use {fits}, or auto")
     loss, given = LOSSES[name], settings.loss_settings
-    known = [each for each in inspect.signature(loss).parameters if each != "positive_weights"]
-    for each in given:
-        if each not in known:
-            raise ConfigError(f"{loss.__name__} has no setting {each!r}; {list_choices(each, known)}")
+    known = inspect.signature(loss).parameters.keys() - {"positive_weights"}
+    for each in given.keys() - known:
+        raise ConfigError(f"{loss.__name__} has no setting {each!r}; {list_choices(each, known)}")
     with naming_settings(loss.__name__, given):
         return loss(**given)
 
@@ -259,9 +257,9 @@ class CustomLoss(nn.Module):
             raise ConfigError(f"loss must be a function or a module, got a class; write {loss.__name__}()")
         self.loss = loss
         self.reduction = getattr(loss, "reduction", "mean")
+        self.takes_known = True
         try:
             inspect.signature(loss.forward if isinstance(loss, nn.Module) else loss).bind(0, 0, 0)
-            self.takes_known = True
         except TypeError:
             self.takes_known = False
 
@@ -316,12 +314,6 @@ def _path(value: object) -> str:
     return f"{named.__module__}:{getattr(named, '__qualname__', '')}"
 
 
-def _arguments(head: nn.Module) -> dict[str, Any]:
-    """Return the arguments of a ready head, except those that follow from backbone and labels."""
-    settings = describe_head(head).settings
-    return {name: value for name, value in settings.items() if name not in ("in_channels", "num_labels")}
-
-
 def _head_class(settings: RecipeSettings, parts: Parts) -> type[nn.Module]:
     if isinstance(parts.head, nn.Module):
         raise ConfigError(
@@ -335,13 +327,8 @@ def _head_class(settings: RecipeSettings, parts: Parts) -> type[nn.Module]:
 
 def _backbone(settings: RecipeSettings, parts: Parts, *, stages: tuple[int, ...], frozen: bool) -> Backbone:
     if parts.backbone is None:
-        return Backbone(
-            settings.backbone,
-            pretrained=settings.pretrained,
-            frozen=frozen,
-            stages=stages,
-            image_size=settings.image_size,
-        )
+        name, pretrained, size = settings.backbone, settings.pretrained, settings.image_size
+        return Backbone(name, pretrained=pretrained, frozen=frozen, stages=stages, image_size=size)
     module = copy.deepcopy(parts.backbone)
     backbone = module if isinstance(module, Backbone) else Backbone(module, image_size=settings.image_size)
     backbone.check_name()  # one that cannot be saved must fail now, not after training

@@ -23,6 +23,7 @@ __all__ = ["Reporter", "advise", "advise_on_head", "advise_on_labels", "write_va
 logger = logging.getLogger(__name__)
 
 PARAMETERS_PER_IMAGE = 10_000
+LISTED = 10  # labels in a warning
 SILENT = Console(quiet=True, force_terminal=False, force_jupyter=False)
 
 
@@ -139,14 +140,13 @@ def advise(head: nn.Module, sets: TrainAndVal) -> list[str]:
     ]
 
 
-def advise_on_labels(dataset: ImageDataset, *, what: str, effect: str, at_most: int = 10) -> list[str]:
+def advise_on_labels(dataset: ImageDataset, *, what: str, effect: str) -> list[str]:
     """Warn about labels that no image has.
 
     Args:
         dataset: Dataset.
         what: Purpose of the dataset, such as "training".
         effect: Consequence, worded for one label.
-        at_most: Maximum number of labels to list.
 
     Examples:
         >>> from manylabel.data import scenes
@@ -156,8 +156,8 @@ def advise_on_labels(dataset: ImageDataset, *, what: str, effect: str, at_most: 
     empty = [label for label, count in zip(dataset.labels, dataset.targets.positives, strict=True) if not count]
     if not empty:
         return []
-    more = f" and {len(empty) - at_most} more" if len(empty) > at_most else ""
-    named = ", ".join(map(repr, empty[:at_most])) + more
+    more = f" and {len(empty) - LISTED} more" if len(empty) > LISTED else ""
+    named = ", ".join(map(repr, empty[:LISTED])) + more
     if len(empty) == 1:
         return [f"no {what} image has the label {named}, {effect}"]
     plural = effect.replace("it is", "they are").replace("it cannot", "they cannot")

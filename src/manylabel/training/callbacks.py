@@ -201,12 +201,8 @@ class MetricsFile(Callback):
     def state_dict(self) -> dict[str, Any]:
         """Return the state for the checkpoint."""
         self._count_seconds()
-        return {
-            "rows": self.rows,
-            "loss_sum": float(self._loss_sum),
-            "num_images": self._num_images,
-            "seconds": self._seconds,
-        }
+        sums = {"loss_sum": float(self._loss_sum), "num_images": self._num_images, "seconds": self._seconds}
+        return {"rows": self.rows, **sums}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Restore the state from a checkpoint."""

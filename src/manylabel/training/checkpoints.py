@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from lightning import LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 
 from manylabel.errors import RunInterruptedError
 from manylabel.storage import replacing
@@ -146,10 +146,6 @@ class Checkpoints(Checkpoint):
         self.best_value = state_dict["best_value"]
         if self.loader is not None:  # Lightning restores it only for checkpoints within an epoch
             self.loader.load_state_dict(state_dict["place"])
-
-    def restore_best(self, task: LightningModule) -> None:
-        """Load the best weights into a task."""
-        task.load_state_dict(load_file(self.best), strict=False)
 
     @property
     def _seconds_since_save(self) -> float:

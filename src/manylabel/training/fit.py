@@ -14,7 +14,8 @@ from typing import Any, Literal
 import torch
 from lightning import Callback, Trainer
 from lightning.pytorch.callbacks import EarlyStopping
-from lightning.pytorch.loggers import Logger, TensorBoardLogger, WandbLogger
+from lightning.pytorch.loggers import TensorBoardLogger, WandbLogger
+from safetensors.torch import load_file
 from torch import nn
 
 from manylabel.errors import MissingExtraError, TrainingError
@@ -77,7 +78,7 @@ def fit(
         # weights_only: loading a checkpoint must not run code.
         trainer.fit(task, train, loaders.val, ckpt_path=last, weights_only=True)
     if checkpoints.keep_best and checkpoints.best.is_file():
-        checkpoints.restore_best(task)
+        task.load_state_dict(load_file(checkpoints.best), strict=False)
     elif average is not None:
         average.on_train_end(trainer, task)  # also for a run resumed after its last epoch
     return metrics.rows
@@ -114,8 +115,7 @@ def quiet_lightning() -> Iterator[None]:
         >>> with quiet_lightning():
         ...     pass
     """
-    loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric")]
-    levels = [one.level for one in loggers]
+    levels = {logger: logger.level for logger in map(logging.getLogger, ("lightning.pytorch", "lightning.fabric"))}
     with warnings.catch_warnings():
         for message in (
             r".*does not have many workers.*",  # cached features need none, and `workers` is the user's choice
@@ -126,13 +126,13 @@ def quiet_lightning() -> Iterator[None]:
             r".*is not currently supported.*MPS.*",
         ):
             warnings.filterwarnings("ignore", message)
-        for one in loggers:
-            one.setLevel(logging.WARNING)
+        for logger in levels:
+            logger.setLevel(logging.WARNING)
         try:
             yield
         finally:
-            for one, level in zip(loggers, levels, strict=True):
-                one.setLevel(level)
+            for logger, level in levels.items():
+                logger.setLevel(level)
 
 
 @contextmanager
@@ -166,8 +166,8 @@ def explain_full_memory(*, batch_size: int, accumulate: int) -> Iterator[None]:
 
 def _checkpoint_bytes(task: nn.Module) -> int:
     """Estimate the size of two checkpoints (weights, average, two optimizer moments) and a model."""
-    weights = sum(each.numel() * each.element_size() for each in task.parameters())
-    trained = sum(each.numel() * each.element_size() for each in task.parameters() if each.requires_grad)
+    weights = sum(each.nbytes for each in task.parameters())
+    trained = sum(each.nbytes for each in task.parameters() if each.requires_grad)
     return 2 * (2 * weights + 2 * trained) + weights
 
 
@@ -180,17 +180,15 @@ def _find_precision(settings: LoopSettings, device: str) -> Literal["32-true", "
     return "16-mixed"
 
 
-def _make_loggers(name: Literal["auto", "none", "tensorboard", "wandb"], folder: Path) -> list[Logger]:
-    if name == "auto":
-        name = "tensorboard" if find_spec("tensorboard") else "none"
-    if name == "none":
+def _make_loggers(name: str, folder: Path) -> list[Any]:
+    if name == "none" or (name == "auto" and not find_spec("tensorboard")):
         return []
+    name = "tensorboard" if name == "auto" else name
     if find_spec(name) is None:
         raise MissingExtraError(f"{name} is not installed; run: pip install {name}, or set logger to none")
     if name == "wandb":
         return [WandbLogger(name=folder.name, save_dir=folder, project="manylabel")]
-    logger: Any = TensorBoardLogger(save_dir=folder, name="", version="tensorboard")
-    return [logger]
+    return [TensorBoardLogger(save_dir=folder, name="", version="tensorboard")]
 
 
 def _is_full_memory(error: Exception) -> bool:

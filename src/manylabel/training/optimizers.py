@@ -62,17 +62,12 @@ def make_optimizer(model: nn.Module, settings: LoopSettings, *, backbone_scale: 
         >>> make_optimizer(nn.Linear(3, 2), LoopSettings(optimizer="sgd")).defaults["momentum"]
         0.9
     """
-    groups = parameter_groups(
-        model,
-        learning_rate=settings.peak_learning_rate,
-        weight_decay=settings.weight_decay,
-        backbone_scale=backbone_scale,
-    )
+    rate, decay = settings.peak_learning_rate, settings.weight_decay
+    groups = parameter_groups(model, learning_rate=rate, weight_decay=decay, backbone_scale=backbone_scale)
     if settings.optimizer == "sgd":
-        return SGD(groups, lr=settings.peak_learning_rate, momentum=MOMENTUM)
-    if settings.optimizer == "adam":
-        return Adam(groups, lr=settings.peak_learning_rate, betas=settings.betas)
-    return AdamW(groups, lr=settings.peak_learning_rate, betas=settings.betas)
+        return SGD(groups, lr=rate, momentum=MOMENTUM)
+    kind = Adam if settings.optimizer == "adam" else AdamW
+    return kind(groups, lr=rate, betas=settings.betas)
 
 
 def one_cycle(done: float, *, warmup: float) -> float:

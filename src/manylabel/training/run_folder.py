@@ -22,7 +22,7 @@ import platform
 import shutil
 import sys
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -161,14 +161,11 @@ class RunFolder:
         Raises:
             ConfigError: The settings of the resumed run differ.
         """
-        if not is_first_process():
-            return
-        config = self.path / "config.yaml"
-        if resume and config.is_file():
+        if resume:
             self.check_same(settings)
-            if self.is_finished:  # nothing will be trained
-                return
-        write_text(config, to_yaml(settings), overwrite=True)
+        if not is_first_process() or (resume and self.is_finished):  # nothing will be trained
+            return
+        write_text(self.path / "config.yaml", to_yaml(settings), overwrite=True)
         write_text(self.path / "command.txt", command + "\n", overwrite=True)
         write_text(self.path / "environment.json", json.dumps(describe_environment(), indent=2) + "\n", overwrite=True)
 
@@ -212,10 +209,9 @@ class RunFolder:
     @property
     def images(self) -> Mapping[str, object] | None:
         """Sizes and fingerprint of the datasets, if recorded."""
-        file = self.path / "images.json"
+        file, advice = self.path / "images.json", "start a new run (--out)"
         if not file.is_file():
             return None
-        advice = "start a new run (--out)"
         return decode_json(file.read_bytes(), dict[str, object], source=file, error=ConfigError, advice=advice)
 
     def save(self, model: Classifier, *, include_backbone: bool = True) -> None:
@@ -249,8 +245,7 @@ class RunFolder:
         probe = self.checkpoints / ".probe"
         try:
             self.checkpoints.mkdir(parents=True, exist_ok=True)
-            with probe.open("wb") as file:
-                file.write(bytes(2**20))
+            probe.write_bytes(bytes(2**20))
             probe.unlink(missing_ok=True)  # another process may have deleted it
         except OSError as error:
             raise ConfigError(
@@ -275,23 +270,21 @@ def describe_environment() -> dict[str, object]:
         >>> describe_environment()["python"] == platform.python_version()
         True
     """
-    gpus = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
     return {
         "python": platform.python_version(),
         "platform": platform.platform(),
         "executable": sys.executable,
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
-        "gpus": gpus,
+        "gpus": [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())],
         "packages": {name: _version(name) for name in PACKAGES},
     }
 
 
 def _version(package: str) -> str | None:
-    try:
+    with suppress(PackageNotFoundError):
         return version(package)
-    except PackageNotFoundError:
-        return None
+    return None
 
 
 def _listed(images: Mapping[str, object] | None) -> str:

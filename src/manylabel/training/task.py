@@ -133,12 +133,8 @@ class ClassificationTask(LightningModule):
     def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
         """Return the optimizer and its schedule."""
         optimizer = make_optimizer(self.model, self.settings, backbone_scale=self.backbone_scale)
-        schedule = make_schedule(
-            optimizer,
-            schedule=self.settings.schedule,
-            warmup=self.settings.warmup,
-            total_steps=int(self.trainer.estimated_stepping_batches),
-        )
+        total, settings = int(self.trainer.estimated_stepping_batches), self.settings
+        schedule = make_schedule(optimizer, schedule=settings.schedule, warmup=settings.warmup, total_steps=total)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     def _per_image(self, loss: Tensor, batch: Batch | FeatureBatch) -> Tensor:
