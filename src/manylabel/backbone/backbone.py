@@ -23,16 +23,8 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from manylabel.backbone.blueprint import (
-    FeatureModule,
-    Layout,
-    builds_same,
-    channels_first,
-    examine_model,
-    module_outputs,
-    stage_maps,
-)
-from manylabel.backbone.extractor import FeatureExtractor, adopt_model, find_torchvision
+from manylabel.backbone.blueprint import FeatureModule, Layout, as_nchw, examine_model, module_outputs, stage_maps
+from manylabel.backbone.extractor import adopt_model, find_name
 from manylabel.backbone.split import Call, Cut, Top, shallow_copy, top_model, trace_calls, without_rest
 from manylabel.backbone.weights import build_model
 from manylabel.errors import ConfigError
@@ -188,7 +180,7 @@ class Backbone(FeatureModule):
             [self._cut.name],
             lambda: stage_maps(self.model, images, entries, layout=self._blueprint.layout),
         )
-        return [*maps[:-1], channels_first(last, self._cut.layout)]
+        return [*maps[:-1], as_nchw(last, self._cut.layout)]
 
     def check_name(self) -> None:
         """Raise unless `name` and `image_size` build the same architecture, as loading a saved model does.
@@ -198,14 +190,15 @@ class Backbone(FeatureModule):
         Raises:
             ConfigError: The backbone was made of a model that neither timm nor torchvision builds by a name.
         """
-        if not self._has_name and isinstance(self.model, FeatureExtractor):
-            self.name = find_torchvision(self.model, self.image_size) or self.name
-            self._has_name = ":" in self.name
-        if not self._has_name and not builds_same(self.name, self.image_size, self.model):
+        if self._has_name:
+            return
+        name = find_name(self.model, self.image_size)
+        if name is None:
             raise ConfigError(
                 f"neither timm nor torchvision builds this {self.name} by its name, so a classifier with it cannot be "
                 "saved; save its state_dict(), or pass the backbone by name"
             )
+        self.name, self._has_name = name, True
 
     def fuse(self, *, channels_last: bool = False) -> Backbone:
         """Return a frozen copy for inference, with every batch-norm folded into the preceding convolution.
@@ -327,7 +320,7 @@ class Backbone(FeatureModule):
         last, stages = seen[0], self.stage_modules
         layout: Layout = "NHWC" if self._blueprint.layout == "NHWC" else "NCHW"
         layout = "tokens" if last.output.ndim == 3 else layout
-        channels, height, width = channels_first(last.output, layout).shape[1:]
+        channels, height, width = as_nchw(last.output, layout).shape[1:]
         stage = stages.index(name) if name in stages else None
         return Cut(stage, name, (channels, height, width), layout, 1 - last.flops / flops)
 

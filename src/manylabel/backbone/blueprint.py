@@ -112,13 +112,9 @@ def examine_model(model: TimmModel, image_size: int | None = None) -> Blueprint:
     return _describe(model, {}, size, _size_step(model, size))
 
 
-def builds_same(name: str, image_size: int | None, model: nn.Module) -> bool:
-    """Return whether timm builds a model with the same tensors by a name and an image size."""
-    if not timm.is_model(name):
-        return False
-    built = _build(name, examine(name, image_size).options)
-    shapes = [{key: value.shape for key, value in other.state_dict().items()} for other in (built, model)]
-    return shapes[0] == shapes[1]
+def build_on_meta(name: str, image_size: int | None) -> TimmModel:
+    """Build a timm model on the meta device, as `examine` found that it takes images of this size."""
+    return _build(name, examine(name, image_size).options)
 
 
 def _check_name(name: str) -> None:
@@ -233,7 +229,7 @@ def stage_maps(model: TimmModel, images: Tensor, entries: Sequence[int], *, layo
     if not hasattr(model, "forward_intermediates"):
         paths = [model.feature_info[entry]["module"] for entry in entries if entry != -1]
         maps, final = module_outputs(model, paths, lambda: model.forward_features(images))
-        return [*maps, channels_first(final, layout)] if entries[-1] == -1 else maps
+        return [*maps, as_nchw(final, layout)] if entries[-1] == -1 else maps
     if entries[-1] != -1:  # compute nothing after the last of them
         options = {"intermediates_only": True, "stop_early": True}
         return list(model.forward_intermediates(images, indices=list(entries), **options))
@@ -249,11 +245,11 @@ def layout_like(output: Tensor, expected: Tensor) -> Layout:
     return "NCHW" if output.shape == expected.shape else "NHWC"
 
 
-def channels_first(features: Tensor, layout: Layout) -> Tensor:
+def as_nchw(features: Tensor, layout: Layout) -> Tensor:
     """Return features as ``[B, C, H, W]``, tokens ``[B, N, C]`` as ``[B, C, N, 1]``.
 
     Examples:
-        >>> channels_first(torch.zeros(2, 197, 64), "tokens").shape
+        >>> as_nchw(torch.zeros(2, 197, 64), "tokens").shape
         torch.Size([2, 64, 197, 1])
     """
     if layout == "tokens":
@@ -261,11 +257,11 @@ def channels_first(features: Tensor, layout: Layout) -> Tensor:
     return features.permute(0, 3, 1, 2) if layout == "NHWC" else features
 
 
-def from_channels_first(features: Tensor, layout: Layout) -> Tensor:
-    """Undo `channels_first`.
+def from_nchw(features: Tensor, layout: Layout) -> Tensor:
+    """Undo `as_nchw`.
 
     Examples:
-        >>> from_channels_first(torch.zeros(2, 64, 197, 1), "tokens").shape
+        >>> from_nchw(torch.zeros(2, 64, 197, 1), "tokens").shape
         torch.Size([2, 197, 64])
     """
     if layout == "tokens":
@@ -286,7 +282,7 @@ def as_map(features: Tensor, layout: Layout, *, like: Tensor) -> Tensor:
         >>> as_map(tokens, "tokens", like=torch.zeros(2, 8, 2, 3)).shape
         torch.Size([2, 8, 2, 3])
     """
-    maps, (height, width) = channels_first(features, layout), like.shape[-2:]
+    maps, (height, width) = as_nchw(features, layout), like.shape[-2:]
     return maps[:, :, -height * width :].reshape(*maps.shape[:2], height, width) if layout == "tokens" else maps
 
 

@@ -9,15 +9,16 @@ from collections.abc import Mapping
 from math import isqrt
 from typing import Any
 
+import timm
 import torch
 from torch import Tensor, nn
 from torchvision import models
 
-from manylabel.backbone.blueprint import TimmModel, module_outputs
+from manylabel.backbone.blueprint import TimmModel, build_on_meta, module_outputs
 from manylabel.backbone.split import Call, trace_calls, without_rest
 from manylabel.errors import ConfigError, list_choices
 
-__all__ = ["TORCHVISION", "FeatureExtractor", "adopt_model", "build_torchvision", "find_torchvision"]
+__all__ = ["TORCHVISION", "FeatureExtractor", "adopt_model", "build_torchvision", "find_name"]
 
 TORCHVISION = "torchvision:"  # prefix of the names of its models
 # Names of the parts that turn features into logits, in torchvision's models
@@ -45,22 +46,29 @@ def build_torchvision(name: str, image_size: int | None, *, pretrained: bool) ->
     return FeatureExtractor(model, image_size=image_size, preset=weights.transforms())
 
 
-def find_torchvision(extractor: FeatureExtractor, image_size: int | None) -> str | None:
-    """Return the name by which torchvision builds a model with the same layers, or None.
+def find_name(model: TimmModel, image_size: int | None) -> str | None:
+    """Return the name by which timm or torchvision builds a model with the same layers, or None.
 
     Args:
-        extractor: The model.
+        model: A model of `adopt_model`.
         image_size: Its input size, if it was built for a fixed one.
     """
-    wanted = {name: tensor.shape for name, tensor in extractor.model.state_dict().items()}
+    if not isinstance(model, FeatureExtractor):
+        name: str = model.pretrained_cfg["architecture"]
+        return name if timm.is_model(name) and _shapes(build_on_meta(name, image_size)) == _shapes(model) else None
     for name in models.list_models(module=models):
-        if models.get_model_builder(name).__module__ == extractor.pretrained_cfg["module"]:
+        if models.get_model_builder(name).__module__ == model.pretrained_cfg["module"]:
             with torch.device("meta"):
-                model = _torchvision(name, image_size, None)
-            shapes = {key: value.shape for key, value in model.state_dict().items() if not key.startswith(CLASSIFIERS)}
-            if shapes == wanted and repr(FeatureExtractor(model, image_size=image_size).model) == repr(extractor.model):
+                built = _torchvision(name, image_size, None)
+            same_shapes = _shapes(built) == _shapes(model.model)
+            if same_shapes and repr(FeatureExtractor(built, image_size=image_size).model) == repr(model.model):
                 return f"{TORCHVISION}{name}"
     return None
+
+
+def _shapes(model: nn.Module) -> dict[str, torch.Size]:
+    tensors = model.state_dict().items()
+    return {name: tensor.shape for name, tensor in tensors if not name.startswith(CLASSIFIERS)}
 
 
 def _torchvision(name: str, image_size: int | None, weights: models.WeightsEnum | None) -> nn.Module:

@@ -25,7 +25,7 @@ from manylabel.backbone.blueprint import (
     FeatureModule,
     Layout,
     TimmModel,
-    from_channels_first,
+    from_nchw,
     on_meta,
     stage_maps,
     unused_parameters,
@@ -159,7 +159,7 @@ class Top(FeatureModule):
         """
         *below, last = features
         given: list[Tensor] = self.model.get_submodule(self.cut.name).given
-        given.append(from_channels_first(last, self.cut.layout))
+        given.append(from_nchw(last, self.cut.layout))
         images = last.new_zeros(()).expand(last.shape[0], 3, *self.size)  # only the shape is read
         maps = stage_maps(self.model, images, self.entries, layout=self.layout)
         given.clear()  # else the batch would stay in memory, and in copies of the model

@@ -22,14 +22,7 @@ from torch.utils._pytree import tree_leaves
 from manylabel.backbone import Backbone, check_tensors, fingerprint_weights
 from manylabel.builtin import find_model
 from manylabel.classifier.engine import ScoreCalibration, TorchEngine
-from manylabel.classifier.model_folder import (
-    BackboneConfig,
-    ModelConfig,
-    SavedModel,
-    read_model,
-    upload_model,
-    write_model,
-)
+from manylabel.classifier.model_folder import BackboneConfig, ModelConfig, SavedModel, read_model, write_model
 from manylabel.engine import Images
 from manylabel.errors import ConfigError, MissingExtraError, ModelFormatError
 from manylabel.heads.config import build_head, describe_head, restore_head
@@ -104,12 +97,12 @@ class Classifier(nn.Module):
         outputs = getattr(head, "num_labels", None)
         if isinstance(outputs, int) and outputs != len(self.labels):
             raise ConfigError(f"the head has {outputs} outputs, but there are {len(self.labels)} labels")
-        if self.thresholds is not None and len(self.thresholds) != len(self.labels):
-            raise ConfigError(f"give one threshold for each of {len(self.labels)} labels, got {len(self.thresholds)}")
+        scales = None if calibration is None else calibration.scale
+        for what, values in (("threshold", self.thresholds), ("scale", scales)):
+            if values is not None and len(values) != len(self.labels):
+                raise ConfigError(f"give one {what} for each of {len(self.labels)} labels, got {len(values)}")
         if not all(0 <= threshold <= 1 for threshold in self.thresholds or ()):
             raise ConfigError("thresholds must be in 0..1, as scores are")
-        if calibration is not None and len(calibration.scale) != len(self.labels):
-            raise ConfigError(f"give one scale for each of {len(self.labels)} labels, got {len(calibration.scale)}")
 
     @classmethod
     def create(
@@ -363,8 +356,13 @@ class Classifier(nn.Module):
         Returns:
             The URL of the commit.
         """
+        from huggingface_hub import HfApi  # here: nothing else needs the hub
+
+        hub = HfApi()
         with TemporaryDirectory() as folder:
-            return upload_model(self.save(Path(folder) / "model"), name, private=private, message=message)
+            saved = self.save(Path(folder) / "model")
+            hub.create_repo(name, private=private, exist_ok=True)
+            return str(hub.upload_folder(folder_path=saved, repo_id=name, commit_message=message).commit_url)
 
 
 class _Restoration(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
@@ -379,13 +377,7 @@ class _Restoration(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch
         super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         self.bytes_left = num_bytes
 
-    def __torch_dispatch__(
-        self,
-        operation: Callable[..., object],
-        types: tuple[type, ...],
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> object:
+    def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401
         if operation in self.random:
             return args[0]
         options = kwargs or {}
@@ -406,12 +398,11 @@ def _restore(kind: type[Classifier], saved: SavedModel, head: type[nn.Module] | 
     outputs = config.head.settings.get("num_labels", len(labels))
     if outputs != len(labels):
         raise ModelFormatError(f"labels.json has {len(labels)} labels, but the head has {outputs!r:.50} outputs")
-    named = None if saved.includes_backbone else _named_backbone(body)
+    options: dict[str, Any] = {"frozen": body.frozen, "stages": body.stages, "image_size": body.image_size}
+    named = None if saved.includes_backbone else _named_backbone(body, options)
     # torchvision builds classifiers, of up to 500 MB in VGG, which are not used
     with _Restoration(640_000_000 + sum(40_000 + 4 * tensor.nbytes for tensor in saved.tensors.values())):
-        backbone = named or Backbone(
-            body.name, pretrained=False, frozen=body.frozen, stages=body.stages, image_size=body.image_size
-        )
+        backbone = named or Backbone(body.name, pretrained=False, **options)
         top = restore_head(config.head, head)
     model = kind(
         backbone,
@@ -423,11 +414,8 @@ def _restore(kind: type[Classifier], saved: SavedModel, head: type[nn.Module] | 
         input_spec=config.input,
         text=config.text,
     )
-    expected = {
-        name: tensor
-        for name, tensor in model.state_dict().items()
-        if saved.includes_backbone or not name.startswith("backbone.")
-    }
+    own = model.state_dict().items()
+    expected = {name: tensor for name, tensor in own if named is None or not name.startswith("backbone.")}
     check_tensors(saved.tensors, expected, source="model.safetensors", model="its config.json")
     model.load_state_dict(dict(saved.tensors), strict=False)
     model.eval()
@@ -439,13 +427,11 @@ def _restore(kind: type[Classifier], saved: SavedModel, head: type[nn.Module] | 
     return model
 
 
-def _named_backbone(config: BackboneConfig) -> Backbone:
+def _named_backbone(config: BackboneConfig, options: Mapping[str, Any]) -> Backbone:
     """Return a backbone with the pretrained weights of its name, which the model folder does not include."""
     logger.info("the model does not include the weights of %s; loading them by name", config.name)
     try:
-        backbone = Backbone(
-            config.name, frozen=config.frozen, stages=config.stages, image_size=config.image_size, pretrained=True
-        )
+        backbone = Backbone(config.name, **options)
     except ConfigError as error:
         raise ModelFormatError(f"the model was saved without the weights of its backbone: {error}") from error
     if fingerprint_weights(backbone) != config.fingerprint:

@@ -9,7 +9,7 @@ Nothing is pickled: loading a model never runs code. All JSON is checked against
 """
 
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -29,16 +29,7 @@ from manylabel.storage import decode_json, replacing_folder, write_text
 from manylabel.text import TextVocabulary
 from manylabel.types import InputSpec, LabelSpace
 
-__all__ = [
-    "FORMAT_VERSION",
-    "BackboneConfig",
-    "ModelConfig",
-    "SavedModel",
-    "change_config",
-    "read_model",
-    "upload_model",
-    "write_model",
-]
+__all__ = ["BackboneConfig", "ModelConfig", "SavedModel", "change_config", "read_model", "write_model"]
 
 FORMAT_VERSION = 1
 WEIGHTS, CONFIG, LABELS = MODEL_FILES
@@ -141,9 +132,14 @@ def write_model(model: SavedModel, folder: str | Path, *, overwrite: bool = Fals
     """
     versions = {name: version(name) for name in ("manylabel", "torch", "torchvision", "timm")}
     config = _encode(msgspec.structs.replace(model.config, versions=versions))
+
+    def own_files(visited: str, _: list[str]) -> Sequence[str]:
+        """Omit the model files of the folder, which may be links, but not those of its subfolders."""
+        return MODEL_FILES if Path(visited) == Path(folder) else ()
+
     with replacing_folder(folder, overwrite=overwrite) as temporary:
         if Path(folder).is_dir():
-            shutil.copytree(folder, temporary, ignore=_own_files(folder), symlinks=True, dirs_exist_ok=True)
+            shutil.copytree(folder, temporary, ignore=own_files, symlinks=True, dirs_exist_ok=True)
         # Contiguous copies: safetensors refuses views that share memory.
         tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in model.tensors.items()}
         save_file(tensors, temporary / WEIGHTS)
@@ -206,31 +202,6 @@ def change_config(folder: str | Path, changes: Mapping[str, Any]) -> None:
     old = decode_json(_checked_config(Path(folder)), ModelConfig, source=path)
     changed = decode_json(_encode(msgspec.structs.replace(old, **changes)), ModelConfig, source=path)
     write_text(path, _encode(changed), overwrite=True)
-
-
-def upload_model(folder: Path, name: str, *, private: bool, message: str) -> str:
-    """Upload a model folder to the hub.
-
-    Args:
-        folder: Folder that `write_model` wrote.
-        name: Repository; created if it does not exist.
-        private: Whether only its owner can see it.
-        message: Commit message.
-
-    Returns:
-        The address of the commit.
-    """
-    from huggingface_hub import HfApi  # here: nothing else needs the hub
-
-    hub = HfApi()
-    hub.create_repo(name, private=private, exist_ok=True)
-    commit = hub.upload_folder(folder_path=folder, repo_id=name, commit_message=message)
-    return str(commit.commit_url)
-
-
-def _own_files(folder: str | Path) -> Callable[[str, list[str]], Sequence[str]]:
-    """Return a filter for `shutil.copytree` that omits the model files of a folder, but not those of its subfolders."""
-    return lambda visited, _: MODEL_FILES if Path(visited) == Path(folder) else ()
 
 
 def _encode(values: object) -> str:

@@ -225,11 +225,10 @@ class HybridSharingLayer(nn.Module):
         self.gate_hidden, self.bias, self.shared_output = gate_hidden, bias, shared_output
 
         self.label_experts = LabelLinear(num_labels, in_width, num_label_experts * out_width, bias=bias)
-        self.shared_experts = (
-            nn.Linear(in_width, num_shared_experts * out_width, bias=bias) if num_shared_experts else None
-        )
         initialise_before_relu(self.label_experts, in_width)
-        if self.shared_experts is not None:
+        self.shared_experts = None
+        if num_shared_experts:
+            self.shared_experts = nn.Linear(in_width, num_shared_experts * out_width, bias=bias)
             initialise_before_relu(self.shared_experts, in_width)
         self.label_gate = self._gate(partial(LabelLinear, num_labels), num_label_experts + num_shared_experts)
         num_experts = num_labels * num_label_experts + num_shared_experts

@@ -83,16 +83,13 @@ class OpenVocabularyHead(Protocol):
     @property
     def takes_new_labels(self) -> bool:
         """True if it can score other labels with these settings."""
-        ...
 
     @property
     def text_vectors(self) -> Tensor | None:
         """The text vectors of its labels, ``[L, E]``."""
-        ...
 
     def with_text(self, text_vectors: Tensor) -> nn.Module:
         """Return a head with the same weights for other labels, given their text vectors ``[L', E]``."""
-        ...
 
 
 @runtime_checkable
@@ -105,11 +102,9 @@ class ExpertHead(Protocol):
     @property
     def has_experts(self) -> bool:
         """True if it mixes experts with these settings."""
-        ...
 
     def gates(self, features: Features, *, layer: int = -1) -> Tensor:
         """Return the weight of each expert for each label: ``[B, L, own + shared]``, its own first."""
-        ...
 
 
 @runtime_checkable
@@ -118,7 +113,6 @@ class MixupHead(Protocol):
 
     def alpha(self, features: Features) -> Tensor:
         """Return the weight of each earlier stage in the mixture, ``[B, S]``."""
-        ...
 
 
 def as_open_vocabulary(head: nn.Module) -> OpenVocabularyHead | None:

@@ -1,11 +1,9 @@
-"""Losses: logits and targets in, a scalar out. To add one: a file, its lines here, its name in `settings.LossName`."""
+"""Losses: logits and targets in, a scalar out. To add one: its class, lines here, its name in `settings.LossName`."""
 
 from torch import nn
 
-from manylabel.losses.asymmetric import AsymmetricLoss
-from manylabel.losses.binary_cross_entropy import BinaryCrossEntropy, MultiLabelSoftMargin
+from manylabel.losses.binary import AsymmetricLoss, BinaryCrossEntropy, FocalLoss, MultiLabelSoftMargin
 from manylabel.losses.cross_entropy import CrossEntropy
-from manylabel.losses.focal import FocalLoss
 from manylabel.losses.multilabel import MultiLabelLoss, positive_weights
 
 __all__ = [

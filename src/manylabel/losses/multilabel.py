@@ -24,17 +24,7 @@ from torch import Tensor, nn
 from manylabel.errors import ConfigError, list_choices
 from manylabel.targets import Targets
 
-__all__ = [
-    "MultiLabelLoss",
-    "Reduction",
-    "Unknown",
-    "check_reduction",
-    "check_shapes",
-    "full_precision",
-    "positive_weights",
-    "reduce",
-    "resolve_unknown",
-]
+__all__ = ["MultiLabelLoss", "Reduction", "Unknown", "positive_weights", "reduce", "resolve_unknown"]
 
 Reduction = Literal["mean", "sum"]
 Unknown = Literal["ignore", "negative", "selective"]

@@ -18,6 +18,7 @@ from typing import BinaryIO, Protocol, runtime_checkable
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -82,10 +83,11 @@ def open_encoder(name: str = DEFAULT_ENCODER) -> TextEncoder:
     kind, colon, source = name.partition(":")
     if name in OFFLINE_ENCODERS or (kind == "sentence" and source):
         return SentenceEncoder(name)
+    path = Path(source).expanduser()
     if kind in ("glove", "word2vec") and source:
-        return WordVectors.read(Path(source).expanduser(), name=name)
+        return WordVectors.read(path, name=name)
     if kind == "npz" and source:
-        return StoredVectors.read(Path(source).expanduser())
+        return StoredVectors.read(path)
     given = name if kind == "offline" or not colon else kind
     choices = [*OFFLINE_ENCODERS, *(f"{known}:..." for known in KINDS)] if given == name else KINDS
     raise ConfigError(f"no text encoder {name!r}; {list_choices(given, choices)}")
@@ -193,12 +195,8 @@ class StoredVectors:
         Raises:
             LabelError: A text has no vector; the message names all.
         """
-        missing = list(dict.fromkeys(text for text in texts if text.strip().lower() not in self.rows))
-        if missing:
-            raise LabelError(
-                f"{self.name} has no vector for {', '.join(map(repr, missing[:5]))}"
-                f"{f' and {len(missing) - 5} more' if len(missing) > 5 else ''}; {list_choices(missing[0], self.rows)}"
-            )
+        if missing := [text for text in texts if not self.reads(text)]:
+            raise LabelError(f"{self.name} has no vector for {_few(missing)}; {list_choices(missing[0], self.rows)}")
         return self.vectors[[self.rows[text.strip().lower()] for text in texts]]
 
 
@@ -272,18 +270,14 @@ class WordVectors:
             LabelError: No word of a text has a vector; the message names the texts.
         """
         found = [self._rows_of(text) for text in texts]
-        lost = list(dict.fromkeys(text for text, rows in zip(texts, found, strict=True) if not rows))
-        if lost:
+        if lost := [text for text, rows in zip(texts, found, strict=True) if not rows]:
             raise LabelError(
-                f"{self.name} has no vector for any word of {', '.join(map(repr, lost[:5]))}"
-                f"{f' and {len(lost) - 5} more' if len(lost) > 5 else ''}; spell them with words that it has, or use a "
+                f"{self.name} has no vector for any word of {_few(lost)}; spell them with words that it has, or use a "
                 "sentence encoder (--encoder offline:minilm)"
             )
         flat = torch.tensor([row for rows in found for row in rows], dtype=torch.int64)
-        lengths = torch.tensor([len(rows) for rows in found])
-        owners = torch.repeat_interleave(torch.arange(len(texts)), lengths)
-        sums = self.vectors.new_zeros(len(texts), self.vectors.shape[1]).index_add(0, owners, self.vectors[flat])
-        return sums / lengths.unsqueeze(1)
+        lengths = torch.tensor([len(rows) for rows in found], dtype=torch.int64)
+        return F.embedding_bag(flat, self.vectors, lengths.cumsum(0) - lengths, mode="mean")
 
     def _rows_of(self, text: str) -> list[int]:
         """Return the rows of a text's words, and warn of words that have none."""
@@ -294,6 +288,12 @@ class WordVectors:
         if unknown and len(unknown) < len(words):
             logger.warning("%s has no vector for %s of the label %r; skipped", self.name, ", ".join(unknown), text)
         return [self.rows[word] for word in words if word in self.rows]
+
+
+def _few(texts: Sequence[str]) -> str:
+    """Return the first few different texts, for an error message."""
+    names = [repr(text) for text in dict.fromkeys(texts)]
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
 def _is_text(line: bytes) -> bool:
