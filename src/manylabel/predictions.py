@@ -35,7 +35,6 @@ __all__ = ["METADATA_KEY", "ImagePrediction", "InferenceSpec", "Predictions", "T
 METADATA_KEY = "manylabel"
 """Metadata key of the `InferenceSpec` in an exported file."""
 
-SPEC_VERSION = 2
 MAX_SHOWN = 10  # images in a repr
 MAX_FIGURES = 24  # images in a notebook
 DRAWN, SHOWN, THUMBNAIL = 1280, 480, 200  # largest height and width in pixels: of a file, on a sheet, in a notebook
@@ -66,7 +65,7 @@ class InferenceSpec:
 
     def to_json(self) -> str:
         """Serialise to JSON, for the metadata of a file."""
-        fields = _SpecFields(SPEC_VERSION, self.labels.to_dict(), self.input_spec, self.thresholds, self.single_label)
+        fields = _SpecFields(self.labels.to_dict(), self.input_spec, self.thresholds, self.single_label)
         return msgspec.json.encode(fields).decode()
 
     @classmethod
@@ -80,10 +79,7 @@ class InferenceSpec:
         Raises:
             ModelFormatError: The JSON is damaged, or from another version.
         """
-        version = decode_json(text, _SpecVersion, source=source).version
-        if version != SPEC_VERSION:
-            raise ModelFormatError(f"{source} has format {version}, this version reads {SPEC_VERSION}; export it again")
-        fields = decode_json(text, _SpecFields, source=source)
+        fields = decode_json(text, _SpecFields, source=source, advice="export it again")
         try:
             labels = LabelSpace.from_dict(fields.labels)
         except LabelError as error:
@@ -94,20 +90,14 @@ class InferenceSpec:
         return cls(labels, fields.input, thresholds=fields.thresholds, single_label=fields.single_label)
 
 
-class _SpecVersion(msgspec.Struct):
-    """Part of an `InferenceSpec` common to all versions."""
-
-    version: int
-
-
 class _SpecFields(msgspec.Struct, forbid_unknown_fields=True):
     """Schema of an `InferenceSpec` in files."""
 
-    version: int
     labels: dict[str, Any]
     input: InputSpec
     thresholds: tuple[float, ...] | None
     single_label: bool
+    version: Literal[2] = 2
     images: str = "uint8 RGB, [batch, height, width, 3]"
 
 

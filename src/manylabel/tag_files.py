@@ -16,7 +16,7 @@ import json
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,18 +39,6 @@ class TaggedImage(Protocol):
 
     def to_dict(self) -> dict[str, Any]:
         """Return ``{"image": ..., "tags": [{"label": ..., "score": ...}]}`` or ``{"image": ..., "error": ...}``."""
-        ...
-
-
-class TagWriter(Protocol):
-    """Writer of tagged images, batch by batch; holds an exclusive lock until closed."""
-
-    def write(self, images: Sequence[TaggedImage]) -> None:
-        """Append images: all, or none and a `StorageError`."""
-        ...
-
-    def close(self) -> None:
-        """Flush, and release the lock."""
         ...
 
 
@@ -351,8 +339,11 @@ class _Parquet:
         self._begin_part()
 
 
+TagWriter: TypeAlias = _Csv | _JsonLines | _Parquet
+"""Writer of tagged images, batch by batch; holds an exclusive lock until closed."""
+
 _TEXTS: dict[str, type[_Csv | _JsonLines]] = {".csv": _Csv, ".jsonl": _JsonLines}
-_KINDS: dict[str, Callable[[Path, WriterLock], _Csv | _JsonLines | _Parquet]] = {**_TEXTS, ".parquet": _Parquet}
+_KINDS: dict[str, Callable[[Path, WriterLock], TagWriter]] = {**_TEXTS, ".parquet": _Parquet}
 
 
 def _valid(name: str) -> str:

@@ -8,10 +8,10 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 import msgspec
 
@@ -57,14 +57,9 @@ class LabelSpace:
         display_names: Mapping[str, str] | None = None,
         descriptions: Mapping[str, str] | None = None,
     ) -> None:
-        if isinstance(names, str):
-            raise LabelError(f"labels must be a list of names, got the single text {names!r}; write [{names!r}]")
-        object.__setattr__(self, "names", tuple(names))
+        object.__setattr__(self, "names", tuple(_checked(names)))
         object.__setattr__(self, "display_names", dict(display_names or {}))
         object.__setattr__(self, "descriptions", dict(descriptions or {}))
-        bad = [name for name in self.names if not isinstance(name, str) or not name.strip()]
-        if bad:
-            raise LabelError(f"every label needs a name, got {bad[0]!r} among {len(self.names)} labels")
         if len(self._positions) != len(self.names):
             doubled = sorted(name for name, count in Counter(self.names).items() if count > 1)
             named = f"{', '.join(doubled[:10])}{f' and {len(doubled) - 10} more' if len(doubled) > 10 else ''}"
@@ -116,9 +111,7 @@ class LabelSpace:
             >>> LabelSpace(["cat", "dog", "cow"]).subset(["cow", "cat"]).names
             ('cow', 'cat')
         """
-        if isinstance(names, str):
-            raise LabelError(f"labels must be a list of names, got the single text {names!r}; write [{names!r}]")
-        kept = [self.names[self.index(name)] for name in names]
+        kept = [self.names[self.index(name)] for name in _checked(names)]
         return LabelSpace(
             kept,
             display_names={name: self.display_names[name] for name in kept if name in self.display_names},
@@ -140,11 +133,9 @@ class LabelSpace:
             ('tram', '/m/01yrx')
         """
         given = wanted if isinstance(wanted, LabelSpace) else LabelSpace([])
-        names = [wanted] if isinstance(wanted, str) else list(wanted)
-        bad = [name for name in names if not isinstance(name, str) or not name.strip()]
-        if bad or not names or isinstance(wanted, str):
-            what = f"every label needs a name, got {bad[0]!r}" if bad else f"labels must be a list, got {wanted!r}"
-            raise LabelError(f"{what}; give a list of names, such as ['fire truck', 'tram']")
+        names = _checked(wanted)
+        if not names:
+            raise LabelError("there are no labels; give a list of names, such as ['fire truck', 'tram']")
         shown = {display: name for name, display in self.display_names.items()}
         stripped = [name.strip() for name in names]
         found = dict.fromkeys(name if name in self else shown.get(name, name) for name in stripped)
@@ -178,6 +169,17 @@ class LabelSpace:
         return cls(fields.names, display_names=fields.display_names, descriptions=fields.descriptions)
 
 
+def _checked(names: Iterable[str]) -> list[str]:
+    """Return label names; refuse a single text and blank names."""
+    if isinstance(names, str):
+        raise LabelError(f"labels must be a list of names, got the single text {names!r}; write [{names!r}]")
+    listed = list(names)
+    for name in listed:
+        if not isinstance(name, str) or not name.strip():
+            raise LabelError(f"every label needs a name, got {name!r} among {len(listed)} labels")
+    return listed
+
+
 class _LabelFields(msgspec.Struct, forbid_unknown_fields=True):
     """Schema of a `LabelSpace` in saved files."""
 
@@ -195,8 +197,27 @@ class BadImage:
     reason: str
 
 
+class _Batch:
+    """Length of a batch, and its copy on another device."""
+
+    indices: Tensor
+
+    def __len__(self) -> int:
+        return int(self.indices.shape[0])
+
+    def to(self, device: torch.device | str) -> Self:
+        """Return the batch on another device."""
+
+        def moved(value: Any) -> Any:  # noqa: ANN401 - each field has its own type
+            if isinstance(value, tuple):
+                return tuple(map(moved, value))
+            return value.to(device) if hasattr(value, "to") else value
+
+        return type(self)(**{name: moved(value) for name, value in vars(self).items()})
+
+
 @dataclass(frozen=True, eq=False)
-class Batch:
+class Batch(_Batch):
     """A batch of images.
 
     Args:
@@ -213,16 +234,9 @@ class Batch:
     indices: Tensor
     bad: tuple[BadImage, ...] = ()
 
-    def __len__(self) -> int:
-        return int(self.indices.shape[0])
-
-    def to(self, device: torch.device | str) -> Batch:
-        """Return the batch on another device."""
-        return _move(self, device)
-
 
 @dataclass(frozen=True, eq=False)
-class FeatureBatch:
+class FeatureBatch(_Batch):
     """A batch of feature maps computed by a backbone.
 
     Args:
@@ -238,27 +252,6 @@ class FeatureBatch:
     known: Tensor
     indices: Tensor
     views: Tensor | None = None
-
-    def __len__(self) -> int:
-        return int(self.indices.shape[0])
-
-    def to(self, device: torch.device | str) -> FeatureBatch:
-        """Return the batch on another device."""
-        return _move(self, device)
-
-
-AnyBatch = TypeVar("AnyBatch", Batch, FeatureBatch)
-
-
-def _move(batch: AnyBatch, device: torch.device | str) -> AnyBatch:
-    """Return a batch with all its tensors on another device."""
-
-    def moved(value: Any) -> Any:  # noqa: ANN401 - each field has its own type
-        if isinstance(value, tuple):
-            return tuple(map(moved, value))
-        return value.to(device) if hasattr(value, "to") else value
-
-    return replace(batch, **{part.name: moved(getattr(batch, part.name)) for part in fields(batch)})
 
 
 LARGEST_INPUT = 4096  # pixels per side; larger batches fit no machine

@@ -6,9 +6,7 @@ Letters in shape comments: N images, H and W pixels.
 from __future__ import annotations
 
 import logging
-import statistics
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from manylabel.cost import median_seconds
 from manylabel.errors import ConfigError
 from manylabel.images import Pixels
 from manylabel.inference.engine import OnnxEngine
@@ -92,8 +91,11 @@ def quantise(source: str | Path, path: str | Path, images: Pixels, *, overwrite:
             reason = f"{type(error).__name__}: {error}"
             raise ConfigError(f"onnxruntime cannot quantise {source}: {reason}") from error
         num_bytes = temporary.stat().st_size
-        speed = _speed_ratio(before, after, images[:BATCH_SIZE])
-    return Quantised(Path(path), num_bytes, Path(source).stat().st_size / num_bytes, speed, weights_only)
+        batch = images[:BATCH_SIZE]
+        calls = {"before": lambda: before.scores(batch), "after": lambda: after.scores(batch)}
+        seconds = median_seconds(calls, rounds=5, warmup=1)
+    ratio = seconds["before"] / seconds["after"]
+    return Quantised(Path(path), num_bytes, Path(source).stat().st_size / num_bytes, ratio, weights_only)
 
 
 def flipped_tags(before: Predictions, after: Predictions) -> tuple[int, int]:
@@ -122,7 +124,7 @@ def _quantise_all(source: Path, target: Path, images: Pixels) -> None:
         quantization.quantize_static(
             str(ready),
             str(static),
-            _reader(quantization, images),
+            _Reader(images),
             quant_format=quantization.QuantFormat.QDQ,
             per_channel=True,
             reduce_range=True,  # 7-bit weights: CPUs without VNNI accumulate in 16 bits, which would overflow
@@ -173,18 +175,15 @@ def _to_8_bits(values: NDArray[np.float32], axis: int) -> tuple[NDArray[np.int8]
     return np.rint(values / scale).astype(np.int8), scale.astype(np.float32)
 
 
-def _reader(quantization: Any, images: Pixels) -> object:  # noqa: ANN401 - onnxruntime has no types
-    """Return a calibration data reader for onnxruntime."""
+class _Reader:
+    """Calibration images in batches, as onnxruntime asks for them."""
 
-    class Reader(quantization.CalibrationDataReader):  # type: ignore[misc] # likewise
-        def __init__(self) -> None:
-            self.starts = iter(range(0, len(images), BATCH_SIZE))
+    def __init__(self, images: Pixels) -> None:
+        self.batches = (images[start : start + BATCH_SIZE] for start in range(0, len(images), BATCH_SIZE))
 
-        def get_next(self) -> dict[str, Pixels] | None:
-            start = next(self.starts, None)
-            return None if start is None else {"images": images[start : start + BATCH_SIZE]}
-
-    return Reader()
+    def get_next(self) -> dict[str, Pixels] | None:
+        batch = next(self.batches, None)
+        return None if batch is None else {"images": batch}
 
 
 @contextmanager
@@ -196,15 +195,3 @@ def _quiet() -> Iterator[None]:
         yield
     finally:
         logging.disable(before)
-
-
-def _speed_ratio(before: OnnxEngine, after: OnnxEngine, pixels: Pixels, *, rounds: int = 5) -> float:
-    """Return the speed-up of a file; runs are interleaved."""
-    seconds: dict[OnnxEngine, list[float]] = {before: [], after: []}
-    for _ in range(rounds + 1):
-        for engine, times in seconds.items():
-            start = time.perf_counter()
-            engine.scores(pixels)
-            times.append(time.perf_counter() - start)
-    medians = [statistics.median(times[1:]) for times in seconds.values()]  # the first round warms up
-    return medians[0] / medians[1]
