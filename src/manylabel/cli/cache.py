@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.markup import escape
 
-from manylabel.cli.options import AsJson, argument, flag, make_table, option, show_result, stdout_console
+from manylabel.cli.options import AsJson, argument, flag, option, print_table, show_result
 from manylabel.errors import ConfigError
 from manylabel.inference.engine import EXPORTS
 from manylabel.storage import cache_folder
@@ -69,16 +68,15 @@ def _exports() -> list[Path]:
 def _show(stores: Sequence[StoreInfo]) -> None:
     from manylabel.features import default_root
 
-    table = make_table("key", "dataset", "backbone", "features", "view", right=("images", "MB", "used"))
+    rows = []
     for store in stores:
         spec = store.spec
         features = ", ".join("x".join(map(str, shape)) for shape in spec.shapes)
         numbers = (f"{store.num_images:,}", f"{store.num_bytes / 1e6:,.0f}", "now" if store.writer else _age(store))
         # half of the key fits a narrow terminal and identifies it
-        words = map(escape, (spec.dataset, spec.backbone))
-        table.add_row(store.key[:8], *words, features, str(spec.view), *numbers)
-    if stores:
-        stdout_console().print(table)
+        rows.append((store.key[:8], spec.dataset, spec.backbone, features, str(spec.view), *numbers))
+    if rows:
+        print_table(rows, "key", "dataset", "backbone", "features", "view", right=("images", "MB", "used"))
     total = sum(store.num_bytes for store in stores)
     typer.echo(f"{len(stores)} feature sets, {total / 1e9:.2f} GB, in {default_root()}")
     if exports := _exports():

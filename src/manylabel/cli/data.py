@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
-import rich.table
 import typer
 from rich.markup import escape
+from rich.text import Text
 
 import manylabel as ml
 from manylabel.cli import options
 from manylabel.cli.options import (
     flag,
     load_data,
-    make_table,
     new_files,
     option,
+    print_table,
     report_files,
     show_result,
     stdout_console,
 )
-from manylabel.page.page import plural
+from manylabel.page.page import plural, some
 from manylabel.progress import progress_bar, working
 
 __all__ = ["app", "graph"]
@@ -160,7 +160,7 @@ def _show(report: ml.data.CheckReport) -> None:
     for line in _key_figures(report):
         typer.echo(f"  {line}")
     console.print()
-    console.print(_label_table(report))
+    _show_labels(report)
     console.print()
     for kind, style, sentences in (("problem", "bold red", report.problems), ("warning", "yellow", report.warnings)):
         for sentence in sentences:
@@ -183,22 +183,19 @@ def _key_figures(report: ml.data.CheckReport) -> Iterator[str]:
     yield f"{exact:,} groups of exact duplicates, {len(report.duplicates) - exact:,} of near duplicates"
 
 
-def _label_table(report: ml.data.CheckReport) -> rich.table.Table:
-    """Return the labels with their counts, the most frequent first; of many, the most and least frequent."""
-    table = make_table("label", right=("present", "absent", "unknown", "of all"))
-    table.add_column("")
+def _show_labels(report: ml.data.CheckReport) -> None:
+    """Print the labels with their counts, the most frequent first; of many, the most and least frequent."""
+    rows: list[Sequence[str | Text]] = []
     ranked = sorted(report.labels, key=lambda label: -label.positives)
-    half = _MOST_ROWS // 2
-    for rank, label in enumerate(ranked):
-        if half <= rank < len(ranked) - half:
-            if rank == half:
-                table.add_row(f"[dim]... {len(ranked) - _MOST_ROWS:,} more[/]")
-            continue
+    for label in ranked:
         counts = (f"{count:,}" for count in (label.positives, label.negatives, label.unknown))
         fraction = f"{label.positives / max(report.num_images, 1):.1%}"
         bar = "\u2588" * round(20 * label.positives / max(ranked[0].positives, 1))
-        table.add_row(escape(label.display_name), *counts, fraction, f"[blue]{bar}[/]")
-    return table
+        rows.append((label.display_name, *counts, fraction, Text(bar, style="blue")))
+    if len(rows) > _MOST_ROWS:
+        half = _MOST_ROWS // 2
+        rows[half:-half] = [(Text(f"... {len(rows) - _MOST_ROWS:,} more", style="dim"),)]
+    print_table(rows, "label", right=("present", "absent", "unknown", "of all"))
 
 
 def _show_graph(
@@ -214,22 +211,20 @@ def _show_graph(
         typer.echo(f"  {plural(empty, 'label')} without images")
     for partition in partitions:
         console.print()
-        console.print(_subset_table(partition, label_graph))
+        _show_partition(partition, label_graph)
         typer.echo(f"Stability over seeds: {partition.stability:.2f} (1: identical for every seed)")
         if partition.singletons:
             alone = ", ".join(map(label_graph.labels.display, partition.singletons))
             typer.echo(f"Alone in their subset: {alone}")
 
 
-def _subset_table(partition: ml.labelgraph.Partition, label_graph: ml.labelgraph.LabelGraph) -> rich.table.Table:
-    """Return a table with a row per subset, most frequent labels first."""
+def _show_partition(partition: ml.labelgraph.Partition, label_graph: ml.labelgraph.LabelGraph) -> None:
+    """Print a row per subset, most frequent labels first."""
     titles = {"co": "Co-occurring labels", "dis": "Dissimilar labels", "random": "Random labels"}
-    title = titles[partition.kind]
-    table = make_table(right=("subset", "labels"), title=title, title_justify="left", title_style="bold")
-    table.add_column("most frequent first")
+    rows = []
     for number, positions in enumerate(partition.positions(label_graph.labels), 1):
         frequent = sorted(positions.tolist(), key=lambda position: -label_graph.counts[position])
-        names = [label_graph.labels.display(label_graph.labels[position]) for position in frequent[:_MOST_LABELS]]
-        more = f" and {len(frequent) - _MOST_LABELS:,} more" if len(frequent) > _MOST_LABELS else ""
-        table.add_row(str(number), f"{len(frequent):,}", escape(", ".join(names) + more))
-    return table
+        names = [label_graph.labels.display(label_graph.labels[position]) for position in frequent]
+        rows.append((str(number), f"{len(frequent):,}", some(names, at_most=_MOST_LABELS)))
+    stdout_console().print(f"[bold]{titles[partition.kind]}[/]")
+    print_table(rows, right=("subset", "labels"), last="most frequent first")

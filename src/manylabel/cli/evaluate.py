@@ -17,11 +17,11 @@ from manylabel.cli import options
 from manylabel.cli.options import (
     flag,
     load_data,
-    make_table,
     model_names,
     new_files,
     open_model,
     option,
+    print_table,
     refuse_shared,
     report_files,
     show_result,
@@ -198,14 +198,14 @@ def _split(metrics: str) -> Sequence[str]:
 
 def _show_evaluation(result: ml.evaluation.Evaluation) -> None:
     """Print the metrics, the worst labels and the notes."""
-    metrics, console = ml.evaluation.METRICS, stdout_console()
+    metrics = ml.evaluation.METRICS
     images = f"{plural(result.num_images, 'image')} of {result.dataset}, {plural(len(result.labels), 'label')}"
-    console.print(f"[bold]{escape(result.model)}[/]  {escape(images)}")
-    table = make_table("metric", right=("value", "95 % interval", "better"))
-    for name, value in result.metrics.items():
-        metric = metrics[name]
-        table.add_row(metric.title, metric.number(value.value), metric.interval(value), metric.better)
-    console.print(table)
+    stdout_console().print(f"[bold]{escape(result.model)}[/]  {escape(images)}")
+    rows = [
+        (metrics[name].title, metrics[name].number(value.value), metrics[name].interval(value), metrics[name].better)
+        for name, value in result.metrics.items()
+    ]
+    print_table(rows, "metric", right=("value", "95 % interval", "better"))
     ranked = sorted((label for label in result.labels if label.positives), key=lambda label: label.value)
     worst = [f"{label.display_name} {metrics['mAP'].number(label.value)}" for label in ranked[:_MOST_LABELS]]
     typer.echo(f"Worst labels by average precision: {', '.join(worst)}")
@@ -220,30 +220,19 @@ def _show_evaluation(result: ml.evaluation.Evaluation) -> None:
 
 def _show_comparison(result: ml.evaluation.Comparison) -> None:
     """Print the metrics of both models, and the labels that changed significantly."""
-    metrics, console = ml.evaluation.METRICS, stdout_console()
+    metrics, rows = ml.evaluation.METRICS, []
     typer.echo(f"{plural(result.num_images, 'image')} of {result.dataset}")
-    columns = (result.first, result.second, "change", "95 % interval", "p", "verdict")
-    table = make_table("metric", right=columns)
     for name, change in result.metrics.items():
         metric = metrics[name]
-        table.add_row(
-            metric.title,
-            metric.number(change.first),
-            metric.number(change.second),
-            metric.number(change.difference.value, signed=True),
-            metric.interval(change.difference, signed=True),
-            change.p_text,
-            change.verdict,
-        )
-    console.print(table)
+        values = (metric.number(change.first), metric.number(change.second))
+        difference = metric.number(change.difference.value, signed=True)
+        interval = metric.interval(change.difference, signed=True)
+        rows.append((metric.title, *values, difference, interval, change.p_text, change.verdict))
+    print_table(rows, "metric", right=(result.first, result.second, "change", "95 % interval", "p", "verdict"))
     for verdict in ("better", "worse"):
-        changed = sorted(
-            (label for label in result.labels if label.verdict == verdict),
-            key=lambda label: -abs(label.difference.value),
-        )
-        names = [
-            f"{label.display_name} {metrics['mAP'].number(label.difference.value, signed=True)}" for label in changed
-        ]
+        changed = [(label.difference.value, label.display_name) for label in result.labels if label.verdict == verdict]
+        changed.sort(key=lambda pair: -abs(pair[0]))
+        names = [f"{name} {metrics['mAP'].number(difference, signed=True)}" for difference, name in changed]
         typer.echo(f"{plural(len(names), 'label')} significantly {verdict}: {some(names) or 'none'}")
     pairs = result.pairs
     typer.echo(
@@ -268,13 +257,12 @@ def _with_labels(dataset: ml.data.ImageDataset, labels: LabelSpace, spec: str) -
 
 def _show_tuning(result: ml.tuning.Tuning) -> None:
     """Print the metrics before and after, and the labels that gained or lost most."""
-    console = stdout_console()
-    console.print(f"{result.num_images:,} images, {result.num_folds}-fold cross-validation; {result.aim}")
-    table = make_table("metric", right=("before", "after"))
+    typer.echo(f"{result.num_images:,} images, {result.num_folds}-fold cross-validation; {result.aim}")
+    rows = []
     for name, title in ml.tuning.METRIC_TITLES.items():
         values = (performance.metrics[name] for performance in (result.before, result.after))
-        table.add_row(title, *(f"{value:.4f}" if name == "log_loss" else f"{100 * value:.1f}" for value in values))
-    console.print(table)
+        rows.append((title, *(f"{value:.4f}" if name == "log_loss" else f"{100 * value:.1f}" for value in values)))
+    print_table(rows, "metric", right=("before", "after"))
     points = {
         label.name: (round(100 * label.f1_before), round(100 * label.f1_after))
         for label in result.labels

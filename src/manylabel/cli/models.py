@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
-from rich.markup import escape
 
 import manylabel as ml
 from manylabel.builtin import builtin_models, find_model
 from manylabel.cli import options
-from manylabel.cli.options import argument, make_table, read_labels, refuse_shared, show_result, stdout_console
+from manylabel.cli.options import argument, print_table, read_labels, refuse_shared, show_result
 from manylabel.errors import ConfigError, LabelError, list_choices
 from manylabel.progress import working
 from manylabel.settings import RECIPE_SETTINGS
@@ -42,14 +41,7 @@ def show_names(
         typer.echo(f"No {kind} with {pattern!r} in their name.")
         return
     values = [{"name": name, "description": description} for name, description in rows]
-    show_result(values, partial(_show_rows, rows, kind, "description"), as_json=as_json)
-
-
-def _show_rows(rows: Sequence[tuple[str, str]], *columns: str) -> None:
-    table = make_table(*columns, show_header=bool(columns))
-    for row in rows:
-        table.add_row(*map(escape, row))
-    stdout_console().print(table)
+    show_result(values, partial(print_table, rows, kind, "description"), as_json=as_json)
 
 
 def _entries(kind: Kind) -> Sequence[tuple[str, str]]:
@@ -113,7 +105,7 @@ def cost(model: options.Model, device: options.Device = "auto", as_json: options
         (f"time per image, {place}", f"{found['milliseconds']:.1f} ms"),
         ("peak memory, without weights", f"{found['peak_memory_bytes'] / 1e6:.1f} MB"),
     ]
-    show_result(values, partial(_show_rows, rows), as_json=as_json)
+    show_result(values, partial(print_table, rows), as_json=as_json)
 
 
 @vocabulary.command("list")
@@ -123,7 +115,7 @@ def list_labels(model: options.Model, as_json: options.AsJson = False) -> None:
     trained = set(found.labels if found.text is None else found.text.trained)
     rows = [(name, "yes" if name in trained else "no, from text") for name in found.labels]
     values = [{"label": name, "trained": name in trained} for name in found.labels]
-    show_result(values, partial(_show_rows, rows, "label", "trained on"), as_json=as_json)
+    show_result(values, partial(print_table, rows, "label", "trained on"), as_json=as_json)
     if as_json:
         return
     if found.text is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 import manylabel as ml
 from manylabel.builtin import BUILTIN, local_model
@@ -38,11 +39,11 @@ __all__ = [
     "argument",
     "flag",
     "load_data",
-    "make_table",
     "model_names",
     "new_files",
     "open_model",
     "option",
+    "print_table",
     "read_labels",
     "refuse_shared",
     "report_files",
@@ -113,14 +114,25 @@ def report_files(files: Sequence[Path]) -> None:
         typer.echo(f"Wrote {path}")
 
 
-def make_table(*left: str, right: Sequence[str] = (), **settings: Any) -> Table:  # noqa: ANN401 (rich's own settings)
-    """Return an empty table with columns aligned to the left, then to the right."""
-    table = Table(box=None, header_style="bold", pad_edge=False, **settings)
+def print_table(rows: Iterable[Sequence[str | Text]], *left: str, right: Sequence[str] = (), last: str = "") -> None:
+    """Print a table.
+
+    Args:
+        rows: Cells of each row.
+        left: Headers of the columns aligned to the left; none prints no headers.
+        right: Headers of the columns aligned to the right.
+        last: Header of one more column, aligned to the left, for rows that have one.
+    """
+    table = Table(box=None, header_style="bold", pad_edge=False, show_header=bool(left or right))
     for name in left:
         table.add_column(escape(name), overflow="fold")
     for name in right:
         table.add_column(escape(name), justify="right", no_wrap=True)
-    return table
+    if last:
+        table.add_column(last)
+    for row in rows:
+        table.add_row(*(escape(cell) if isinstance(cell, str) else cell for cell in row))
+    stdout_console().print(table)
 
 
 def stdout_console() -> Console:

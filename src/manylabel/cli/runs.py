@@ -10,10 +10,11 @@ from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
+from rich.text import Text
 
 import manylabel as ml
 from manylabel.cli import options
-from manylabel.cli.options import argument, make_table, new_files, option, report_files, show_result, stdout_console
+from manylabel.cli.options import argument, new_files, option, print_table, report_files, show_result, stdout_console
 from manylabel.errors import ConfigError, ManyLabelError
 from manylabel.progress import duration, progress_bar, working
 from manylabel.system import device_name
@@ -22,6 +23,7 @@ __all__ = ["app", "report"]
 
 app = typer.Typer(help="List, show and compare past runs.", no_args_is_help=True)
 
+_NUMBERS = ("epochs", "mAP", "time", "state")
 Runs = Annotated[list[Path], argument("RUN...", "Run folders (--out of 'manylabel train').")]
 
 
@@ -59,36 +61,31 @@ def diff(folders: Runs, as_json: options.AsJson = False) -> None:
 
 
 def _show_list(runs: Sequence[ml.runs.Run]) -> None:
-    table = make_table("run", "recipe", "head", "backbone", "data", right=("epochs", "mAP", "time", "state"))
-    for run in runs:
-        words = (run.recipe, *(str(run.settings.get(name, "?")) for name in ("head", "backbone", "data")))
-        table.add_row(escape(str(run.path)), *map(escape, words), *_numbers(run))
-    stdout_console().print(table)
+    names = ("head", "backbone", "data")
+    rows = [
+        (str(run.path), run.recipe, *(str(run.settings.get(name, "?")) for name in names), *_numbers(run))
+        for run in runs
+    ]
+    print_table(rows, "run", "recipe", *names, right=_NUMBERS)
 
 
 def _show_run(run: ml.runs.Run) -> None:
-    console = stdout_console()
-    console.print(f"[bold]{escape(run.name)}[/]  {escape(run.recipe)}, started {run.started:%Y-%m-%d %H:%M} UTC")
+    stdout_console().print(
+        f"[bold]{escape(run.name)}[/]  {escape(run.recipe)}, started {run.started:%Y-%m-%d %H:%M} UTC"
+    )
     typer.echo(run.command)
     if run.epochs:
-        epochs = make_table(right=list(run.epochs[0]))
-        for row in run.epochs:
-            epochs.add_row(*(f"{row[name]:.5g}" for name in run.epochs[0]))
-        console.print(epochs)
-    settings = make_table("setting", "value")
-    for name, value in run.settings.items():
-        settings.add_row(name, escape(str(value)))
-    console.print(settings)
+        columns = list(run.epochs[0])
+        print_table([[f"{row[name]:.5g}" for name in columns] for row in run.epochs], right=columns)
+    print_table([(name, str(value)) for name, value in run.settings.items()], "setting", "value")
     typer.echo(f"The model is in {run.model}" if run.is_finished else "Not finished: no model yet")
 
 
 def _show_differences(runs: Sequence[ml.runs.Run], changed: Mapping[str, Sequence[object]]) -> None:
-    table = make_table("setting", *(str(run.path) for run in runs))
-    for name, values in changed.items():
-        table.add_row(name, *(escape(str(value)) for value in values))
-    for name, cells in zip(("epochs", "mAP", "time", "state"), zip(*map(_numbers, runs), strict=True), strict=True):
-        table.add_row(f"[bold]{name}[/]", *cells)
-    stdout_console().print(table)
+    rows: list[Sequence[str | Text]] = [(name, *map(str, values)) for name, values in changed.items()]
+    for name, cells in zip(_NUMBERS, zip(*map(_numbers, runs), strict=True), strict=True):
+        rows.append((Text(name, style="bold"), *cells))
+    print_table(rows, "setting", *(str(run.path) for run in runs))
 
 
 def report(

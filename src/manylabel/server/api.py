@@ -13,29 +13,18 @@ from fastapi import APIRouter, Depends, Form, Query, UploadFile
 from fastapi.responses import PlainTextResponse
 from fastapi.security import HTTPBearer
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import BaseModel, Field, StringConstraints, model_validator
 from starlette.requests import Request
 
 from manylabel.errors import ImageError, LabelError
 from manylabel.images import Pixels, image_size, prepare
 from manylabel.predictions import InferenceSpec, TagChoice
+from manylabel.server import schemas
 from manylabel.server.batcher import Batcher
 from manylabel.server.limits import MAX_EXPLAINED, MAX_IMAGES, MAX_LABEL_LENGTH, MAX_LABELS, ServerSettings
 from manylabel.server.metrics import ServerMetrics
 from manylabel.server.model import ServedModel
-from manylabel.server.schemas import (
-    ExplainResponse,
-    ExplanationResponse,
-    ImageResponse,
-    LabelResponse,
-    LabelsResponse,
-    LimitsResponse,
-    PredictResponse,
-    ProblemError,
-    StatusResponse,
-    TagResponse,
-    join_mistakes,
-)
+from manylabel.server.schemas import ProblemError, join_mistakes
 from manylabel.system import default_workers
 
 __all__ = ["Api"]
@@ -46,10 +35,8 @@ _bearer = HTTPBearer(auto_error=False, description="API key, if the server requi
 Label = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=MAX_LABEL_LENGTH)]
 
 
-class PredictOptions(BaseModel):
+class PredictOptions(BaseModel, extra="forbid"):
     """Options of /v1/predict."""
-
-    model_config = ConfigDict(extra="forbid")
 
     top: int | None = Field(
         default=None, ge=1, le=100_000, description="Number of tags per image, most confident first."
@@ -71,10 +58,8 @@ class PredictOptions(BaseModel):
         return self
 
 
-class ExplainOptions(BaseModel):
+class ExplainOptions(BaseModel, extra="forbid"):
     """Options of /v1/explain."""
-
-    model_config = ConfigDict(extra="forbid")
 
     labels: list[Label] | None = Field(
         default=None,
@@ -84,10 +69,8 @@ class ExplainOptions(BaseModel):
     )
 
 
-class ImagesForm(BaseModel):
+class ImagesForm(BaseModel, extra="forbid"):
     """Form with images."""
-
-    model_config = ConfigDict(extra="forbid")
 
     images: list[UploadFile] = Field(default=[], min_length=1, max_length=MAX_IMAGES, description="Image files.")
 
@@ -162,7 +145,7 @@ class Api:
         request: Request,
         form: Annotated[ImagesForm, Form(media_type="multipart/form-data")],
         options: Annotated[PredictOptions, Query()],
-    ) -> PredictResponse:
+    ) -> schemas.PredictResponse:
         """Predict the tags of images sent as a multipart form, or of one image sent as the request body.
 
         Concurrent images are scored in batches, within and across requests. An unreadable image is returned with an
@@ -186,19 +169,19 @@ class Api:
                         scores, spec = scores[:, columns], self.model.spec_of(columns)
         tags = iter(TagChoice(options.top, options.threshold).pick(scores, spec))
         results = [
-            ImageResponse(name=image.name, tags=[], error=found)
+            schemas.ImageResponse(name=image.name, tags=[], error=found)
             if isinstance(found, str)
-            else ImageResponse(name=image.name, tags=TagResponse.list_of(next(tags), spec.labels))
+            else schemas.ImageResponse(name=image.name, tags=schemas.TagResponse.list_of(next(tags), spec.labels))
             for image, found in zip(images, read, strict=True)
         ]
-        return PredictResponse(model=self.model.name, images=results)
+        return schemas.PredictResponse(model=self.model.name, images=results)
 
     async def explain(
         self,
         request: Request,
         form: Annotated[ImageForm, Form(media_type="multipart/form-data")],
         options: Annotated[ExplainOptions, Query()],
-    ) -> ExplainResponse:
+    ) -> schemas.ExplainResponse:
         """Explain labels of an image with heat maps."""
         if self.model.folder is None:
             message = "an exported file cannot be explained; serve the model's folder instead"
@@ -210,17 +193,17 @@ class Api:
             async with self._in_time():
                 await self._check_pixels(images, request)
                 found = await self._in_torch(request, self._explain, image, options.labels)
-        return ExplainResponse(model=self.model.name, name=image.name, explanations=found)
+        return schemas.ExplainResponse(model=self.model.name, name=image.name, explanations=found)
 
-    async def labels(self) -> LabelsResponse:
+    async def labels(self) -> schemas.LabelsResponse:
         """List labels with their thresholds, capabilities of the model, and request limits."""
-        return LabelsResponse(
+        return schemas.LabelsResponse(
             model=self.model.name,
-            labels=LabelResponse.list_of(self.model.spec),
+            labels=schemas.LabelResponse.list_of(self.model.spec),
             single_label=self.model.spec.single_label,
             new_labels=self.model.takes_new_labels,
             explains=self.model.folder is not None,
-            limits=LimitsResponse(
+            limits=schemas.LimitsResponse(
                 body_bytes=self.settings.max_body_bytes,
                 images=min(MAX_IMAGES, self.settings.max_waiting),
                 pixels=self.settings.max_pixels,
@@ -231,16 +214,16 @@ class Api:
             ),
         )
 
-    async def health(self) -> StatusResponse:
+    async def health(self) -> schemas.StatusResponse:
         """Report that the process is alive."""
-        return StatusResponse(status="ok")
+        return schemas.StatusResponse(status="ok")
 
-    async def ready(self) -> StatusResponse:
+    async def ready(self) -> schemas.StatusResponse:
         """Report readiness; 503 while the server starts or stops."""
         if not self.scoring.is_running:
             message = "the server is starting or stopping; try again later"
             raise ProblemError(503, "not_ready", message, headers={"Retry-After": "1"})
-        return StatusResponse(status="ready")
+        return schemas.StatusResponse(status="ready")
 
     async def show_metrics(self) -> PlainTextResponse:
         """Return metrics in the Prometheus format."""
@@ -289,9 +272,9 @@ class Api:
             raise ProblemError(422, found.code, found.message)
         return found
 
-    def _explain(self, image: SentImage, labels: list[str] | None) -> list[ExplanationResponse]:
+    def _explain(self, image: SentImage, labels: list[str] | None) -> list[schemas.ExplanationResponse]:
         found = self.model.explain(image.content, labels, name=image.name)
-        return [ExplanationResponse.of(each, self.model.spec.labels) for each in found]
+        return [schemas.ExplanationResponse.of(each, self.model.spec.labels) for each in found]
 
 
 class _Refusal(NamedTuple):

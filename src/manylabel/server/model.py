@@ -98,11 +98,10 @@ class ServedModel:
             LabelError: Some labels are new and the model does not accept them.
         """
         known = self.spec.labels
-        shown = {display: name for name, display in known.display_names.items()}
-        names = [name if name in known else shown.get(name, name) for name in labels]
+        names = known.resolve(list(dict.fromkeys(labels))).names
         new = [name for name in names if name not in known]
         if not new:
-            return list(dict.fromkeys(map(known.index, names)))
+            return list(map(known.index, names))
         if self.takes_new_labels:
             return None
         choices = list_choices(new[0], known)
