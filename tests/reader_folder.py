@@ -43,6 +43,12 @@ def furnish(root):
         ["archive/a.jpg", "more/a.jpg", "imagenet/train/cat/a.jpg", "imagenet/val/cat/b.jpg"]
     ):
         draw(root / name, size=(48, 40 + number))
+    for number in range(8):
+        draw(root / "coco128" / "images" / "train" / f"{number}.jpg", size=(48, 40 + number))
+        box = root / "coco128" / "labels" / "train" / f"{number}.txt"
+        box.parent.mkdir(parents=True, exist_ok=True)
+        box.write_text(f"{number % 2} 0.5 0.5 0.2 0.2\n")
+    (root / "coco128" / "data.yaml").write_text("names: [cat, dog]\ntrain: images/train\n")
     (root / "last-run").write_bytes(b"")
     names = [f"{('cat', 'dog')[number % 2]}/{number}.jpg" for number in range(24)]
     for number, name in enumerate(names):
