@@ -1,15 +1,15 @@
 import time
 
 from manylabel import progress as module
-from manylabel.progress import ProgressBar, progress_bar, working
+from manylabel.progress import ProgressBar, working
 
 
 def test_a_log_gets_a_line_every_ten_seconds(monkeypatch, capsys):
     now = [0.0]
     monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
-    with progress_bar("reading images") as progress:
+    with ProgressBar("reading images") as bar:
         for done in range(41):
-            progress(done, 5_000)
+            bar.update(done, 5_000)
             now[0] += 1.0
     lines = capsys.readouterr().err.splitlines()
     assert [line.split("  ")[0] for line in lines] == [f"reading images: {done}/5,000" for done in (10, 20, 30, 40)]
@@ -31,8 +31,8 @@ def test_a_line_says_how_long_it_will_take(monkeypatch, capsys):
 
 def test_a_terminal_gets_a_bar(monkeypatch, capsys):
     monkeypatch.setenv("FORCE_COLOR", "1")
-    with progress_bar("reading images of [run]") as progress:
-        progress(1, 2)
+    with ProgressBar("reading images of [run]") as bar:
+        bar.update(1, 2)
     assert "reading images of [run]" in capsys.readouterr().err
 
 

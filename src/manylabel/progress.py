@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import ClassVar, Self
@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-__all__ = ["ProgressBar", "duration", "progress_bar", "working"]
+__all__ = ["ProgressBar", "duration", "working"]
 
 SECONDS_BETWEEN_LINES = 10  # in a log
 
@@ -141,21 +141,6 @@ class ProgressBar:
         reached = f"{done:,}" + ("" if total is None else f"/{total:,}")
         count = f"{self.doing}: {duration(now - self._start) if self._first is None else reached}"
         self.console.print("  ".join(filter(None, [count, note, left])), markup=False, highlight=False, soft_wrap=True)
-
-
-@contextmanager
-def progress_bar(doing: str) -> Iterator[Callable[[int, int], None]]:
-    """Yield a function to call with the number of images done and the total.
-
-    Args:
-        doing: Description of the work, such as "reading images".
-
-    Examples:
-        >>> with progress_bar("reading images") as progress:
-        ...     progress(1, 2)
-    """
-    with ProgressBar(doing) as bar:
-        yield bar.update
 
 
 @contextmanager

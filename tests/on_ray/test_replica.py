@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from manylabel.inference import open_engine
-from manylabel.inference.streaming import _Replica
+from manylabel.inference.pipeline import _Replica
 from manylabel.predictions import TagChoice
 
 ODD_NAME = "caf\udce9.png" if sys.platform == "linux" else "cafe.png"  # only Linux lets a file name be any bytes

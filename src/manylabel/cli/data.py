@@ -24,7 +24,7 @@ from manylabel.cli.options import (
     stdout_console,
 )
 from manylabel.page.page import plural, some
-from manylabel.progress import progress_bar, working
+from manylabel.progress import ProgressBar, working
 
 __all__ = ["app", "graph"]
 
@@ -53,8 +53,8 @@ def check(
     """
     files = new_files(html, overwrite=overwrite)
     dataset = load_data(data)
-    with progress_bar("reading images") as progress:
-        report = ml.data.check(dataset, num_workers=workers, progress=progress)
+    with ProgressBar("reading images") as bar:
+        report = ml.data.check(dataset, num_workers=workers, progress=bar.update)
     if html is not None:
         from manylabel.data.inspection.page import check_page  # needs matplotlib
 

@@ -30,7 +30,7 @@ from manylabel.cli.options import (
 from manylabel.engine import Uncalibrated
 from manylabel.errors import ConfigError
 from manylabel.page.page import plural, some
-from manylabel.progress import progress_bar, working
+from manylabel.progress import ProgressBar, working
 from manylabel.storage import replacing_folder
 from manylabel.types import LabelSpace
 
@@ -144,9 +144,9 @@ def tune(
     saved = read_model(folder)
     dataset = _with_labels(load_data(data), saved.labels, data)
     (name,) = model_names([model])
-    with progress_bar("scoring images") as progress:
+    with ProgressBar("scoring images") as bar:
         engine = Uncalibrated(open_model(folder, device=device, num_images=len(dataset)))
-        scored = ml.evaluation.score(engine, dataset, name=name, num_workers=workers, progress=progress)
+        scored = ml.evaluation.score(engine, dataset, name=name, num_workers=workers, progress=bar.update)
     with working("tuning thresholds"):
         result = ml.tuning.tune(
             scored, method=calibrate, objective=aim, current=saved.config.calibration, num_folds=folds
@@ -183,10 +183,10 @@ def _score(
         if Path(source).suffix.lower() in ml.evaluation.SCORE_ENDINGS:
             found = ml.evaluation.read_scores(source, dataset, name=name, common_labels=common_labels)
         else:
-            with progress_bar(f"scoring images with {name}") as progress:
+            with ProgressBar(f"scoring images with {name}") as bar:
                 engine = open_model(source, device=device, num_images=len(dataset))
                 found = ml.evaluation.score(
-                    engine, dataset, name=name, common_labels=common_labels, progress=progress, **settings
+                    engine, dataset, name=name, common_labels=common_labels, progress=bar.update, **settings
                 )
         scored.append(found)
     return scored

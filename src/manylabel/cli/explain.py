@@ -15,7 +15,7 @@ from manylabel.cli import options
 from manylabel.cli.options import flag, model_names, new_files, option, report_files
 from manylabel.errors import ConfigError
 from manylabel.image_files import EXPLAINED, list_images
-from manylabel.progress import progress_bar
+from manylabel.progress import ProgressBar
 
 __all__ = ["explain"]
 
@@ -50,7 +50,7 @@ def explain(
 
     load = ml.Classifier.from_pretrained
     sources, which = list(dict.fromkeys(model)), _read_blocks(blocks)
-    with progress_bar("explaining images") as progress:
+    with ProgressBar("explaining images") as bar:
         models: dict[str, ml.Classifier | list[ml.Classifier]] = {}
         if teachers:
             models.update(_teachers(model))
@@ -64,7 +64,7 @@ def explain(
                 who = f"{each.model}: " if len(models) > 1 else ""
                 typer.echo(f"{who}{each.label} {100 * each.score:.1f} %, {each.method}, block {each.block}: {where}")
             report_files([target])
-            progress(number, len(targets))
+            bar.update(number, len(targets))
 
 
 def _targets(images: Sequence[str], out: Path | None) -> dict[str, Path]:

@@ -16,7 +16,7 @@ import manylabel as ml
 from manylabel.cli import options
 from manylabel.cli.options import argument, new_files, option, print_table, report_files, show_result, stdout_console
 from manylabel.errors import ConfigError, ManyLabelError
-from manylabel.progress import duration, progress_bar, working
+from manylabel.progress import ProgressBar, duration, working
 from manylabel.system import device_name
 
 __all__ = ["app", "report"]
@@ -111,8 +111,8 @@ def report(
     settings: dict[str, Any] = {"draws": draws, "batch_size": batch_size, "num_workers": workers, "device": device}
     for run in _read(folders):
         try:
-            with progress_bar(f"scoring images with {run.name}") as progress:
-                evaluated.append(ml.runs.evaluate_run(run, progress=progress, **settings))
+            with ProgressBar(f"scoring images with {run.name}") as bar:
+                evaluated.append(ml.runs.evaluate_run(run, progress=bar.update, **settings))
         except ManyLabelError as error:
             typer.echo(f"{run.name} could not be evaluated: {error}", err=True)
             failed[run.name] = (run, str(error))

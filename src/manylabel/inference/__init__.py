@@ -5,6 +5,6 @@ The export itself needs torch, and is imported by its own name: `manylabel.infer
 """
 
 from manylabel.inference.engine import OnnxEngine, open_engine
-from manylabel.inference.streaming import predict_stream, tag_with_ray
+from manylabel.inference.pipeline import predict_stream, tag_with_ray
 
 __all__ = ["OnnxEngine", "open_engine", "predict_stream", "tag_with_ray"]
