@@ -60,3 +60,13 @@ def test_the_innermost_of_nested_bars_prints_and_the_outermost_ends_all(monkeypa
         assert set(lines_of(0.2, capsys)) == {"working"}
         ProgressBar("saving").update(1, 2)
     assert lines_of(0.1, capsys) == []
+
+
+def test_a_line_says_how_long_a_step_without_progress_has_taken(monkeypatch, capsys):
+    now = [0.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    with ProgressBar("features") as bar:
+        for _ in range(3):
+            bar.update(0, 600)
+            now[0] += 40.0
+    assert capsys.readouterr().err.splitlines() == ["features: 0/600  40 s", "features: 0/600  1 min 20 s"]

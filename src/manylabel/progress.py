@@ -136,11 +136,11 @@ class ProgressBar:
         ProgressBar._told = now
         if self.is_drawn:
             return
-        speed = (done - (self._first or 0)) / (now - self._start)
-        left = f"about {duration((total - done) / speed)} left" if total and speed > 0 else ""
-        reached = f"{done:,}" + ("" if total is None else f"/{total:,}")
-        count = f"{self.doing}: {duration(now - self._start) if self._first is None else reached}"
-        self.console.print("  ".join(filter(None, [count, note, left])), markup=False, highlight=False, soft_wrap=True)
+        elapsed, moved = now - self._start, done - (self._first or 0)
+        left = f"about {duration(elapsed * (total - done) / moved)} left" if total and moved else duration(elapsed)
+        reached = "" if self._first is None else f"{done:,}" if total is None else f"{done:,}/{total:,}"
+        words = "  ".join(filter(None, [reached, note, left]))
+        self.console.print(f"{self.doing}: {words}", markup=False, highlight=False, soft_wrap=True)
 
 
 @contextmanager
