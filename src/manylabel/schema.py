@@ -142,9 +142,9 @@ def settings_fields(kind: type) -> dict[str, Field]:
 
     Examples:
         >>> from manylabel.settings import LoopSettings
-        >>> field = settings_fields(LoopSettings)["batch_size"]
+        >>> field = settings_fields(LoopSettings)["accumulate"]
         >>> field.metavar, field.default, field.help
-        ('INTEGER', 64, 'Images per batch on each device.')
+        ('INTEGER', 1, 'Batches per optimizer step (gradient accumulation).')
     """
     return _read_fields(kind)
 
