@@ -25,6 +25,8 @@ __all__ = ["Comparison", "ImageChange", "LabelChange", "MetricChange", "PairsImp
 
 Verdict = Literal["better", "worse", "unclear"]
 
+_LEAST_CHANGE = 0.05  # of a loss, which is shown with one decimal
+
 
 @dataclass(frozen=True)
 class MetricChange:
@@ -287,6 +289,6 @@ def _image_changes(
             for row in rows
         )
 
-    fell = [row for row in order[:at_most] if gain[row] > 0]
-    rose = [row for row in order[::-1][:at_most] if gain[row] < 0]
+    fell = [row for row in order[:at_most] if gain[row] > _LEAST_CHANGE]
+    rose = [row for row in order[::-1][:at_most] if gain[row] < -_LEAST_CHANGE]
     return changes(fell), changes(rose)

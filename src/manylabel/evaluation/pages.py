@@ -8,7 +8,7 @@ from manylabel.evaluation.bootstrap import Estimate
 from manylabel.evaluation.compare import Comparison, ImageChange, LabelChange, MetricChange
 from manylabel.evaluation.evaluate import Evaluation
 from manylabel.evaluation.metrics import METRICS, Metric
-from manylabel.evaluation.plots import draw_calibration, draw_changes, draw_curves, draw_groups, draw_labels
+from manylabel.evaluation.plots import FEW_LABELS, draw_calibration, draw_changes, draw_curves, draw_groups, draw_labels
 from manylabel.evaluation.results import SIZE_LIMITS, ImageResult, LabelResult
 from manylabel.page import Cell, Fraction, Html, plural, some
 
@@ -130,8 +130,9 @@ def _labels(evaluation: Evaluation) -> Iterator[Html]:
     ranked = sorted(evaluation.labels, key=lambda label: (not label.positives, label.value))
     rated = [label for label in ranked if label.positives]
     if rated:
-        curves = page.columns(draw_curves(rated), draw_calibration({"": evaluation.calibration}))
-        yield page.columns(draw_labels(rated), curves)
+        curves = [draw_curves(rated), draw_calibration({"": evaluation.calibration})]
+        is_tall = len(rated) > FEW_LABELS  # as tall as both curves
+        yield page.columns(draw_labels(rated), *([page.columns(*curves)] if is_tall else curves))
     caption = "All labels, worst first."
     if len(ranked) > _MOST_ROWS:
         caption = f"The {_MOST_ROWS:,} worst of {len(ranked):,} labels."

@@ -17,13 +17,13 @@ from manylabel.page import ACCENT, INK, Html, figure, new_figure
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["draw_calibration", "draw_changes", "draw_curves", "draw_groups", "draw_labels"]
+__all__ = ["FEW_LABELS", "draw_calibration", "draw_changes", "draw_curves", "draw_groups", "draw_labels"]
 
 # Okabe and Ito's vermilion and green: distinct for every kind of colour vision, on white and on black.
 _VERMILION = "#d55e00"
 _GREEN = "#009e73"
 _MOST_LABELS = 40  # more rows are unreadable
-_FEW_LABELS = 12  # fit into one figure
+FEW_LABELS = 12  # fit into a small figure
 _MOST_CURVES = 100
 
 Row = TypeVar("Row")
@@ -32,7 +32,8 @@ Row = TypeVar("Row")
 def draw_labels(labels: Sequence[LabelResult]) -> Html:
     """Plot the average precision of each label with its interval, best on top; for many labels, both ends only."""
     shown, remark = _both_ends(sorted(labels, key=lambda label: -label.value))
-    drawing, axes = new_figure(width=5.2, height=0.8 + 0.235 * len(shown))
+    tall = 8.4 if len(shown) > FEW_LABELS else 0  # as the two drawings next to it
+    drawing, axes = new_figure(width=5.2, height=max(tall, 0.8 + 0.235 * len(shown)))
     values = [label.average_precision or Estimate(0) for label in shown]
     _rows(axes, [label.display_name for label in shown], values, [ACCENT] * len(shown))
     axes.set(xlim=(0, 102), xlabel="average precision (%) with 95 % interval")
@@ -42,7 +43,7 @@ def draw_labels(labels: Sequence[LabelResult]) -> Html:
 def draw_changes(labels: Sequence[LabelChange]) -> list[Html]:
     """Plot the change in each label's average precision with its interval; for many labels, the largest only."""
     shown, remark = _both_ends(sorted(labels, key=lambda label: -label.difference.value))
-    half = len(shown) if len(shown) <= _FEW_LABELS else -(-len(shown) // 2)
+    half = len(shown) if len(shown) <= FEW_LABELS else -(-len(shown) // 2)
     bounds = [100 * (bound or 0) for label in shown for bound in label.difference]
     colours = {"better": _GREEN, "worse": _VERMILION, "unclear": INK}
     figures: list[Html] = []
@@ -71,7 +72,7 @@ def draw_groups(groups: Sequence[Group], caption: str) -> Html:
 def draw_curves(labels: Sequence[LabelResult]) -> Html:
     """Plot the precision-recall curves; the best, median and worst labels are highlighted."""
     rated = sorted(labels, key=lambda label: -label.value)
-    drawing, axes = new_figure(width=5.0, height=3.6)
+    drawing, axes = new_figure(width=5.0, height=4.1)
     for label in rated[:: max(1, len(rated) // _MOST_CURVES)]:
         axes.plot(*_points(label), color=INK, alpha=0.16, linewidth=0.8)
     marked = {0: ("best", _GREEN, "-"), len(rated) // 2: ("median", ACCENT, "--")}
@@ -80,7 +81,7 @@ def draw_curves(labels: Sequence[LabelResult]) -> Html:
         name = f"{what}: {_short(rated[position].display_name)}"
         axes.plot(*_points(rated[position]), color=colour, linestyle=stroke, label=name)
     axes.set(xlim=(0, 102), ylim=(0, 102), xlabel="recall (%)", ylabel="precision (%)")
-    axes.legend(frameon=False, fontsize=8.5, loc="best", labelcolor="linecolor")
+    drawing.legend(frameon=False, fontsize=9, loc="outside upper left", labelcolor="linecolor")
     return figure(drawing, "Precision-recall curve of each label; best, median and worst highlighted.")
 
 

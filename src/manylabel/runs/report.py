@@ -303,8 +303,9 @@ def draw_curves(runs: Sequence[Run]) -> list[Html]:
     loss, loss_axes = page.new_figure(width=5.0, height=3.2)
     precision, precision_axes = page.new_figure(width=5.0, height=3.2)
     for number, run in enumerate(trained):
-        _line(loss_axes, number, run, "train_loss", run.name)
-        _line(loss_axes, number, run, "val_loss", None, alpha=0.4)
+        names = (run.name, None) if len(trained) > 1 else ("training", "validation")
+        _line(loss_axes, number, run, "train_loss", names[0])
+        _line(loss_axes, number, run, "val_loss", names[1], alpha=0.4)
         _line(precision_axes, number, run, "val_mAP", run.name, factor=100)
     losses = [row["train_loss"] for run in trained for row in run.epochs if row.get("train_loss", 0) > 0]
     loss_axes.set(xlabel="epoch", ylabel="loss")
@@ -316,7 +317,7 @@ def draw_curves(runs: Sequence[Run]) -> list[Html]:
     precision_axes.set(xlabel="epoch", ylabel="validation mAP (%)")
     for axes in (loss_axes, precision_axes):
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        if len(trained) > 1:
+        if len(axes.lines) > 1:
             axes.legend(frameon=False, fontsize=8.5, labelcolor="linecolor")
     also = " (faint: validation loss)" if any("val_loss" in run.epochs[0] for run in trained) else ""
     return [

@@ -193,7 +193,10 @@ def tuning_page(tuning: Tuning, *, model: str, dataset: str) -> page.Page:
         for name in ("CF1", "OF1", "calibration_error")
     ]
     rows = [
-        [title, *((value if name == "log_loss" else Fraction(value)) for value in (before[name], after[name]))]
+        [
+            title,
+            *((round(value, 3) if name == "log_loss" else Fraction(value)) for value in (before[name], after[name])),
+        ]
         for name, title in METRIC_TITLES.items()
     ]
     curves = draw_calibration({"before": tuning.before.bins, "after": tuning.after.bins})
@@ -278,7 +281,7 @@ def _tuned_labels(
             for rare, far in zip(thresholds.too_rare.tolist(), thresholds.out_of_reach.tolist(), strict=True)
         ]
     f1 = ([None if math.isnan(value) else value for value in each.label_f1.tolist()] for each in (before, after))
-    columns = scored.labels, positives, values, *f1, notes
+    columns = map(scored.labels.display, scored.labels), positives, values, *f1, notes
     return tuple(TunedLabel(*row) for row in zip(*columns, strict=True))
 
 
@@ -286,7 +289,7 @@ def _notes(scored: ScoredImages, final: _Fit, objective: Objective, min_positive
     """List labels that were not fitted individually, or why there are no thresholds."""
     if final.thresholds is None:
         return ["The model predicts the most confident label of each image, so there are no thresholds to tune."]
-    common = f"the common threshold, {final.thresholds.common:.3g}"
+    common = f"the common threshold, {100 * final.thresholds.common:.1f} %"
     cases = (
         (final.thresholds.too_rare, f"fewer than {min_positives} images, and got {common}"),
         (final.thresholds.out_of_reach, f"no threshold with {objective}, and got {common}"),
@@ -294,7 +297,7 @@ def _notes(scored: ScoredImages, final: _Fit, objective: Objective, min_positive
     )
     notes = []
     for mask, words in cases:
-        names = [scored.labels[column] for column in mask.nonzero().flatten().tolist()]
+        names = [scored.labels.display(scored.labels[column]) for column in mask.nonzero().flatten().tolist()]
         if names:
             verb = "has" if len(names) == 1 else "have"
             notes.append(f"{plural(len(names), 'label')} {verb} {words}: {some(names, at_most=8)}.")

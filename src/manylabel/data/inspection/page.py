@@ -61,7 +61,7 @@ def _summary(report: CheckReport) -> Iterator[Html]:
         (f"{report.num_images:,}", "images", f"{len(report.bad):,} cannot be read"),
         (f"{len(report.labels):,}", "labels", f"{rare:,} with fewer than {FEW_POSITIVES} images"),
         (f"{report.mean_labels:.2f}", "labels per image", f"{max(len(report.labels_per_image) - 1, 0)} at most"),
-        (f"{report.unknown_fraction:.1%}", "unknown", "of images x labels"),
+        (f"{100 * report.unknown_fraction:.1f} %", "unknown", "of images x labels"),
         (f"{copies:,}", "duplicates", f"in {plural(len(report.duplicates), 'group')}"),
     ]
     yield page.tiles(tiles)
@@ -91,10 +91,14 @@ def _labels(report: CheckReport) -> Iterator[Html]:
     yield page.table(["label", "present", "of all images", "absent", "unknown"], rows)
     if len(shown) < len(ranked):
         yield page.text(f"Showing the {len(shown):,} most and least frequent of {len(ranked):,} labels.")
-    counts = {label.name: label.positives for label in report.labels}
+    found = {label.name: label for label in report.labels}
     pairs: list[list[Cell]] = [
-        [one, other, both, Fraction(both / counts[one]), Fraction(both / counts[other])]
-        for one, other, both in report.frequent_pairs(_MOST_PAIRS)
+        [
+            *(found[name].display_name for name in names),
+            both,
+            *(Fraction(both / found[name].positives) for name in names),
+        ]
+        for *names, both in report.frequent_pairs(_MOST_PAIRS)
     ]
     if pairs:
         yield page.heading("Label co-occurrence", level=3)
