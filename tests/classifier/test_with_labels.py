@@ -36,7 +36,7 @@ class LetterEncoder:
 @pytest.fixture
 def encoder(monkeypatch):
     found = LetterEncoder()
-    monkeypatch.setattr("manylabel.text.label_vectors.open_encoder", lambda name: found)
+    monkeypatch.setattr("manylabel.text.open_encoder", lambda name: found)
     return found
 
 

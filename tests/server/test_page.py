@@ -243,7 +243,7 @@ def test_fits_a_phone_follows_dark_mode_and_asks_nobody_else(page, images, addre
 def test_new_tags_are_asked_for_where_the_model_takes_them(browser, images, tmp_path, monkeypatch):
     torch.manual_seed(0)
     encoder = StoredVectors(["tram", "fire truck"], torch.randn(2, 8))
-    monkeypatch.setattr("manylabel.text.label_vectors.open_encoder", lambda name: encoder)
+    monkeypatch.setattr("manylabel.text.open_encoder", lambda name: encoder)
     model = Classifier.create(
         "test_resnet",
         head=heads.TextMap,

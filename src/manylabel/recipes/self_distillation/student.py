@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from manylabel.classifier import Classifier
 from manylabel.errors import LabelError
-from manylabel.losses.multilabel import Reduction
+from manylabel.losses import Reduction
 from manylabel.recipes.self_distillation.partition import TeacherTask, image_mask
 from manylabel.storage import replacing
 from manylabel.targets import Targets
