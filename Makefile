@@ -61,7 +61,7 @@ package: $(READY) ## build sdist and wheel, and try the wheel in empty environme
 	  echo "The wheel with the $$resolution versions of what it needs"; \
 	  rm -rf .cache/try/* && $(BIN)/python -m uv venv --quiet --python $(BIN)/python .cache/try/venv && \
 	  $(BIN)/python -m uv pip install --quiet --python .cache/try/venv/bin/python --resolution $$resolution \
-	    --requirements pyproject.toml --extra offline && \
+	    --requirements pyproject.toml --extra train && \
 	  $(BIN)/python -m uv pip install --quiet --python .cache/try/venv/bin/python --no-deps dist/*.whl && \
 	  (cd .cache/try && MANYLABEL_CACHE=cache venv/bin/python $(CURDIR)/tools/smoke_test.py) || exit 1; \
 	done; rm -rf .cache/try

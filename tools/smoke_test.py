@@ -1,6 +1,6 @@
 """What a newly installed manylabel must be able to do: python tools/smoke_test.py, in a folder that may be written to.
 
-It needs the package with the extra 'offline' and nothing of this repository, so that `make package` can run it in an
+It needs the package with the extra 'train' and nothing of this repository, so that `make package` can run it in an
 empty environment.
 """
 

@@ -67,7 +67,10 @@ _HOMES = {
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module 'manylabel' has no attribute {name!r}")
-    module = import_module(f"manylabel.{_HOMES.get(name, name)}")
+    from manylabel.system import naming_extras
+
+    with naming_extras():
+        module = import_module(f"manylabel.{_HOMES.get(name, name)}")
     return getattr(module, name) if name in _HOMES else module
 
 

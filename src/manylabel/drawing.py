@@ -107,9 +107,11 @@ _CHIP = (
 
 @cache
 def _font(size: int) -> ImageFont.FreeTypeFont:
-    """Return the font that ships with matplotlib; Pillow's own lacks Greek, Cyrillic and most accents."""
-    import matplotlib as mpl
-
+    """Return the font that ships with matplotlib, if installed; Pillow's own lacks Greek, Cyrillic and most accents."""
+    try:
+        import matplotlib as mpl
+    except ModuleNotFoundError:
+        return ImageFont.load_default(size)  # type: ignore[return-value] # always a FreeType font if a size is given
     return ImageFont.truetype(Path(mpl.get_data_path()) / "fonts" / "ttf" / "DejaVuSans.ttf", size)
 
 

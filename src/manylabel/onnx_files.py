@@ -32,7 +32,7 @@ def open_session(path: str | Path, *, num_threads: int | None = None) -> Any:  #
     Raises:
         MissingExtraError: onnxruntime is not installed.
     """
-    onnxruntime = require("onnxruntime", extra="onnx")
+    onnxruntime = require("onnxruntime")
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = available_cores() if num_threads is None else num_threads
     options.inter_op_num_threads = 1  # the layers of a model are sequential
@@ -77,7 +77,7 @@ def write_onnx(
     """
     import torch
 
-    require("onnxscript", extra="onnx")
+    require("onnxscript", extra="train")
     num_bytes = sum(weight.numel() * 4 for weight in module.state_dict().values())
     if num_bytes > MAX_BYTES:
         raise ConfigError(f"{name} has {num_bytes / 1e9:.1f} GB of weights, more than one ONNX file can hold")

@@ -6,7 +6,10 @@ import os
 import platform
 import shutil
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -16,7 +19,7 @@ from manylabel.errors import ConfigError, MissingExtraError
 if TYPE_CHECKING:  # imported only when a device is selected
     import torch
 
-__all__ = ["available_cores", "default_workers", "device_name", "find_device", "require"]
+__all__ = ["available_cores", "default_workers", "device_name", "find_device", "naming_extras", "require"]
 
 GPU_FILES = ("/dev/nvidiactl", "/dev/nvhost-gpu", "/dev/dxg", "/dev/kfd")  # NVIDIA, its Jetson, in WSL, AMD
 
@@ -63,6 +66,8 @@ def device_name(name: str = "auto") -> str:
 
 def _may_have_gpu() -> bool:
     """Return whether this machine may have a GPU that torch can use; only torch knows if it has."""
+    if find_spec("torch") is None:
+        return False
     if sys.platform == "darwin":
         return platform.machine() == "arm64"
     return shutil.which("nvidia-smi") is not None or any(Path(file).exists() for file in GPU_FILES)
@@ -117,11 +122,11 @@ def require(module: str, *, extra: str | None = None) -> ModuleType:
         MissingExtraError: The module is not installed.
 
     Examples:
-        >>> require("json", extra="onnx").dumps([1])
+        >>> require("json", extra="text").dumps([1])
         '[1]'
-        >>> require("no_such_module", extra="onnx")
+        >>> require("no_such_module", extra="text")
         Traceback (most recent call last):
-        manylabel.errors.MissingExtraError: no_such_module is not installed; run: pip install "manylabel[onnx]"
+        manylabel.errors.MissingExtraError: no_such_module is not installed; run: pip install "manylabel[text]"
     """
     try:
         return import_module(module)
@@ -131,3 +136,22 @@ def require(module: str, *, extra: str | None = None) -> ModuleType:
             raise  # installed, but broken inside: do not hide that
         name = package if extra is None else f'"manylabel[{extra}]"'
         raise MissingExtraError(f"{package} is not installed; run: pip install {name}") from error
+
+
+@contextmanager
+def naming_extras() -> Iterator[None]:
+    """Turn a missing module into an error that names the extra ``train``; modules of other extras are for `require`.
+
+    Raises:
+        MissingExtraError: A module is not installed.
+
+    Examples:
+        >>> with naming_extras():
+        ...     raise ModuleNotFoundError("No module named 'torch'", name="torch")
+        Traceback (most recent call last):
+        manylabel.errors.MissingExtraError: torch is not installed; run: pip install "manylabel[train]"
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(f'{error.name} is not installed; run: pip install "manylabel[train]"') from error

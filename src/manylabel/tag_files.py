@@ -25,6 +25,7 @@ from manylabel.errors import ConfigError, DataError, list_choices
 from manylabel.label_text import SEPARATOR, TAG_COLUMNS, join_labels, protect_cell, unprotect_cell
 from manylabel.lock import WriterLock
 from manylabel.storage import append, refuse_existing, replacing, write_errors, write_text
+from manylabel.system import require
 
 if TYPE_CHECKING:  # prediction must not wait for it
     import polars as pl
@@ -55,6 +56,7 @@ def open_output(path: str | Path, *, resume: bool = False, overwrite: bool = Fal
 
     Raises:
         ConfigError: The extension is not supported, or both options are given.
+        MissingExtraError: The file is Parquet, and polars is not installed.
         OutputExistsError: The file exists and neither option is given.
         DataError: The existing file cannot be resumed.
         BusyError: Another process is writing to it.
@@ -74,6 +76,8 @@ def open_output(path: str | Path, *, resume: bool = False, overwrite: bool = Fal
     """
     path = Path(path)
     ending = _ending(path, _KINDS)
+    if ending == ".parquet":
+        require("polars", extra="train")
     if resume and overwrite:
         raise ConfigError("--resume and --overwrite exclude each other; give only one")
     refuse_existing(path, overwrite=resume or overwrite)

@@ -1,11 +1,9 @@
 import logging
-import sys
 
 import pytest
 import torch
 
 from manylabel.backbone import Backbone, fingerprint_weights
-from manylabel.errors import MissingExtraError
 from manylabel.features import runtime
 from manylabel.features.runtime import OnnxBackbone, export_path, prepare_backbone, relative_difference
 from tiny_features import NUM_IMAGES, SPEC, assert_close, cache, make_backbone, slow_maps
@@ -73,14 +71,6 @@ def test_torch_takes_over_where_a_backbone_cannot_be_exported(backbone, tmp_path
     assert not isinstance(ready(backbone, tmp_path), OnnxBackbone)
     assert "test_resnet cannot be exported to ONNX: RuntimeError: no such operator" in caplog.text
     assert not list(tmp_path.iterdir())
-
-
-def test_torch_takes_over_where_onnxruntime_is_not_installed(backbone, tmp_path, monkeypatch, caplog):
-    monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    assert not isinstance(ready(backbone, tmp_path), OnnxBackbone)
-    assert 'pip install "manylabel[onnx]"' in caplog.text
-    with pytest.raises(MissingExtraError):
-        ready(backbone, tmp_path, engine="onnx")
 
 
 def test_features_of_both_engines_agree(backbone, images, exports, tmp_path, caplog, monkeypatch):

@@ -24,6 +24,7 @@ from manylabel.cli.runs import report
 from manylabel.cli.serve import serve
 from manylabel.cli.train import OWN_PARSER, train
 from manylabel.errors import ManyLabelError
+from manylabel.system import naming_extras
 
 __all__ = ["app", "main"]
 
@@ -98,7 +99,8 @@ def settings(
 def main() -> None:
     """Run the command line; a `ManyLabelError` prints its message and exits with code 2."""
     try:
-        app(prog_name="manylabel")
+        with naming_extras():
+            app(prog_name="manylabel")
     except ManyLabelError as error:
         if "--debug" in sys.argv:
             raise

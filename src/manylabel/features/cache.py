@@ -196,7 +196,6 @@ class FeatureCache:
             CacheError: The disk is full, not writable, or returns damaged data.
             BadImagesError: Too many images cannot be decoded.
             DataError: No image can be decoded, or a decoding process died.
-            MissingExtraError: The engine is ``"onnx"`` and onnxruntime is not installed.
         """
         remove_leftovers(self.root)
         check_room(self.root, num_bytes=plan.missing_bytes)

@@ -15,11 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from manylabel.backbone import Backbone
-from manylabel.errors import ConfigError, MissingExtraError
+from manylabel.errors import ConfigError
 from manylabel.inference.engine import EXPORTS, FEW_IMAGES, EngineName
 from manylabel.onnx_files import open_session, write_onnx
 from manylabel.storage import cache_folder
-from manylabel.system import require
 
 __all__ = ["OnnxBackbone", "export_path", "prepare_backbone", "relative_difference"]
 
@@ -41,9 +40,6 @@ def prepare_backbone(backbone: Backbone, images: Tensor, *, engine: EngineName, 
         export: File of the exported backbone, written if missing; see `export_path`.
         num_images: Number of images to process.
 
-    Raises:
-        MissingExtraError: The engine is ``"onnx"`` and onnxruntime is not installed.
-
     Examples:
         >>> backbone = Backbone("resnet10t", pretrained=False, frozen=True, stages=(-1,))
         >>> run = prepare_backbone(
@@ -59,10 +55,8 @@ def prepare_backbone(backbone: Backbone, images: Tensor, *, engine: EngineName, 
         return plain
     try:
         fast = OnnxBackbone(backbone, export, size=(images.shape[-2], images.shape[-1]))
-    except (MissingExtraError, ConfigError, OSError) as error:
-        if engine == "onnx" and isinstance(error, MissingExtraError):
-            raise
-        logger.warning("computing features with torch; onnxruntime would be twice as fast: %s", error)
+    except (ConfigError, OSError) as error:
+        logger.warning("computing features with torch: %s", error)
         return plain
     few = images[:CHECKED_IMAGES]
     difference = relative_difference(fast(few), plain(few))
@@ -83,14 +77,12 @@ class OnnxBackbone:
         num_threads: Threads of onnxruntime (default: as many as torch uses).
 
     Raises:
-        MissingExtraError: onnxruntime or onnxscript is not installed.
         ConfigError: The backbone cannot be exported.
     """
 
     def __init__(
         self, backbone: Backbone, path: Path, *, size: tuple[int, int], num_threads: int | None = None
     ) -> None:
-        require("onnxruntime", extra="onnx")
         num_threads = torch.get_num_threads() if num_threads is None else num_threads
         if path.exists():
             try:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from manylabel.builtin import BUILTIN, DEFAULT_MODEL, find_model
 from manylabel.engine import Engine
-from manylabel.errors import ConfigError, ModelFormatError
+from manylabel.errors import ConfigError, MissingExtraError, ModelFormatError
 from manylabel.images import Pixels
 from manylabel.onnx_files import open_session
 from manylabel.predictions import METADATA_KEY, InferenceSpec
@@ -33,7 +33,7 @@ __all__ = ["EXPORTS", "FEW_IMAGES", "EngineName", "OnnxEngine", "export_path", "
 logger = logging.getLogger(__name__)
 
 EngineName = Literal["auto", "onnx", "torch"]
-"""Inference backend; ``"auto"`` is onnxruntime on a CPU if installed and worthwhile, else torch."""
+"""Inference backend; ``"auto"`` is onnxruntime on a CPU if worthwhile, else torch."""
 
 EXPORTS = "models"  # folder of exported models in the cache
 FEW_IMAGES = 200  # for fewer images, torch is faster than exporting first
@@ -109,7 +109,7 @@ def open_engine(
     Raises:
         ModelFormatError: There is no such model.
         ConfigError: The engine or the device cannot run it, or it cannot score other labels.
-        MissingExtraError: The engine is ``"onnx"`` and onnxruntime is not installed.
+        MissingExtraError: The model is not exported, and torch is not installed.
 
     Examples:
         >>> import tempfile
@@ -129,7 +129,12 @@ def open_engine(
     if is_exported(model):
         return OnnxEngine(model, num_threads=num_threads)
     folder = find_model(model)
-    if engine == "torch" or device != "cpu" or (engine == "auto" and not _has_onnxruntime()):
+    if find_spec("torch") is None:
+        raise MissingExtraError(
+            f'{shown_name(model)} is not exported and needs torch; run: pip install "manylabel[train]", or export the '
+            "model where torch is installed and give the .onnx file"
+        )
+    if engine == "torch" or device != "cpu":
         return _open_torch(folder, labels, device, num_threads)
     path = export_path(folder, labels)
     if path.is_file():
@@ -198,13 +203,6 @@ def engine_device(model: str | Path, device: str = "auto", *, engine: EngineName
             f"onnxruntime runs models on the CPU only, got device {device}; omit the device or the engine"
         )
     return "cpu"
-
-
-def _has_onnxruntime() -> bool:
-    found = all(find_spec(name) is not None for name in ("onnxruntime", "onnxscript"))
-    if not found:
-        logger.warning('torch runs the model; onnxruntime is twice as fast: pip install "manylabel[onnx]"')
-    return found
 
 
 def _load(folder: Path, labels: Sequence[str] | None) -> Classifier:

@@ -71,7 +71,7 @@ def quantise(source: str | Path, path: str | Path, images: Pixels, *, overwrite:
         OutputExistsError: The file exists and `overwrite` is false.
     """
     refuse_existing(path, overwrite=overwrite)
-    require("onnx", extra="onnx")
+    require("onnx", extra="train")
     if not len(images):
         raise ConfigError(
             "quantisation needs at least one calibration image; give images representative of later inputs"
@@ -114,9 +114,9 @@ def flipped_tags(before: Predictions, after: Predictions) -> tuple[int, int]:
 
 def _quantise_all(source: Path, target: Path, images: Pixels) -> None:
     """Quantise weights and activations with onnxruntime; remaining float layers get 8-bit weights."""
-    onnx = require("onnx", extra="onnx")
-    quantization = require("onnxruntime.quantization", extra="onnx")
-    shape_inference = require("onnxruntime.quantization.shape_inference", extra="onnx")
+    onnx = require("onnx", extra="train")
+    quantization = require("onnxruntime.quantization", extra="train")
+    shape_inference = require("onnxruntime.quantization.shape_inference", extra="train")
     with tempfile.TemporaryDirectory() as folder, _quiet():
         ready, static = Path(folder) / "ready.onnx", Path(folder) / "static.onnx"
         shape_inference.quant_pre_process(str(source), str(ready), skip_symbolic_shape=True)
@@ -139,7 +139,7 @@ def _quantise_all(source: Path, target: Path, images: Pixels) -> None:
 
 def _quantise_weights(source: Path, target: Path, *, metadata: Path | None = None) -> None:
     """Replace float weights by 8-bit ones and a scale per channel, which onnxruntime folds on loading."""
-    onnx = require("onnx", extra="onnx")
+    onnx = require("onnx", extra="train")
     model = onnx.load(str(source))
     graph = model.graph
     users: dict[str, list[tuple[Any, int]]] = {}
