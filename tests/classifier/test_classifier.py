@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import yaml
 from PIL import Image
 from torch import nn
 
@@ -294,6 +295,53 @@ def test_a_model_goes_to_the_hub_and_comes_back(tmp_path, image, monkeypatch):
     assert np.array_equal(
         Classifier.from_pretrained("someone/tagger").predict(image).scores, model.predict(image).scores
     )
+
+
+def test_a_revision_of_the_hub_is_asked_for(tmp_path, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.HfApi", lambda: FolderHub(tmp_path))
+    make().push_to_hub("someone/tagger")
+    asked = []
+    monkeypatch.setattr(
+        "huggingface_hub.snapshot_download",
+        lambda name, *, revision, **_: asked.append(revision) or str(tmp_path / name),
+    )
+    Classifier.from_pretrained("someone/tagger", revision="v1")
+    assert asked == ["v1"]
+
+
+def test_a_model_on_the_hub_has_a_card(tmp_path, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.HfApi", lambda: FolderHub(tmp_path))
+    run = tmp_path / "run"
+    make().save(run / "model")
+    numbers = {"num_images": 120, "mAP": {"value": 0.7692, "low": 0.69, "high": 0.84}, "best_epoch": 3}
+    (run / "validation.json").write_text(json.dumps(numbers))
+    model = Classifier.from_pretrained(run)
+    model.thresholds = tuple(0.25 for _ in model.labels)
+    model.push_to_hub("someone/tagger", licence="apache-2.0")
+    metadata, text = (tmp_path / "someone" / "tagger" / "README.md").read_text().removeprefix("---\n").split("\n---\n")
+    card = yaml.safe_load(metadata)
+    assert (card["library_name"], card["pipeline_tag"], card["license"]) == (
+        "manylabel",
+        "image-classification",
+        "apache-2.0",
+    )
+    assert "multi-label" in card["tags"]
+    (result,) = card["model-index"][0]["results"]
+    assert result["metrics"] == [{"type": "mAP", "value": 76.92, "name": "mAP"}]
+    assert "| mAP | 76.9 | 69.0 to 84.0 |" in text
+    assert "120 validation images" in text
+    assert all(f"| {label} | 0.25 |" in text for label in model.labels)
+    assert 'Classifier.from_pretrained("someone/tagger")' in text
+
+
+def test_a_card_without_a_run_states_what_is_missing(tmp_path, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.HfApi", lambda: FolderHub(tmp_path))
+    make().push_to_hub("someone/tagger")
+    text = (tmp_path / "someone" / "tagger" / "README.md").read_text()
+    assert "manylabel evaluate DATA --model someone/tagger" in text
+    assert "license" not in text.split("---")[1]
+    with pytest.raises(ConfigError, match=r"no validation\.json; give the folder of a finished run"):
+        make().push_to_hub("someone/tagger", run=tmp_path)
 
 
 def test_from_pretrained_takes_a_folder_too(saved):

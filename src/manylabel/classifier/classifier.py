@@ -28,6 +28,7 @@ from manylabel.errors import ConfigError, MissingExtraError, ModelFormatError
 from manylabel.heads.config import build_head, describe_head, restore_head
 from manylabel.heads.traits import as_open_vocabulary, stages_of
 from manylabel.predictions import InferenceSpec, Predictions
+from manylabel.storage import write_text
 from manylabel.text import TextEncoder, TextVocabulary
 from manylabel.types import InputSpec, LabelSpace
 
@@ -55,7 +56,7 @@ class Classifier(nn.Module):
         text: Text encoder of the labels, for heads with text queries; required by `with_labels`.
 
     Attributes:
-        run_folder: Folder of the run that trained it, if `manylabel.train` did.
+        run_folder: Folder of the run that trained it, if it was trained or loaded from there.
 
     Raises:
         ConfigError: The settings contradict each other.
@@ -343,24 +344,52 @@ class Classifier(nn.Module):
         Returns:
             The classifier, in eval mode, on the CPU.
         """
-        return cls.load(find_model(name, revision=revision), head=head)
+        folder = find_model(name, revision=revision)
+        classifier = cls.load(folder, head=head)
+        if (folder.parent / "validation.json").is_file():
+            classifier.run_folder = folder.parent
+        return classifier
 
-    def push_to_hub(self, name: str, *, private: bool = False, message: str = "Upload a manylabel model") -> str:
-        """Upload the classifier to the Hugging Face hub.
+    def push_to_hub(
+        self,
+        name: str,
+        *,
+        licence: str | None = None,
+        run: str | Path | None = None,
+        private: bool = False,
+        message: str = "Upload a manylabel model",
+    ) -> str:
+        """Upload the classifier to the Hugging Face hub, with a model card.
 
         Args:
             name: Repository, such as ``"someone/street-tagger"``; created if it does not exist.
+            licence: Licence of the model, an identifier of the hub such as ``"apache-2.0"`` (default: not stated).
+            run: Run folder whose validation metrics the card states (default: `run_folder`).
             private: Whether only you can see it.
             message: Commit message.
 
         Returns:
             The URL of the commit.
+
+        Raises:
+            ConfigError: The run has no validation metrics.
         """
         from huggingface_hub import HfApi  # here: nothing else needs the hub
 
+        from manylabel.classifier.model_card import model_card, read_validation
+
+        run = self.run_folder if run is None else run
+        card = model_card(
+            name,
+            self.spec,
+            architecture=f"{type(self.head).__name__} on {self.backbone.name}",
+            validation=None if run is None else read_validation(Path(run)),
+            licence=licence,
+        )
         hub = HfApi()
         with TemporaryDirectory() as folder:
             saved = self.save(Path(folder) / "model")
+            write_text(saved / "README.md", card)
             hub.create_repo(name, private=private, exist_ok=True)
             return str(hub.upload_folder(folder_path=saved, repo_id=name, commit_message=message).commit_url)
 
