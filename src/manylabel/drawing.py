@@ -9,7 +9,7 @@ from pathlib import Path
 from PIL import Image, ImageDraw, ImageFont
 
 from manylabel.images import data_url
-from manylabel.page.page import escape
+from manylabel.page import escape
 
 __all__ = ["contact_sheet", "draw_tags", "figure_html"]
 

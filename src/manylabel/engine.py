@@ -23,7 +23,7 @@ from PIL import Image
 from manylabel.errors import ConfigError, DataError, ImageError
 from manylabel.image_files import expand
 from manylabel.images import ImageLike, Pixels, prepare
-from manylabel.page.page import plural
+from manylabel.page import plural
 from manylabel.predictions import InferenceSpec, Predictions
 from manylabel.types import BadImage, InputSpec
 

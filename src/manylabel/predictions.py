@@ -20,7 +20,7 @@ from PIL import Image
 from manylabel.errors import ConfigError, ImageError, LabelError, ModelFormatError
 from manylabel.image_files import fetch, is_address
 from manylabel.images import ImageLike, decode
-from manylabel.page.page import plural
+from manylabel.page import plural
 from manylabel.storage import decode_json, free_path, replacing
 from manylabel.system import require
 from manylabel.tag_files import tag_columns, tag_table, write_tags

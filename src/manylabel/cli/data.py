@@ -23,7 +23,7 @@ from manylabel.cli.options import (
     show_result,
     stdout_console,
 )
-from manylabel.page.page import plural, some
+from manylabel.page import plural, some
 from manylabel.progress import ProgressBar, working
 
 __all__ = ["app", "graph"]

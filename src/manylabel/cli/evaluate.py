@@ -29,7 +29,7 @@ from manylabel.cli.options import (
 )
 from manylabel.engine import Uncalibrated
 from manylabel.errors import ConfigError
-from manylabel.page.page import plural, some
+from manylabel.page import plural, some
 from manylabel.progress import ProgressBar, working
 from manylabel.storage import replacing_folder
 from manylabel.types import LabelSpace
