@@ -84,7 +84,7 @@ def train(arguments: argparse.Namespace, head: str, seed: int) -> None:
     out = arguments.runs / arguments.name / f"{head}-{seed}"
     if not (out / "model" / "config.json").is_file():
         extra = ["--val", arguments.val] if arguments.val else []
-        recipe = ["--recipe", "representation_mixup"] if head == "rm" else ["--head", head]
+        recipe = ["--recipe", "representation_mixup", "--preset", "paper"] if head == "rm" else ["--head", head]
         common = [*extra, "--seed", str(seed), "--out", str(out), "--resume"]
         begun, whole = time.time(), not out.exists()
         subprocess.run([sys.executable, "-m", "manylabel", "train", arguments.data, *recipe, *common], check=True)

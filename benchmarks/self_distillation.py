@@ -15,9 +15,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from manylabel.recipes import SelfDistillation, TrainAndVal, open_sets
+from manylabel.recipes import SelfDistillation, TrainAndVal, open_sets, self_distillation
 from manylabel.recipes.loaders import cache_sets
-from manylabel.recipes.models import build_classifier, build_teacher
+from manylabel.recipes.models import build_teacher
+from manylabel.recipes.reporter import Reporter
 from manylabel.recipes.self_distillation.partition import TeacherTask, partition_sides, teacher_tasks
 from manylabel.recipes.self_distillation.teachers import TeacherTraining, train_model, train_teacher
 from manylabel.storage import write_text
@@ -28,8 +29,7 @@ RESULTS = Path(__file__).parent / "results" / "self_distillation.json"
 
 def together(settings: SelfDistillation, sets: TrainAndVal, tasks: Sequence[TeacherTask], folder: Path) -> None:
     """Pass the images through the backbone once and train all teachers on the features."""
-    model = build_classifier(settings, sets.train, frozen=True)
-    cached = cache_sets(model, sets, settings)
+    cached = cache_sets(self_distillation.setup(settings, sets=sets), Reporter())
     training = TeacherTraining(settings, cached, folder / "together")
     for task in tasks:
         train_teacher(training, task)

@@ -1,22 +1,19 @@
 """Table 3 of the CPSD paper on frozen features: python benchmarks/self_distillation_results.py --data SPEC --val SPEC.
 
-Trains base, SD, CGPD, DGPD, CPSD and a random partition for each seed, on the same cached features. Finished runs are
-reused, interrupted ones resumed. Other data or settings need another --out.
+Trains each variant for each seed on the same cached features. All models of a run - base, teachers, students - train
+for the same number of epochs with the same settings, as in the authors' code; "longer" is base with twice the epochs,
+"ensemble" a student of two teachers of all labels. CPSD uses the teachers of CGPD and DGPD. Base and all students of
+one seed start from the same weights and use the same order of images. Finished runs are reused, interrupted ones
+resumed; results.json in --out is updated after every run. Other data or settings need another --out.
 
-Equal for all variants (`--same`):
-- total: the number of training images, counted over all models of a variant. With a budget of E epochs, base trains E
-  epochs; a variant whose teachers use T epochs' worth of images trains its student for E - T epochs, rounded.
-- student: the epochs of the student, as in the paper: base and every student train E epochs, the teachers additionally.
-
-Base and all students of one seed start from the same weights and use the same order of images. mAP is that of the last
-epoch's averaged weights on all images of --val; with `--watch N`, earlier epochs are evaluated on N of them only, which
-saves time. Differences are to base, per seed; 95 % intervals: Student's t over seeds (variation between trainings), and
-a paired bootstrap over images of the mean over seeds (variation between test sets).
+mAP is that of the last epoch's averaged weights on all images of --val; earlier epochs are evaluated on --watch images.
+Differences are to base, per seed; 95 % intervals: Student's t over seeds (variation between trainings), and a paired
+bootstrap over images of the mean over seeds (variation between test sets).
 """
 
 import argparse
 import json
-from dataclasses import replace
+import shutil
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -30,18 +27,25 @@ from scipy import stats
 from manylabel.classifier import Classifier
 from manylabel.evaluation import ScoredImages, bootstrap, compute_metrics
 from manylabel.features import CachedFeatures, FeatureLoader
-from manylabel.heads import HEADS
-from manylabel.heads.traits import probe_defaults
 from manylabel.recipes import Probe, SelfDistillation, TrainAndVal, open_sets, probe, self_distillation
 from manylabel.recipes.loaders import cache_sets
-from manylabel.recipes.models import build_classifier
+from manylabel.recipes.reporter import Reporter
 from manylabel.storage import write_text
 from manylabel.training import RunFolder
 
-VARIANTS = {"base": None, "SD": "whole", "CGPD": "co", "DGPD": "dis", "CPSD": "both", "random": "random"}
+VARIANTS = {
+    "base": None,
+    "longer": None,
+    "SD": "whole",
+    "ensemble": "ensemble",
+    "CGPD": "co",
+    "DGPD": "dis",
+    "CPSD": "both",
+    "random": "random",
+}
 
 
-def settings_for(options: argparse.Namespace, sets: TrainAndVal, variant: str, seed: int) -> Probe | SelfDistillation:
+def settings_for(options: argparse.Namespace, variant: str, seed: int) -> Probe | SelfDistillation:
     """Return the settings of one run."""
     common: dict[str, Any] = {
         "data": options.data,
@@ -49,51 +53,54 @@ def settings_for(options: argparse.Namespace, sets: TrainAndVal, variant: str, s
         "limit": options.limit,
         "backbone": options.backbone,
         "head": options.head,
-        "head_settings": {**probe_defaults(HEADS[options.head]).settings, **json.loads(options.head_settings)},
-        "epochs": options.budget,
+        "head_settings": json.loads(options.head_settings),
+        "epochs": options.epochs * (2 if variant == "longer" else 1),
         "batch_size": options.batch_size,
         "learning_rate": options.learning_rate,
         "weight_decay": options.weight_decay,
+        "feature_dropout": options.feature_dropout,
+        "views": options.views,
+        "precision": options.precision,
         "seed": seed,
-        "device": options.device,
+        "tune": False,
         "logger": "none",
         "out": options.out / f"{variant}-{seed}",
     }
     partition = VARIANTS[variant]
     if partition is None:
-        return Probe(**common, views=1, feature_dropout=0.0)  # as the teachers and students train
-    settings = SelfDistillation(
-        **common,
-        partition=partition,
-        k=options.k,
-        tau=options.tau,
-        teacher_epochs=options.teacher_epochs,
-        teacher_images=options.teacher_images,
-        distillation_weight=options.distillation_weight,
-        executor=options.executor,
-        processes=options.processes,
-        baseline=False,
-    )
-    if options.same == "student":
-        return settings
-    total = self_distillation.setup(settings, sets=sets).total_epochs or 0.0  # that of teachers and student
-    left = round(2 * options.budget - total)
-    if left < 1:
-        raise SystemExit(
-            f"{variant}: teachers take {total - options.budget:.1f} of {options.budget} epochs; raise --budget"
-        )
-    return replace(settings, epochs=left)
+        return Probe(**common)
+    return SelfDistillation(**common, partition=partition, k=options.k, executor="sequential", baseline=False)
 
 
-def scores_of(run: RunFolder, cached: CachedFeatures) -> NDArray[np.float32]:
-    """Return the scores of a run's model on the validation images, ``[N, L]``."""
+def train(options: argparse.Namespace, sets: TrainAndVal, variant: str, seed: int) -> RunFolder:
+    """Train a variant, with the teachers of earlier variants where they fit."""
+    settings = settings_for(options, variant, seed)
+    if isinstance(settings, Probe):
+        return probe(settings, sets=sets, resume=True, reporter=Reporter())
+    run = RunFolder(settings.out)
+    if variant == "CPSD" and not run.is_finished:
+        for side in ("CGPD", "DGPD"):
+            for teacher in (options.out / f"{side}-{seed}" / "teachers").glob("*"):
+                shutil.copytree(teacher, run.path / "teachers" / teacher.name, dirs_exist_ok=True)
+    return self_distillation(settings, sets=sets, resume=True, reporter=Reporter())
+
+
+def scored(run: RunFolder, cached: CachedFeatures) -> ScoredImages:
+    """Return the scores of a run's model on the validation images; saved next to the run."""
     saved = run.path.with_suffix(".npy")
     if not saved.is_file():
         head = Classifier.load(run.model).head
         with torch.inference_mode():
             batches = [head(batch.features).sigmoid() for batch in FeatureLoader(cached, batch_size=256, view=0)]
         np.save(saved, torch.cat(batches).numpy())
-    return np.load(saved)
+    values, known = cached.dataset.targets.dense()
+    return ScoredImages.from_arrays(np.load(saved), values, known=known, labels=cached.dataset.labels)
+
+
+def teachers_of(run: RunFolder) -> dict[str, float]:
+    """Return the joint mAP of the teachers of each side."""
+    summary = run.path / "summary.json"
+    return json.loads(summary.read_text(encoding="utf-8"))["sides"] if summary.is_file() else {}
 
 
 def interval(differences: list[float]) -> list[float] | None:
@@ -104,66 +111,46 @@ def interval(differences: list[float]) -> list[float] | None:
     return [mean(differences) - half, mean(differences) + half]
 
 
-def scored(run: RunFolder, cached: CachedFeatures) -> ScoredImages:
-    """Combine the scores of a run's model with the targets."""
-    values, known = cached.dataset.targets.dense()
-    return ScoredImages.from_arrays(scores_of(run, cached), values, known=known, labels=cached.dataset.labels)
-
-
-def drawn_means(runs: list[RunFolder], cached: CachedFeatures, draws: int) -> NDArray[np.float64]:
-    """Return the mean mAP over seeds in each draw of images, the same draws for every variant."""
-    return np.mean([bootstrap(scored(run, cached), ["mAP"], draws=draws).metrics["mAP"][1:] for run in runs], axis=0)
-
-
 def main() -> None:
     """Train what is missing, print the table and write it as JSON."""
     options = parse()
     console = Console(stderr=True)
     whole = open_sets(SelfDistillation(data=options.data, val=options.val, limit=options.limit))
-    sets = whole if options.watch is None else TrainAndVal(whole.train, whole.val.subset(range(options.watch)))
-    runs: dict[str, list[RunFolder]] = {variant: [] for variant in options.variants}
-    epochs: dict[str, list[int]] = {variant: [] for variant in options.variants}
+    sets = TrainAndVal(whole.train, whole.val.subset(range(min(options.watch, len(whole.val)))))
+    cached = cache_sets(probe.setup(settings_for(options, "base", 0), sets=whole), Reporter()).val
+    found: dict[str, dict[int, NDArray[np.float64]]] = {variant: {} for variant in options.variants}
+    teachers: dict[str, list[dict[str, float]]] = {variant: [] for variant in options.variants}
     for seed in options.seeds:
         for variant in options.variants:
-            settings = settings_for(options, sets, variant, seed)
-            console.print(f"{variant}, seed {seed}: {settings.epochs} epochs", highlight=False)
-            train = probe if variant == "base" else self_distillation
-            runs[variant].append(train(settings, sets=sets, resume=True))
-            epochs[variant].append(settings.epochs)
-    base = settings_for(options, sets, "base", 0)
-    cached = cache_sets(build_classifier(base, whole.train, frozen=True), whole, base).val
-    rows = summarise(options, runs, epochs, cached)
+            run = train(options, sets, variant, seed)
+            scores = scored(run, cached)
+            draws = bootstrap(scores, ["mAP"], draws=options.draws).metrics["mAP"]
+            draws[0] = compute_metrics(scores)["mAP"]
+            found[variant][seed] = 100 * draws
+            teachers[variant].append(teachers_of(run))
+            console.print(f"{variant}, seed {seed}: {100 * draws[0]:.2f} mAP", highlight=False)
+            rows = summarise(found, teachers)
+            recorded = {name: str(value) if isinstance(value, Path) else value for name, value in vars(options).items()}
+            text = json.dumps({"options": recorded, "images": len(sets.train), "rows": rows}, indent=2)
+            write_text(options.out / "results.json", text + "\n", overwrite=True)
     print(table(rows, options))
-    recorded = {name: str(value) if isinstance(value, Path) else value for name, value in vars(options).items()}
-    text = json.dumps({"options": recorded, "images": len(sets.train), "rows": rows}, indent=2)
-    write_text(options.out / "results.json", text + "\n", overwrite=True)
 
 
 def summarise(
-    options: argparse.Namespace,
-    runs: dict[str, list[RunFolder]],
-    epochs: dict[str, list[int]],
-    cached: CachedFeatures,
+    found: dict[str, dict[int, NDArray[np.float64]]], teachers: dict[str, list[dict[str, float]]]
 ) -> list[dict[str, Any]]:
-    """Return a row for each variant."""
-    reached = {
-        name: [100 * compute_metrics(scored(run, cached))["mAP"] for run in listed] for name, listed in runs.items()
-    }
-    drawn = {name: 100 * drawn_means(listed, cached, options.draws) for name, listed in runs.items()}
+    """Return a row for each variant from its mAP and bootstrap draws, by seed."""
     rows = []
-    for name in options.variants:
-        row: dict[str, Any] = {
-            "variant": name,
-            "epochs": epochs[name],
-            "mAP": reached[name],
-            "mean": mean(reached[name]),
-        }
-        if name != "base" and "base" in runs:
-            differences = [one - other for one, other in zip(reached[name], reached["base"], strict=True)]
-            row |= {"difference": mean(differences), "over_seeds": interval(differences)}
-            row["over_images"] = np.quantile(drawn[name] - drawn["base"], [0.025, 0.975]).tolist()
+    for name, by_seed in found.items():
+        values = [float(draws[0]) for draws in by_seed.values()]
+        row: dict[str, Any] = {"variant": name, "seeds": [*by_seed], "mAP": values, "teachers": teachers[name]}
+        both = [seed for seed in by_seed if seed in found.get("base", {})]
+        if name != "base" and both:
+            differences = np.stack([by_seed[seed] - found["base"][seed] for seed in both])  # [seeds, 1 + draws]
+            row |= {"difference": float(differences[:, 0].mean()), "over_seeds": interval(differences[:, 0].tolist())}
+            row["over_images"] = np.quantile(differences[:, 1:].mean(axis=0), [0.025, 0.975]).tolist()
         rows.append(row)
-    return rows
+    return [row for row in rows if row["mAP"]]
 
 
 def table(rows: list[dict[str, Any]], options: argparse.Namespace) -> str:
@@ -172,13 +159,17 @@ def table(rows: list[dict[str, Any]], options: argparse.Namespace) -> str:
     def words(limits: list[float] | None) -> str:
         return "" if limits is None else f"{limits[0]:+.2f} to {limits[1]:+.2f}"
 
-    lines = [f"| {options.head} | student epochs | mAP | vs. base | over seeds | over images |"]
-    lines.append("|---|---|---|---|---|---|")
+    lines = [
+        f"| {options.head} | teachers, by side | mAP | vs. base | over seeds | over images |",
+        "|---|---|---|---|---|---|",
+    ]
     for row in rows:
+        sides = {side for each in row["teachers"] for side in each}
+        means = (f"{side} {100 * mean(each[side] for each in row['teachers']):.1f}" for side in sorted(sides))
         spread = f" ± {stdev(row['mAP']):.2f}" if len(row["mAP"]) > 1 else ""
         difference = f"{row['difference']:+.2f}" if "difference" in row else ""
         limits = [words(row.get("over_seeds")), words(row.get("over_images"))]
-        cells = [row["variant"], f"{mean(row['epochs']):.0f}", f"{row['mean']:.2f}{spread}", difference, *limits]
+        cells = [row["variant"], ", ".join(means), f"{mean(row['mAP']):.2f}{spread}", difference, *limits]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
@@ -191,26 +182,20 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--limit", type=int, default=None)
     parser.add_argument("--out", type=Path, default=Path("runs/self_distillation_results"))
     parser.add_argument("--backbone", default="offline:efficientnet_lite0")
-    parser.add_argument("--head", default="linear")
-    parser.add_argument("--head-settings", default="{}", help="as JSON")
+    parser.add_argument("--head", default="ml_decoder")
+    parser.add_argument("--head-settings", default='{"width": 128, "feedforward": 256}', help="as JSON")
     parser.add_argument("--variants", nargs="+", choices=list(VARIANTS), default=list(VARIANTS))
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
-    parser.add_argument("--same", choices=["total", "student"], default="total")
-    parser.add_argument("--budget", type=int, default=60, help="epochs")
-    parser.add_argument("--teacher-epochs", type=int, default=10)
-    parser.add_argument("--teacher-images", choices=["all", "own"], default="own")
-    parser.add_argument("--distillation-weight", type=float, default=0.5)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--epochs", type=int, default=6)
     parser.add_argument("--k", type=int, default=5)
-    parser.add_argument("--tau", type=float, default=2.0)
-    parser.add_argument("--batch-size", type=int, default=256)
-    parser.add_argument("--learning-rate", type=float, default=1e-3)
-    parser.add_argument("--weight-decay", type=float, default=1e-2)
-    parser.add_argument("--watch", type=int, default=None, help="held-out images to look at after each epoch")
+    parser.add_argument("--views", type=int, default=1)
+    parser.add_argument("--feature-dropout", type=float, default=0.3)
+    parser.add_argument("--batch-size", type=int, default=64)
+    parser.add_argument("--learning-rate", type=float, default=2e-3)
+    parser.add_argument("--weight-decay", type=float, default=0.3)
+    parser.add_argument("--precision", choices=["float32", "bfloat16"], default="bfloat16")
+    parser.add_argument("--watch", type=int, default=200, help="validation images to evaluate after each epoch")
     parser.add_argument("--draws", type=int, default=1000)
-    parser.add_argument("--device", default="auto")
-    # Processes take seconds to start, which short trainings on pooled features do not repay.
-    parser.add_argument("--executor", choices=["sequential", "processes", "ray"], default="sequential")
-    parser.add_argument("--processes", type=int, default=None)
     return parser.parse_args()
 
 

@@ -68,7 +68,7 @@ HEAD_DEFAULTS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     ),
     "rm": (
         "Eom et al., Layover Intermediate Layer: RM@1 of a convolutional backbone",
-        {"stages": (0, -1), "summary": "convolution", "top": None},
+        {"stages": (0, -1), "summary": "convolution", "form": "paper", "top": None},
         {},
     ),
     "token_encoder": (
@@ -176,11 +176,11 @@ PRESETS: dict[tuple[str, str | None], tuple[str, dict[str, Any]]] = {
             "ema_decay": 0.9997,
         },
     ),
-    ("representation_mixup", None): (
+    ("representation_mixup", "paper"): (
         "Eom et al., Layover Intermediate Layer",
         {
             "head": "rm",
-            "head_settings": {"stages": [0, -1]},
+            "head_settings": {"form": "paper", "stages": [0, -1]},
             "loss": "soft_margin",
             "loss_settings": {},
             "optimizer": "sgd",

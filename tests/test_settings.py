@@ -12,7 +12,7 @@ PROBE, TUNE = "probe", "finetune"
 def resolve(name, flags, **given):
     """Read settings as the command line does, and fill in what depends on the head as the recipe does."""
     settings = read_settings(RECIPE_SETTINGS[name], flags, presets=PRESETS[name], **given)
-    return models.resolve(settings, small=name == "probe")
+    return models.resolve(settings)
 
 
 def test_flags_come_before_the_file_and_the_file_before_the_preset(tmp_path):
@@ -46,8 +46,9 @@ def test_another_head_forgets_the_rate_that_was_filled_in_for_the_one_before(tmp
 
 
 def test_a_default_of_a_recipe_is_kept_beside_a_flag():
-    settings = resolve("representation_mixup", {"data": "x", "head.summary": "tokens"})
-    assert settings.head_settings == {"stages": [0, -1], "summary": "tokens"}
+    top = {"name": "csra", "settings": {}}
+    settings = resolve("representation_mixup", {"data": "x", "head.top": "csra"})
+    assert settings.head_settings == {"form": "stable", "stages": (-2, -1), "top": top}
 
 
 @pytest.mark.parametrize(("short", "name"), [("lr", "learning_rate"), ("bs", "batch_size"), ("wd", "weight_decay")])

@@ -24,7 +24,7 @@ def make_run(folder, *, head="linear", epochs=3, finished=True, data=SPEC, label
         image_size=64,
         **changes,
     )
-    settings = resolve(given, small=True)
+    settings = resolve(given)
     run = RunFolder.open(folder)
     run.describe(settings, command=f"manylabel train DATA --head {head}")
     rows = [f"{number},{number},{1 / number},{number / 10},0.001,2.5" for number in range(1, epochs + 1)]

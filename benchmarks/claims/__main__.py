@@ -58,7 +58,7 @@ def main() -> None:
         missing += lacking
     if not options.only or 12 in options.only:
         rows += expert_rows(datasets, options)
-    parts = (elsewhere.costs, elsewhere.zero_shot, elsewhere.self_distillation, elsewhere.by_subsets)
+    parts = (elsewhere.costs, elsewhere.zero_shot, elsewhere.self_distillation)
     rows += [each for part in parts for each in part() if not options.only or each["number"] in options.only]
     rows.sort(key=lambda each: each["number"])
     images = ", ".join(

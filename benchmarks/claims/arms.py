@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import nn
 
 from manylabel.classifier import Classifier
 from manylabel.features import FeatureLoader
-from manylabel.recipes import Probe, RepresentationMixup, TrainAndVal, probe, representation_mixup
+from manylabel.recipes import PRESETS, Probe, RepresentationMixup, TrainAndVal, probe, representation_mixup
 from manylabel.recipes.loaders import cache_sets
-from manylabel.recipes.models import Parts, build_classifier, build_loss
-from manylabel.recipes.recipe import Setup
+from manylabel.recipes.models import Parts, Setup, build_classifier, build_loss
+from manylabel.recipes.reporter import Reporter
 from manylabel.text import encode_labels, open_encoder
 
 
@@ -30,7 +31,8 @@ def _prepare_words(settings: Probe, data: TrainAndVal, parts: Parts) -> Setup[Pr
     vectors = encode_labels(encoder, data.train.labels, templates=encoder.templates)
     arguments = {**settings.head_settings, "queries": "text", "text_vectors": vectors}
     model = build_classifier(settings, data.train, frozen=True, parts=parts, head_arguments=arguments)
-    return Setup(settings, data, data, model, build_loss(settings, single_label=model.single_label), parts)
+    loss = build_loss(settings, single_label=model.single_label)
+    return Setup(settings, data, data, model, loss, model.head, model.backbone, parts)
 
 
 RUNS = {Probe: probe, WordQueries: replace(probe, prepare=_prepare_words), RepresentationMixup: representation_mixup}
@@ -56,19 +58,8 @@ def decoder(name: str, **head: object) -> Arm:
     return Arm(name, {"head": "ml_decoder", "head_settings": head})
 
 
-# Training settings of the Representation Mixup recipe, without the mixup.
-AS_MIXUP = {
-    "head": "linear",
-    "loss": "soft_margin",
-    "epochs": 30,
-    "optimizer": "sgd",
-    "learning_rate": 0.1,
-    "weight_decay": 0.0,
-    "warmup": 0.3,
-    "ema_decay": 0.0,
-    "views": 1,
-    "feature_dropout": 0.0,
-}
+PAPER = PRESETS["representation_mixup"]["paper"]
+AS_PAPER = {**PAPER, "head": "linear", "head_settings": {}, "views": 1}  # without the mixture
 # Hybrid sharing diverges at the default learning rate; its baselines use the same settings.
 AS_SHARING = {"epochs": 12, "weight_decay": 0.01, "feature_dropout": 0.0, "learning_rate": 5e-4}
 NARROW = {"width": 128, "feedforward": 256}
@@ -80,9 +71,19 @@ def sharing(name: str, **head: object) -> Arm:
     return Arm(name, {**AS_SHARING, "head": "hsq", "head_settings": {**NARROW, **head}})
 
 
+def narrow(head: str) -> dict[str, Any]:
+    """Return a small head on top of another."""
+    return {"name": head, "settings": NARROW}
+
+
 def under_mixup(head: str) -> dict[str, Any]:
-    """Return the settings that put a head on mixed features."""
-    return {"head": "rm", "head_settings": {"top": {"name": head, "settings": NARROW}}}
+    """Return the settings that put a head on features mixed as in the paper."""
+    return {"head": "rm", "head_settings": {**PAPER["head_settings"], "top": narrow(head)}}
+
+
+def mixup(name: str, **settings: object) -> Arm:
+    """Return Representation Mixup without its own baseline."""
+    return Arm(name, {"baseline": False, **settings}, RepresentationMixup)
 
 
 ARMS = {
@@ -94,20 +95,23 @@ ARMS = {
         decoder("decoder-learnable", queries="learnable"),
         Arm("decoder-words", {"head": "ml_decoder"}, WordQueries),
         decoder("decoder-two-layers", num_layers=2),
-        Arm("linear-as-mixup", AS_MIXUP),
+        Arm("linear-as-mixup", AS_PAPER),
         *(
-            Arm(f"mixup-{block + 1}", {"head_settings": {"stages": [block, -1]}}, RepresentationMixup)
+            mixup(f"mixup-{block + 1}", **{**PAPER, "head_settings": {"form": "paper", "stages": [block, -1]}})
             for block in range(3)
         ),
+        Arm("linear-one-view", {"head": "linear", "views": 1}),
+        mixup("mixup"),
         Arm("query2label", {**AS_SHARING, "head": "q2l", "head_settings": NARROW}),
         sharing("sharing"),
         sharing("sharing-linear", layers="linear"),
         sharing("sharing-none", num_shared_experts=0),
-        # RM caches early layers, so each augmented view would cost another pass.
+        # RM caches earlier stages, so each augmented view would cost another pass.
         Arm("decoder-one-view", {"head": "ml_decoder", "head_settings": NARROW, "views": 1}),
         Arm("sharing-one-view", {**AS_SHARING, "head": "hsq", "head_settings": NARROW, "views": 1}),
         Arm("mixed-decoder", {**under_mixup("ml_decoder"), "views": 1}),
         Arm("mixed-sharing", {**AS_SHARING, **under_mixup("hsq"), "views": 1}),
+        mixup("stable-decoder", head_settings={"top": narrow("ml_decoder")}),
     )
 }
 
@@ -137,7 +141,9 @@ def scores(model: Path, sets: TrainAndVal) -> NDArray[np.float32]:
     cache_file = model.parent / "scores.npy"
     if not cache_file.is_file():
         classifier = Classifier.load(model).eval()
-        cached = cache_sets(classifier, sets, Probe(data="", views=1)).val
+        head, backbone = classifier.head, classifier.backbone
+        setup = Setup(Probe(data="", views=1), sets, sets, classifier, nn.Identity(), head, backbone)
+        cached = cache_sets(setup, Reporter()).val
         with torch.inference_mode():
             parts = [
                 classifier.head(batch.features).sigmoid() for batch in FeatureLoader(cached, batch_size=256, view=0)

@@ -138,6 +138,11 @@ class RecipeSettings(LoopSettings, ModelSettings, DataSettings):
         """Return the number of cached views per training image: `views`, for recipes that have it."""
         return getattr(self, "views", 1) or max(1, min(MOST_VIEWS, VIEWS_IN_ALL // num_images))
 
+    @property
+    def on_features(self) -> bool:
+        """True if heads train on features of a frozen backbone, with the sizes and learning rates for that."""
+        return isinstance(self, Probe)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Probe(RecipeSettings):
@@ -211,28 +216,18 @@ class Finetune(RecipeSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RepresentationMixup(RecipeSettings):
-    """Train a linear head on a mixture of early and final features of a frozen backbone (RM).
+class RepresentationMixup(Probe):
+    """Train a head on a mixture of earlier and final features of a frozen backbone (RM), and report its gain.
 
     Examples:
-        >>> RepresentationMixup(data="scenes:100").head_settings
-        {'stages': [0, -1]}
+        >>> RepresentationMixup(data="scenes:100", **PRESETS["representation_mixup"]["paper"]).optimizer
+        'sgd'
     """
-
-    GROUP = "Recipe"
 
     out: Path = Path("runs/representation_mixup")
     head: Literal["rm"] = setting("rm", "Head.", is_flag=False)
-    head_settings: Mapping[str, Any] = setting(
-        {"stages": [0, -1]}, "Arguments of the head; as flags: --head.stages [1,-1] for RM@2.", is_flag=False
-    )
-    loss: LossName = "soft_margin"
-    epochs: Count = setting(30, "Number of epochs.")
-    optimizer: OptimizerName = "sgd"
-    learning_rate: Positive = setting(0.1, "Peak learning rate.")
-    weight_decay: NotNegative = 0.0
-    warmup: Fraction = 0.3
-    ema_decay: Fraction = 0.0
+    views: Count | None = setting(1, "Cached crops per training image.")
+    baseline: bool = setting(True, "Also train the head without the mixture, and report the gain over it.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -248,18 +243,19 @@ class SelfDistillation(RecipeSettings):
 
     out: Path = Path("runs/self_distillation")
     training: Literal["probe", "finetune"] = setting(
-        "probe", "Train on cached features of a frozen backbone (probe), or on images (finetune)."
+        "probe", "Train heads on cached features of a frozen backbone, or backbones, too (finetune)."
     )
-    partition: Literal["both", "co", "dis", "random", "whole"] = setting(
-        "both", "Partition labels by co-occurrence (co), by its opposite (dis), both, at random, or not at all (whole)."
+    partition: Literal["both", "co", "dis", "random", "whole", "ensemble"] = setting(
+        "both", "Label subsets: co-occurring (co), dis-occurring (dis), both, random; or all labels: whole, ensemble."
     )
     k: Count = setting(5, "Number of subsets per partition; each has one teacher.")
     tau: Positive = setting(2.0, "Temperature of co-occurrence rates (tau in CPSD); larger values favour rare pairs.")
     teacher_images: Literal["all", "own"] = setting(
         "all", "Training images of a teacher: all, or own: only those with one of its labels, which lowers its mAP."
     )
-    epochs: Count = setting(20, "Number of epochs of the student.")
+    epochs: Count | None = setting(None, "Number of epochs of the student (default: 6, or enough for 200 steps).")
     teacher_epochs: Count | None = setting(None, "Number of epochs of each teacher (default: --epochs).")
+    weight_decay: NotNegative = 0.3
     distillation_weight: Annotated[float, Meta(ge=0, le=1)] = setting(
         0.5, "Weight of the distillation term in the loss; the label loss has weight 1 minus this."
     )
@@ -272,7 +268,11 @@ class SelfDistillation(RecipeSettings):
     )
     ray_address: str | None = setting(None, "Ray cluster with the same paths (default: a local one).", may_change=True)
     views: Count = setting(1, "With probe: cached views per training image.")
-    backbone_scale: Positive = setting(0.1, "With finetune: learning rate of the backbone relative to the head.")
+    feature_dropout: Fraction = setting(0.3, "With probe: dropout rate of feature channels.", is_flag=False)
+    train_from: str = setting("auto", "With finetune: as in the recipe finetune; all trains whole networks on images.")
+    backbone_scale: Positive | None = setting(
+        None, "With finetune: learning rate of the backbone relative to the head (default: as in finetune)."
+    )
     freeze_epochs: Whole = setting(0, "With finetune: number of initial epochs with a frozen backbone.", is_flag=False)
     augment: bool = setting(True, "With finetune: augment training images.")
 
@@ -285,7 +285,7 @@ class SelfDistillation(RecipeSettings):
 
     @property
     def on_features(self) -> bool:
-        """True if training uses cached features."""
+        """True unless backbones are trained, too."""
         return self.training == "probe"
 
 
@@ -363,14 +363,19 @@ _Q2L = {"head": "q2l", "epochs": 80, "batch_size": 32, "image_size": 448, **_WHO
 _Q2L |= {"loss_settings": {"gamma_negative": 2, "gamma_positive": 0, "clip": 0.0}}
 _Q2L |= {"optimizer": "adamw", "weight_decay": 1e-2}
 
+# Eom et al., "Layover Intermediate Layer for Multi-Label Classification in Efficient Transfer Learning"
+_RM: dict[str, Any] = {"head_settings": {"form": "paper", "stages": [0, -1]}, "loss": "soft_margin", "epochs": 30}
+_RM |= {"optimizer": "sgd", "learning_rate": 0.1, "weight_decay": 0.0, "warmup": 0.3, "ema_decay": 0.0}
+_RM |= {"feature_dropout": 0.0}
+
 # Xu et al., "Complementary Parallel Self-Distillation", 2022, and their code
 _CPSD: dict[str, Any] = {"k": 5, "epochs": 80, "batch_size": 32, "loss": "asymmetric"}
-_CPSD |= {"optimizer": "adam", "weight_decay": 1e-4, "warmup": 0.1}
+_CPSD |= {"optimizer": "adam", "weight_decay": 1e-4, "warmup": 0.1, "feature_dropout": 0.0, "train_from": "all"}
 
 PRESETS: dict[str, dict[str, Mapping[str, Any]]] = {
     "probe": {},
     "finetune": {"ml_decoder": _ML_DECODER, "hsq": _HSQ, "q2l": _Q2L},
-    "representation_mixup": {},
+    "representation_mixup": {"paper": _RM},
     "self_distillation": {
         "cpsd": {**_CPSD, "partition": "both"},
         "cgpd": {**_CPSD, "partition": "co"},

@@ -1,3 +1,5 @@
+import math
+
 import pytest
 import torch
 from torch import Tensor
@@ -26,6 +28,10 @@ class TestRepresentationMixup(HeadSuite):
     cases = {
         "convolution": lambda: RepresentationMixup((12, 24), 7),
         "tokens": lambda: RepresentationMixup((12, 24), 7, summary="tokens"),
+        "stable": lambda: RepresentationMixup((12, 24), 7, form="stable"),
+        "stable under ml_decoder": lambda: RepresentationMixup(
+            (12, 24), 7, form="stable", top=MLDecoder(24, 7, **SMALL)
+        ),
     }
     tells = {"tokens": ["in_channels=(12, 24)", "stages=(0, -1)", "summary='tokens'"]}
 
@@ -173,7 +179,7 @@ def test_averages_of_the_earlier_stages_are_enough(
 
 
 def test_a_probe_gives_the_head_on_top_its_size_and_rate() -> None:
-    probe = resolve(Probe(data="scenes:8", head="rm", head_settings={"top": "hsq"}), small=True)
+    probe = resolve(Probe(data="scenes:8", head="rm", head_settings={"top": "hsq"}))
     assert probe.head_settings["top"] == {"name": "hsq", "settings": {"width": 256, "feedforward": 512}}
     assert probe.learning_rate == 5e-4
 
@@ -199,3 +205,54 @@ def test_rejects_a_head_on_top_that_does_not_fit() -> None:
         Classifier.create(
             "resnet10t", head=RepresentationMixup, labels=["cat"], head_settings={"top": "mldecoder"}, pretrained=False
         )
+
+
+def stable(top: torch.nn.Module | None = None) -> RepresentationMixup:
+    torch.manual_seed(0)
+    return RepresentationMixup((12, 24), 7, form="stable", top=top).eval()
+
+
+def test_the_stable_form_starts_as_the_head_without_a_mixture_and_never_leaves_the_final_representation() -> None:
+    head = stable()
+    assert head.alpha(maps()).flatten().tolist() == pytest.approx([0.5 / (1 + math.exp(4))] * 2)
+    torch.testing.assert_close(head(maps()), head.top(maps()[1]), atol=0.05, rtol=0.05)
+    torch.nn.init.constant_(head.scale.bias, 100.0)
+    assert head.alpha(maps()).flatten().tolist() == pytest.approx([0.5] * 2)
+
+
+def test_a_stable_hint_is_made_of_maxima_and_has_the_scale_of_the_final_representation() -> None:
+    head, (early, final) = stable(), maps()
+    torch.nn.init.normal_(head.scale.weight)
+    mixed = []
+    for image in range(2):
+        average = final[image].mean((1, 2))
+        peaks = early[image].flatten(1).max(1).values
+        peaks = (peaks - peaks.mean()) / (peaks.var(unbiased=False) + 1e-5).sqrt()
+        hint = head.summarise[0].weight @ peaks + head.summarise[0].bias
+        hint = (hint - hint.mean()) / (hint.var(unbiased=False) + 1e-5).sqrt() * average.square().mean().sqrt()
+        normal = (average - average.mean()) / (average.var(unbiased=False) + 1e-5).sqrt()
+        alpha = 0.5 * torch.sigmoid(head.scale.weight[0] @ normal + head.scale.bias[0])
+        mixed.append(alpha * hint + (1 - alpha) * average)
+    torch.testing.assert_close(head(maps()), head.top.linear(torch.stack(mixed)), atol=1e-5, rtol=1e-5)
+
+
+def test_a_head_that_reads_positions_gets_the_maximum_around_each() -> None:
+    head, (early, final) = stable(MLDecoder(24, 7, **SMALL)), maps()
+    changed = early.clone()
+    changed[:, :, 0, 0] += 5  # in the corner of the finer map, which has two by two positions for each of the final one
+    difference = (head.mix([changed, final]) - head.mix([early, final])).abs().sum((0, 1))
+    assert difference[0, 0] > 0
+    assert difference.count_nonzero() == 1
+
+
+@pytest.mark.parametrize("top", [None, MLDecoder(24, 7, **SMALL)], ids=["linear", "ml_decoder"])
+def test_pooled_maxima_are_enough_for_the_stable_form(top: torch.nn.Module | None) -> None:
+    head = stable(top)
+    kept = pool(maps(), pooled_input(head))
+    assert [tuple(stage.shape[2:]) for stage in kept] == ([(1, 1)] * 2 if top is None else [(4, 4)] * 2)
+    torch.testing.assert_close(head(kept), head(maps()), atol=1e-5, rtol=1e-5)
+
+
+def test_the_stable_form_has_no_summary_of_tokens() -> None:
+    with pytest.raises(ConfigError, match="own summary, got summary='tokens'; remove it"):
+        RepresentationMixup((8, 24), 7, summary="tokens", form="stable")

@@ -1,13 +1,16 @@
 """Every recipe, from a data spec to a model that can be loaded."""
 
 import csv
+import io
 import logging
+import re
 from dataclasses import replace
 from functools import partial
 
 import pytest
 import torch
 import yaml
+from rich.console import Console
 from torch import nn
 
 from manylabel.classifier import Classifier, change_config
@@ -28,8 +31,9 @@ from manylabel.recipes import (
     representation_mixup,
 )
 from manylabel.recipes.models import resolve
+from manylabel.recipes.reporter import Reporter
 from manylabel.settings import RECIPE_SETTINGS
-from manylabel.training import Share, shared_sampler
+from manylabel.training import Share, read_metrics, shared_sampler
 
 pytestmark = pytest.mark.slow  # test_recipe.py and tests/settings are quick
 
@@ -171,7 +175,7 @@ def test_the_papers_settings():
     sharing = Finetune(data="x", **PRESETS["finetune"]["hsq"])
     assert (sharing.betas, sharing.epochs, sharing.image_size) == ((0.9, 0.9999), 100, 576)
     assert Finetune(data="x", **PRESETS["finetune"]["q2l"]).loss_settings["gamma_negative"] == 2
-    mixup = RepresentationMixup(data="x")
+    mixup = RepresentationMixup(data="x", **PRESETS["representation_mixup"]["paper"])
     assert (mixup.optimizer, mixup.learning_rate) == ("sgd", 0.1)
     assert (mixup.schedule, mixup.epochs, mixup.loss) == ("one_cycle", 30, "soft_margin")
 
@@ -188,11 +192,17 @@ def watched_poolings(monkeypatch):
     return poolings
 
 
-def test_representation_mixup_keeps_only_averages_of_the_maps(quick, sets, tmp_path, monkeypatch):
+def test_representation_mixup_caches_one_vector_per_map_and_reports_its_gain(quick, sets, tmp_path, monkeypatch):
     monkeypatch.setenv("MANYLABEL_CACHE", str(tmp_path / "cache"))
-    asked = watched_poolings(monkeypatch)
-    representation_mixup(RepresentationMixup(**quick, out=tmp_path / "run"), sets=sets)
-    assert asked == ["average", "average"]
+    asked, console = watched_poolings(monkeypatch), Console(file=io.StringIO(), width=200)
+    settings = RepresentationMixup(**quick, out=tmp_path / "run")
+    run = representation_mixup(settings, sets=sets, reporter=Reporter(console))
+    assert asked == ["max_average"] * 4  # for the mixture and for the head without it, which finds them there
+    said = re.search(r"gain over the same head without the mixture: (\S+) mAP", console.file.getvalue())
+    mixed, plain = read_metrics(run.metrics), read_metrics(run.path / "baseline" / "metrics.csv")
+    difference = 100 * (mixed[-1]["val_mAP"] - plain[-1]["val_mAP"])
+    assert float(said[1]) == pytest.approx(difference, abs=0.006)
+    assert plain != mixed
 
 
 def with_bad_image(sets, bad):
@@ -276,7 +286,7 @@ def test_few_images_are_cached_in_several_views_and_many_in_one():
 
 def test_heads_on_frozen_features_are_small_unless_asked_otherwise():
     def head_settings(**given):
-        return resolve(Probe(data="x", **given), small=True).head_settings
+        return resolve(Probe(data="x", **given)).head_settings
 
     small = {"width": 256, "feedforward": 512}
     assert head_settings(head="hsq") == small

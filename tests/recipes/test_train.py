@@ -136,7 +136,7 @@ def test_a_recorded_object_must_be_passed_again():
 
 
 def test_a_ready_head_of_ours_is_recorded_with_its_arguments():
-    settings = resolve(Probe(data="x"), Parts(head=ml.heads.LinearClassifier(8, 2, pooling="max")), small=True)
+    settings = resolve(Probe(data="x"), Parts(head=ml.heads.LinearClassifier(8, 2, pooling="max")))
     assert (settings.head, settings.head_settings["pooling"]) == ("linear", "max")
 
 

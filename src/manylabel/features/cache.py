@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from rich.filesize import decimal
 from torch import Tensor
+from torch.nn.functional import adaptive_max_pool2d
 from torch.utils.data import DataLoader
 
 from manylabel.backbone import Backbone, fingerprint_weights
@@ -151,7 +152,7 @@ class FeatureCache:
         Args:
             dataset: The images.
             pooling: ``"none"`` stores whole maps, ``"average"`` and ``"max"`` one vector per stage, ``"earlier"`` the
-                final map and the averages of the others.
+                final map and the averages of the others; others as in `manylabel.heads.traits.PooledInput`.
             views: Number of views per image; the first is the image as in evaluation, the others are augmented.
             augmentation: Transform of the views after the first (default: random crops and flips).
             seed: Seed of the augmentation.
@@ -344,4 +345,8 @@ def pool(maps: Sequence[Tensor], pooling: PooledInput) -> list[Tensor]:
         return [stage.amax((2, 3), keepdim=True) for stage in maps]
     if pooling == "earlier":
         return [*pool(maps[:-1], "average"), maps[-1]]
+    if pooling == "max_average":
+        return [*pool(maps[:-1], "max"), *pool(maps[-1:], "average")]
+    if pooling == "max_cells":
+        return [*(adaptive_max_pool2d(stage, maps[-1].shape[2:]) for stage in maps[:-1]), maps[-1]]
     return list(maps)

@@ -4,10 +4,15 @@ Eom et al., "Layover Intermediate Layer for Multi-Label Classification in Effici
 is not public. Choices that the paper leaves open: the summary of a convolutional map is one linear layer (only that
 gives the published number of parameters), the final representation is the average of the final map.
 
-The paper mixes pooled vectors; here every position of the final map gets the same hint with the same weight, and the
-average of the result is exactly the paper's mixture. So a linear layer on the average is the paper's head. Beyond the
-paper: heads with attention can read the mixture, too; and several earlier stages at once, whose weights and that of the
-final representation are a softmax.
+The paper mixes pooled vectors; here every position of the final map gets the hint with the same weight, and the average
+of the result is exactly the paper's mixture. So a linear layer on the average is the paper's head.
+
+Beyond the paper: heads with attention can read the mixture, too; several earlier stages at once, whose weights and that
+of the final representation are a softmax; and ``form="stable"``, which cannot replace the final representation by the
+hint, as the paper's form does with some seeds. It differs in three ways: a hint has the scale of the final
+representation, its weight starts near 0 and stays below a bound, and earlier maps are reduced to their maxima, which
+keeps small objects, where the average hides them. A head on top that reads positions gets the maximum around each of
+them; one that averages gets that of the whole map.
 
 Letters in shape comments: B images, C channels, H and W positions of a map, L labels, S earlier stages.
 """
@@ -15,7 +20,7 @@ Letters in shape comments: B images, C channels, H and W positions of a map, L l
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -24,12 +29,15 @@ from torch import Tensor, nn
 from manylabel.errors import ConfigError
 from manylabel.heads.checks import Features, check_choice, check_positive, maps_per_stage
 from manylabel.heads.linear import LinearClassifier
-from manylabel.heads.traits import Head, PooledInput, attention_of, label_weights, pooled_input
+from manylabel.heads.traits import Head, PooledInput, ProbeDefaults, attention_of, label_weights, pooled_input
 
-__all__ = ["RepresentationMixup", "Summary"]
+__all__ = ["Form", "RepresentationMixup", "Summary"]
 
+Form = Literal["paper", "stable"]
 Summary = Literal["convolution", "tokens"]
 """Ways from an earlier map to a vector: average and linear layer (Eq. 2), or flattened and pooled (Eq. 3)."""
+
+LARGEST_ALPHA, FIRST_LOGIT = 0.5, -4.0  # of the stable form: alpha starts at 0.5 * sigmoid(-4) = 0.009
 
 
 class RepresentationMixup(Head):
@@ -42,7 +50,9 @@ class RepresentationMixup(Head):
             RM@1, 1 its RM@2, 2 its RM@3.
         summary: Reduction of an earlier map to a vector: ``"convolution"`` averages it and learns a linear layer with a
             sigmoid (Eq. 2); ``"tokens"``, for maps of patch tokens as in Swin, flattens it position by position and
-            averages that to the width of the final representation, without parameters (Eq. 3).
+            averages that to the width of the final representation, without parameters (Eq. 3). For the paper's form.
+        form: ``"paper"``, or ``"stable"``: normalised hints from maxima, with a bounded weight; the default of recipes
+            that train on frozen features, with the stage before the final one.
         top: The head that gets the mixture as a map ``[B, C, H, W]`` of the final stage's channels. Default: the
             paper's, a linear layer on the average.
 
@@ -59,6 +69,8 @@ class RepresentationMixup(Head):
         torch.Size([2, 80])
     """
 
+    probe_defaults: ClassVar[ProbeDefaults] = ProbeDefaults({"form": "stable", "stages": (-2, -1)})
+
     def __init__(
         self,
         in_channels: Sequence[int],
@@ -66,18 +78,25 @@ class RepresentationMixup(Head):
         *,
         stages: Sequence[int] = (0, -1),
         summary: Summary = "convolution",
+        form: Form = "paper",
         top: nn.Module | None = None,
     ) -> None:
         super().__init__()
         check_positive(num_labels=num_labels)
         check_choice("summary", summary, ["convolution", "tokens"])
+        check_choice("form", form, ["paper", "stable"])
+        if form == "stable" and summary != "convolution":
+            raise ConfigError(f"the stable form has its own summary, got summary={summary!r}; remove it")
         _check_stages(in_channels, stages)
         self.stages = tuple(stages)
-        self.in_channels, self.num_labels, self.summary = tuple(in_channels), num_labels, summary
+        self.in_channels, self.num_labels, self.summary, self.form = tuple(in_channels), num_labels, summary, form
 
         *earlier, final = in_channels
         self.summarise = nn.ModuleList(nn.Linear(channels, final) for channels in earlier if summary == "convolution")
         self.scale = nn.Linear(final, len(earlier))  # W and b in Eq. 6
+        if form == "stable":
+            nn.init.zeros_(self.scale.weight)
+            nn.init.constant_(self.scale.bias, FIRST_LOGIT)
         self.top = LinearClassifier(final, num_labels) if top is None else top
         for name, fitting in (("in_channels", final), ("num_labels", num_labels)):
             if (got := getattr(self.top, name, fitting)) != fitting:
@@ -91,19 +110,23 @@ class RepresentationMixup(Head):
     def mix(self, features: Features) -> Tensor:
         """Return the final map with the hints mixed into every position, ``[B, C, H, W]`` (z' in Eq. 5)."""
         *earlier, final = maps_per_stage(features, self.in_channels)
-        hints = torch.stack([self._summary(position, stage) for position, stage in enumerate(earlier)], 1)  # [B, S, C]
-        alpha = self.alpha(features)  # [B, S]
-        hint = (alpha.unsqueeze(2) * hints).sum(1)  # [B, C]
-        left = 1 - alpha.sum(1)  # [B]
-        return hint[:, :, None, None] + left[:, None, None, None] * final
+        alpha = self.alpha(features)[..., None, None, None]  # [B, S, 1, 1, 1]
+        mixed = (1 - alpha.sum(1)) * final
+        for position, stage in enumerate(earlier):
+            mixed = mixed + alpha[:, position] * self._hint(position, stage, final)
+        return mixed
 
     def alpha(self, features: Features) -> Tensor:
         """Return the weight of each earlier stage in the mixture, ``[B, S]``; the final one has the rest, up to 1.
 
-        A softmax over the stages in which the final one's logit is 0, so one earlier stage gets Eq. 6's sigmoid.
+        A softmax over the stages in which the final one's logit is 0, so one earlier stage gets Eq. 6's sigmoid; in the
+        stable form of the normalised representation, and times a bound.
         """
-        logits = self.scale(maps_per_stage(features, self.in_channels)[-1].mean((2, 3)))
-        return F.pad(logits, (0, 1)).softmax(1)[:, :-1]
+        final = maps_per_stage(features, self.in_channels)[-1].mean((2, 3))
+        if self.form == "paper":
+            return F.pad(self.scale(final), (0, 1)).softmax(1)[:, :-1]
+        logits = self.scale(F.layer_norm(final, final.shape[1:]))
+        return LARGEST_ALPHA * F.pad(logits, (0, 1)).softmax(1)[:, :-1]
 
     @property
     def attention(self) -> Callable[[Features], Tensor]:
@@ -122,13 +145,25 @@ class RepresentationMixup(Head):
         """Pooling that leaves the logits unchanged: of earlier stages always, of the final one if `top` averages it."""
         if self.summary == "tokens":
             return "none"
-        return "average" if pooled_input(self.top) == "average" else "earlier"
+        if self.form == "stable":
+            return "max_average" if self._averages else "max_cells"
+        return "average" if self._averages else "earlier"
 
-    def _summary(self, position: int, stage: Tensor) -> Tensor:
+    @property
+    def _averages(self) -> bool:
+        return pooled_input(self.top) == "average"
+
+    def _hint(self, position: int, stage: Tensor, final: Tensor) -> Tensor:
+        """Return the hint of an earlier map: ``[B, C, 1, 1]``, or ``[B, C, H, W]`` where it differs by position."""
+        if self.form == "stable":
+            maxima = F.adaptive_max_pool2d(stage, 1 if self._averages else final.shape[2:]).movedim(1, 3)
+            hint = self.summarise[position](F.layer_norm(maxima, maxima.shape[3:]))  # [B, H, W, C]
+            scale = final.mean((2, 3)).square().mean(1).sqrt()[:, None, None, None]  # that of the final representation
+            return (scale * F.layer_norm(hint, hint.shape[3:])).movedim(3, 1)
         if self.summary == "tokens":
             flat = stage.permute(0, 2, 3, 1).flatten(1)  # z'_l in Eq. 3: position by position, all channels of each
-            return F.adaptive_avg_pool1d(flat.unsqueeze(1), self.in_channels[-1]).squeeze(1)
-        return torch.sigmoid(self.summarise[position](stage.mean((2, 3))))
+            return F.adaptive_avg_pool1d(flat.unsqueeze(1), self.in_channels[-1]).squeeze(1)[..., None, None]
+        return torch.sigmoid(self.summarise[position](stage.mean((2, 3))))[..., None, None]
 
 
 def _check_stages(in_channels: Sequence[int], stages: Sequence[int]) -> None:

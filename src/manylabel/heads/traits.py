@@ -46,8 +46,12 @@ __all__ = [
     "stages_of",
 ]
 
-PooledInput = Literal["none", "average", "max", "earlier"]
-"""Pooling that leaves a head's logits unchanged: none, average or maximum of all maps, or of all but the final one."""
+PooledInput = Literal["none", "average", "max", "earlier", "max_average", "max_cells"]
+"""Pooling that leaves a head's logits unchanged.
+
+None; the average or the maximum of all maps; the average of all but the final one; the maxima of all but the final one,
+over the whole map if the final one is averaged (``max_average``), or around each of its positions (``max_cells``).
+"""
 
 
 class Head(nn.Module):

@@ -26,7 +26,7 @@ from manylabel.recipes.models import Parts, Setup, build_classifier, build_loss,
 from manylabel.recipes.recipe import Recipe, save_model, train_setup
 from manylabel.recipes.reporter import Reporter
 from manylabel.recipes.sets import TrainAndVal
-from manylabel.settings import Finetune
+from manylabel.settings import Finetune, SelfDistillation
 from manylabel.training import FreezeFirst, RunFolder
 
 __all__ = ["TopAndHead", "choose_stage", "finetune", "mix_in"]
@@ -90,7 +90,9 @@ def _window(length: int) -> tuple[int, int]:
     return int(torch.randint(length - size + 1, ())), size
 
 
-def choose_stage(settings: Finetune, backbone: Backbone, *, num_images: int, parts: Parts) -> int | str | None:
+def choose_stage(
+    settings: Finetune | SelfDistillation, backbone: Backbone, *, num_images: int, parts: Parts
+) -> int | str | None:
     """Return the stage after which the backbone is trained, or None to train all of it.
 
     ``auto`` is the earliest stage whose maps take at most 20 GB for all images and 128 kB for one, and with at most
@@ -107,10 +109,10 @@ def choose_stage(settings: Finetune, backbone: Backbone, *, num_images: int, par
         ConfigError: A stage is named together with a setting that needs images in every epoch.
     """
     name = settings.train_from
-    untrained = not settings.pretrained and settings.start_from is None
+    untrained = not settings.pretrained and getattr(settings, "start_from", None) is None
     needs_images = {
         "freeze_epochs": settings.freeze_epochs > 0,
-        "keep_statistics=False": settings.keep_statistics is False,
+        "keep_statistics=False": getattr(settings, "keep_statistics", None) is False,
         "transform": parts.transform is not None,
     }
     reasons = [setting for setting, is_set in needs_images.items() if is_set]

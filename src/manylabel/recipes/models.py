@@ -127,20 +127,19 @@ def prepare_frozen(settings: Settings, data: TrainAndVal, parts: Parts) -> Setup
     return Setup(settings, data, data, model, loss, model.head, model.backbone, parts)
 
 
-def resolve(settings: Settings, parts: Parts = NO_PARTS, *, small: bool = False) -> Settings:
+def resolve(settings: Settings, parts: Parts = NO_PARTS) -> Settings:
     """Return settings with the names of all parts and, for frozen features, the head's default size and learning rate.
 
     Args:
         settings: Settings of a recipe.
         parts: Objects passed from Python.
-        small: Default to the sizes and learning rates for frozen features.
 
     Raises:
         ConfigError: The settings name an object that was not passed.
 
     Examples:
         >>> from manylabel.settings import Probe
-        >>> found = resolve(Probe(data="voc:VOC", head="hsq"), small=True)
+        >>> found = resolve(Probe(data="voc:VOC", head="hsq"))
         >>> found.head_settings, found.learning_rate
         ({'width': 256, 'feedforward': 512}, 0.0005)
     """
@@ -150,7 +149,7 @@ def resolve(settings: Settings, parts: Parts = NO_PARTS, *, small: bool = False)
         if recorded.endswith(")") if name == "backbone" else ":" in recorded:
             raise ConfigError(f"the {name} {recorded} is a Python object; call the recipe from Python and pass {name}=")
     settings = replace(settings, **names)
-    if not small:
+    if not settings.on_features:
         return settings
     filled, rate = _filled(settings.head, settings.head_settings)
     own = settings.head_settings if isinstance(parts.head, nn.Module) else filled

@@ -32,4 +32,4 @@ def _train(setup: Setup[Probe], run: RunFolder, reporter: Reporter) -> None:
     save_model(setup, run, reporter)
 
 
-probe = Recipe(Probe, _train, _prepare, small_heads=True)
+probe = Recipe(Probe, _train, _prepare)

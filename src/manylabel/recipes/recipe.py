@@ -101,7 +101,6 @@ class Recipe(Generic[Settings]):
         train: Trains a `Setup` and saves the model in the run folder.
         prepare: Builds and checks the `Setup`.
         files: Files in the run folder besides those of every run.
-        small_heads: Default to the head sizes and learning rates for frozen features.
 
     Examples:
         >>> from manylabel.recipes import RECIPES
@@ -113,7 +112,6 @@ class Recipe(Generic[Settings]):
     train: Callable[[Setup[Settings], RunFolder, Reporter], None]
     prepare: Callable[[Settings, TrainAndVal, Parts], Setup[Settings]] = prepare_frozen
     files: frozenset[str] = frozenset()
-    small_heads: bool = False
 
     def __call__(
         self,
@@ -150,7 +148,7 @@ class Recipe(Generic[Settings]):
         """
         reporter = reporter or Reporter(Console(stderr=True))
         parts = Parts(head, backbone, loss, transform)
-        settings = resolve(settings, parts, small=self.small_heads)
+        settings = resolve(settings, parts)
         run = RunFolder(Path(settings.out))
         run.check(resume=resume, overwrite=overwrite, files=self.files)
         if resume:
@@ -173,7 +171,7 @@ class Recipe(Generic[Settings]):
 
     def setup(self, settings: Settings, *, sets: TrainAndVal | None = None, parts: Parts = NO_PARTS) -> Setup[Settings]:
         """Build and check a run without writing anything; arguments as in `__call__`."""
-        settings = resolve(settings, parts, small=self.small_heads)
+        settings = resolve(settings, parts)
         find_device(settings.device, count=settings.devices)
         setup = self.prepare(settings, sets or open_sets(settings), parts)
         _check_validation(setup.settings, setup.sets)

@@ -12,13 +12,13 @@ from torch import nn
 
 from manylabel.classifier import Classifier
 from manylabel.data import ImageDataset
-from manylabel.evaluation import compare_map, estimate_map
+from manylabel.evaluation import Estimate, compare_map, estimate_map
 from manylabel.progress import ProgressBar
 from manylabel.recipes.sets import TrainAndVal
 from manylabel.storage import write_text
 from manylabel.training import RunFolder, RunProgress, ValidationScores, is_first_process, reached, read_metrics
 
-__all__ = ["Reporter", "advise", "advise_on_head", "advise_on_labels", "write_validation"]
+__all__ = ["Reporter", "advise", "advise_on_head", "advise_on_labels", "describe_gain", "write_validation"]
 
 logger = logging.getLogger(__name__)
 
@@ -105,6 +105,24 @@ def write_validation(run: RunFolder, scores: ValidationScores, *, keep: str) -> 
         "best_gain": compare_map(scores.last, scores.best, scores.targets, scores.known)._asdict(),
     }
     write_text(run.path / "validation.json", json.dumps(values, indent=2) + "\n", overwrite=True)
+
+
+def describe_gain(gain: Estimate | None, *, over: str) -> str:
+    """Describe the gain of a method over a baseline.
+
+    Args:
+        gain: Difference in mAP on the same validation images, if known.
+        over: Name of the baseline.
+
+    Examples:
+        >>> describe_gain(Estimate(0.005, 0.001, 0.009), over="the baseline")
+        'gain over the baseline: +0.50 mAP (95 % interval +0.10 to +0.90)'
+    """
+    if gain is None:
+        return f"the gain over {over} is unknown: it was not trained, or has no scores"
+    value, low, high = (100 * (each or 0.0) for each in gain)
+    verdict = "" if low > 0 or high < 0 else ": no significant difference"
+    return f"gain over {over}: {value:+.2f} mAP (95 % interval {low:+.2f} to {high:+.2f}){verdict}"
 
 
 def describe_validation(run: RunFolder, *, keep: str) -> str:

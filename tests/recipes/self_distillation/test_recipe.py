@@ -4,18 +4,19 @@ import json
 from dataclasses import replace
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
 import yaml
 
 from manylabel.classifier import Classifier
-from manylabel.data import LazyBytes, scenes
+from manylabel.data import ImageLoader, LazyBytes, eval_transform, scenes
 from manylabel.errors import ConfigError
 from manylabel.recipes import Probe, SelfDistillation, TrainAndVal, loaders, probe, self_distillation
-from manylabel.recipes.models import build_classifier
 from manylabel.recipes.plan import plan
+from manylabel.recipes.reporter import Reporter
 from manylabel.recipes.self_distillation import recipe as recipe_module
-from manylabel.recipes.self_distillation.student import OnlineTeachers
+from manylabel.recipes.self_distillation.student import CachedTeachers, OnlineTeachers
 from manylabel.types import FeatureBatch
 
 pytestmark = [pytest.mark.usefixtures("undrawn"), pytest.mark.slow]
@@ -65,9 +66,9 @@ def test_teachers_of_few_labels_have_fewer_groups_also_under_representation_mixu
 def as_probe(brief):
     """Return the settings of a linear probe that trains as the student does."""
     student = SelfDistillation(**brief)
-    same = {name: getattr(student, name) for name in ("weight_decay", "views")}
+    same = {name: getattr(student, name) for name in ("weight_decay", "views", "feature_dropout")}
     common = {name: value for name, value in brief.items() if name in Probe.__dataclass_fields__}
-    return {**common, **same, "learning_rate": student.peak_learning_rate, "feature_dropout": 0.0}
+    return {**common, **same}
 
 
 def test_without_weight_the_student_is_a_plain_model(brief, sets, tmp_path):
@@ -87,6 +88,14 @@ def test_more_subsets_than_labels_are_refused_before_anything_is_computed(brief,
     settings = SelfDistillation(**{**brief, "k": 99}, out=tmp_path / "run")
     with pytest.raises(ConfigError, match=r"cannot divide 24 labels into k=99 subsets; set --k to at most 24"):
         self_distillation(settings, sets=sets)
+
+
+def test_an_ensemble_is_two_teachers_of_all_labels(brief, sets, tmp_path):
+    run = self_distillation(SelfDistillation(**brief, out=tmp_path / "run", partition="ensemble"), sets=sets)
+    first, second = (Classifier.load(run.path / f"teachers/{name}-01/model") for name in ("first", "second"))
+    assert first.labels.names == second.labels.names == sets.train.labels.names
+    assert not equal(first.state_dict(), second.state_dict())
+    assert {*json.loads((run.path / "summary.json").read_text())["sides"]} == {"first", "second"}
 
 
 @pytest.mark.parametrize("images", ["all", "own"])
@@ -161,6 +170,37 @@ def test_finetune_without_augmentation_caches_what_teachers_say(brief, sets, tmp
     assert all(torch.allclose(one[name], other[name], atol=1e-3) for name in one if one[name].is_floating_point())
 
 
+def test_teachers_and_student_train_the_top_of_the_backbone_on_cached_maps(brief, sets, tmp_path, monkeypatch):
+    monkeypatch.setattr(Classifier, "forward", lambda self, images: pytest.fail("an image passes the whole model"))
+    same = {"training": "finetune", "train_from": "2", "partition": "co", "baseline": True}
+    run = self_distillation(SelfDistillation(**{**brief, **same}, out=tmp_path / "run"), sets=sets)
+    models = [weights(run.path / name) for name in ("model", "teachers/co-01/model", "baseline/model")]
+    names = [name for name in models[0] if name.startswith("backbone.") and name.endswith("weight")]
+    below = {name for name in names if all(torch.equal(models[0][name], each[name]) for each in models[1:])}
+    above = {name for name in names if not torch.equal(models[0][name], models[1][name])}
+    assert below | above == {*names}
+    assert {name for name in names if "layer4" in name} == above
+    assert not any(
+        name.startswith("backbone.") and "running" in name and not torch.equal(models[0][name], each[name])
+        for name in models[0]
+        for each in models[1:]
+    )
+
+
+def test_cached_logits_are_those_of_the_whole_teacher(brief, sets, tmp_path, monkeypatch):
+    same = {"training": "finetune", "train_from": "2", "partition": "whole", "augment": False}
+    kept = []
+    monkeypatch.setattr(recipe_module, "CachedTeachers", lambda files: kept.extend(files) or CachedTeachers(files))
+    monkeypatch.setattr(recipe_module.shutil, "rmtree", lambda *args, **settings: None)
+    run = self_distillation(SelfDistillation(**brief, **same, out=tmp_path / "run"), sets=sets)
+    teacher = Classifier.load(run.path / "teachers/whole-01/model").eval()
+    (batch,) = ImageLoader(sets.train, transform=eval_transform(teacher.input_spec), batch_size=len(sets.train))
+    with torch.inference_mode():
+        expected = teacher(batch.images)
+    logits = torch.from_numpy(np.load(kept[0])[0])
+    torch.testing.assert_close(logits[batch.indices], expected, atol=0.02, rtol=0.02)  # maps are cached in float16
+
+
 def test_what_is_unknown_is_not_taken_for_absent(brief, tmp_path):
     drawn = scenes(30, size=64, unknown=0.5)
     sets = TrainAndVal(drawn.split("train"), drawn.split("val"))
@@ -210,7 +250,7 @@ def test_batches_of_features_say_which_view_they_are(sets, quick, tmp_path):
     from manylabel.recipes.loaders import cache_sets
 
     settings = Probe(**quick, head="linear", views=2)
-    cached = cache_sets(build_classifier(settings, sets.train, frozen=True), sets, settings).train
+    cached = cache_sets(probe.setup(settings, sets=sets), Reporter()).train
     seen = set()
     for batch in FeatureLoader(cached, batch_size=5, shuffle=True):
         assert isinstance(batch, FeatureBatch)

@@ -80,6 +80,7 @@ def test_cached_answers_are_those_of_the_teachers_asked_online(tmp_path):
         labels=LABELS,
         num_views=2,
         num_images=9,
+        part=lambda teacher: teacher.head,
         progress=counted.append,
     )
     assert sum(counted) == 11 * 2 * 9
@@ -111,7 +112,7 @@ def test_one_teacher_at_a_time_is_held_while_answers_are_written(tmp_path):
             yield teacher
 
     features = torch.randn(1, 4, 512, 1, 1)
-    arguments = {"labels": LABELS, "num_views": 1, "num_images": 4}
+    arguments = {"labels": LABELS, "num_views": 1, "num_images": 4, "part": lambda teacher: teacher.head}
     write_logits(tmp_path / "co.npy", load(), lambda: feature_batches(features, 1), **arguments)
     assert len(most) == 5
     assert max(most) <= 2  # the one that is done and the next

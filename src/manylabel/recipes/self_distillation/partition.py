@@ -29,6 +29,7 @@ _SIDES: dict[str, tuple[PartitionKind, ...]] = {
     "dis": ("dis",),
     "random": ("random",),
     "whole": ("co",),  # with one subset
+    "ensemble": ("co", "co"),  # with one subset each
 }
 
 
@@ -73,7 +74,7 @@ def partition_sides(train: ImageDataset, *, partition: str, k: int, tau: float, 
 
     Args:
         train: Training set.
-        partition: Kind of partition: both, co, dis, random or whole.
+        partition: Kind of partition: both, co, dis, random, whole or ensemble.
         k: Number of subsets.
         tau: Temperature of the co-occurrence rates.
         seed: Random seed of the clustering.
@@ -98,7 +99,7 @@ def read_or_partition(
     Args:
         folder: Run folder.
         train: Training set.
-        partition: Kind of partition: both, co, dis, random or whole.
+        partition: Kind of partition: both, co, dis, random, whole or ensemble.
         k: Number of subsets.
         tau: Temperature of the co-occurrence rates.
         seed: Random seed of the clustering.
@@ -162,7 +163,7 @@ def image_mask(
 
 
 def _partition(graph: LabelGraph, *, partition: str, k: int, seed: int) -> list[Side]:
-    subsets = 1 if partition == "whole" else k
-    names = ("whole",) if partition == "whole" else _SIDES[partition]
+    names = {"whole": ("whole",), "ensemble": ("first", "second")}.get(partition, _SIDES[partition])
+    subsets = k if names == _SIDES[partition] else 1
     partitions = [partition_labels(graph, subsets, kind=kind, seed=seed) for kind in _SIDES[partition]]
     return [Side(name, part) for name, part in zip(names, partitions, strict=True)]

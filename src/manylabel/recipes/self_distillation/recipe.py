@@ -22,10 +22,11 @@ from manylabel.classifier import Classifier
 from manylabel.data import ImageDataset, ImageLoader, eval_transform
 from manylabel.errors import ConfigError
 from manylabel.features import FeatureLoader
+from manylabel.recipes.finetune import TopAndHead, choose_stage
 from manylabel.recipes.loaders import CachedSets, cache_sets, num_workers
 from manylabel.recipes.models import Parts, Setup, build_classifier, build_loss, is_single_label
 from manylabel.recipes.recipe import Recipe, save_model
-from manylabel.recipes.reporter import Reporter
+from manylabel.recipes.reporter import Reporter, describe_gain
 from manylabel.recipes.self_distillation.executors import train_teachers
 from manylabel.recipes.self_distillation.partition import (
     TeacherTask,
@@ -60,15 +61,22 @@ def _prepare(settings: SelfDistillation, data: TrainAndVal, parts: Parts) -> Set
             "self_distillation needs co-occurring labels, but every image has exactly one; use probe or finetune"
         )
     num_labels = len(data.train.labels)
-    if settings.partition != "whole" and settings.k > num_labels:
+    if settings.partition not in ("whole", "ensemble") and settings.k > num_labels:
         raise ConfigError(
             f"cannot divide {num_labels} labels into k={settings.k} subsets; set --k to at most {num_labels}"
         )
+    settings = replace(settings, epochs=settings.num_epochs(-(-len(data.train) // settings.batch_size)))
     model = build_classifier(settings, data.train, frozen=settings.on_features, parts=parts)
     loss = build_loss(settings, single_label=False, parts=parts)
     epochs = _total_epochs(settings, data.train)
-    trained, cached = (model.head, model.backbone) if settings.on_features else (model, None)
-    return Setup(settings, data, data, model, loss, trained, cached, parts, total_epochs=epochs)
+    setup = Setup(settings, data, data, model, loss, model, parts=parts, total_epochs=epochs)
+    if settings.on_features:
+        return replace(setup, trained=model.head, cached=model.backbone)
+    stage = choose_stage(settings, model.backbone, num_images=len(data.train) + len(data.val), parts=parts)
+    if stage is None:
+        return setup
+    bottom, top = model.backbone.split(stage, size=model.input_spec.size)
+    return replace(setup, trained=TopAndHead(top, model.head, mirror=settings.augment), cached=bottom)
 
 
 def _train(setup: Setup[SelfDistillation], run: RunFolder, reporter: Reporter) -> None:
@@ -79,7 +87,7 @@ def _train(setup: Setup[SelfDistillation], run: RunFolder, reporter: Reporter) -
     """
     settings, model, sets = setup.settings, setup.model, setup.sets
     seen: TrainAndVal | CachedSets = sets
-    if settings.on_features:
+    if setup.cached is not None:
         seen = cache_sets(setup, reporter)
         sets = TrainAndVal(seen.train.dataset, seen.val.dataset)  # without unreadable images, to match batch indices
 
@@ -87,7 +95,8 @@ def _train(setup: Setup[SelfDistillation], run: RunFolder, reporter: Reporter) -
         run.path, sets.train, partition=settings.partition, k=settings.k, tau=settings.tau, seed=settings.seed
     )
     tasks = teacher_tasks(sides)
-    training = TeacherTraining(settings, seen, run.path / "teachers", setup.parts, shlex.join(sys.argv))
+    cut = setup.trained.backbone.cut.name if isinstance(setup.trained, TopAndHead) else None
+    training = TeacherTraining(settings, seen, run.path / "teachers", setup.parts, shlex.join(sys.argv), cut)
     with showing_progress(reporter.console, training, tasks):
         train_teachers(training, tasks)
 
@@ -100,7 +109,7 @@ def _train(setup: Setup[SelfDistillation], run: RunFolder, reporter: Reporter) -
     save_model(setup, run, reporter)
     shutil.rmtree(run.path / "teacher-logits", ignore_errors=True)
     reporter.show(summary.to_table())
-    reporter.say(summary.describe_gain())
+    reporter.say(describe_gain(summary.gain, over="the baseline"))
 
 
 def _train_baseline(
@@ -141,8 +150,9 @@ def _distillation(
         return (Classifier.load(path, head=training.parts.head_class) for path in paths)
 
     files = [run.path / "teacher-logits" / f"{side}.npy" for side in sides]
-    is_fixed = settings.on_features or not settings.augment
-    num_views, num_images, done = settings.views if settings.on_features else 1, len(training.sets.train), 0
+    cached = training.sets.train if isinstance(training.sets, CachedSets) else None
+    is_fixed = cached is not None or not settings.augment
+    num_views, num_images, done = 1 if cached is None else cached.num_views, len(training.sets.train), 0
 
     def count(images: int) -> None:
         nonlocal done
@@ -157,6 +167,7 @@ def _distillation(
             labels=labels,
             num_views=num_views,
             num_images=num_images,
+            part=training.trained_part,
             device=find_device(settings.device).type,
             progress=count,
         )
@@ -193,8 +204,9 @@ def _total_epochs(settings: SelfDistillation, train: ImageDataset) -> float:
     masks = (
         image_mask(train.targets, train.labels, task, which=settings.teacher_images) for task in teacher_tasks(sides)
     )
-    teachers = (settings.teacher_epochs or settings.epochs) * sum(mask.mean() for mask in masks)
-    return float(teachers + settings.epochs * (2 if settings.baseline else 1))
+    epochs = settings.num_epochs(1)
+    teachers = (settings.teacher_epochs or epochs) * sum(mask.mean() for mask in masks)
+    return float(teachers + epochs * (2 if settings.baseline else 1))
 
 
 FILES = frozenset({"partitions.json", "label-graph.png", "teachers", "teacher-logits", "baseline"})

@@ -202,9 +202,14 @@ class OnlineTeachers:
     def __call__(self, batch: AnyBatch) -> list[Tensor]:
         """Return the logits of each side, ``[B, L]``."""
         return [
-            merge([_query(teacher.to(batch.targets.device), batch) for teacher in side], positions)
+            merge([_query(self._part(teacher, batch), batch) for teacher in side], positions)
             for side, positions in zip(self.sides, self.positions, strict=True)
         ]
+
+    @staticmethod
+    def _part(teacher: Classifier, batch: AnyBatch) -> nn.Module:
+        teacher = teacher.to(batch.targets.device)
+        return teacher.head if isinstance(batch, FeatureBatch) else teacher
 
 
 class CachedTeachers:
@@ -233,6 +238,7 @@ def write_logits(
     labels: LabelSpace,
     num_views: int,
     num_images: int,
+    part: Callable[[Classifier], nn.Module] = lambda teacher: teacher,
     device: str = "cpu",
     progress: Callable[[int], None] | None = None,
 ) -> None:
@@ -247,6 +253,7 @@ def write_logits(
         labels: All labels.
         num_views: Number of views.
         num_images: Number of images.
+        part: Function that returns the part of a teacher that takes the batches (default: all of it).
         device: Device to compute on.
         progress: Called after every batch with its number of images.
     """
@@ -257,7 +264,7 @@ def write_logits(
         answers = np.lib.format.open_memmap(temporary, mode="w+", dtype=np.float32, shape=shape)
         for teacher in teachers:
             _write_teacher(
-                teacher.eval().to(device),
+                part(teacher.to(device)).eval(),
                 _counted(batches(), progress),
                 answers,
                 columns(teacher.labels, labels),
@@ -275,7 +282,7 @@ def _counted(batches: Iterator[AnyBatch], progress: Callable[[int], None] | None
 
 @torch.inference_mode()
 def _write_teacher(
-    teacher: Classifier,
+    teacher: nn.Module,
     batches: Iterator[AnyBatch],
     answers: NDArray[np.float32],
     positions: Tensor,
@@ -288,8 +295,6 @@ def _write_teacher(
         answers[view[:, None], batch.indices.numpy()[:, None], positions.numpy()] = logits
 
 
-def _query(teacher: Classifier, batch: AnyBatch) -> Tensor:
-    """Return the logits of a teacher; for features, only the head is run."""
-    module: nn.Module = teacher.head if isinstance(batch, FeatureBatch) else teacher
-    logits: Tensor = module(batch.features if isinstance(batch, FeatureBatch) else batch.images)
+def _query(teacher: nn.Module, batch: AnyBatch) -> Tensor:
+    logits: Tensor = teacher(batch.features if isinstance(batch, FeatureBatch) else batch.images)
     return logits

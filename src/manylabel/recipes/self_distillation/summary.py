@@ -64,14 +64,6 @@ class Summary:
     baseline: Row | None
     gain: Estimate | None = None
 
-    def describe_gain(self) -> str:
-        """Describe the gain over the baseline."""
-        if self.gain is None:
-            return "the gain over the baseline is unknown: there is no baseline, or it has no scores"
-        value, low, high = (100 * (each or 0.0) for each in self.gain)
-        verdict = "" if low > 0 or high < 0 else ": no significant difference"
-        return f"gain over the baseline: {value:+.2f} mAP ({low:+.2f} to {high:+.2f}){verdict}"
-
     def write(self, folder: Path) -> None:
         """Write summary.json and summary.md to a folder."""
         values = asdict(self) | {"gain": None if self.gain is None else self.gain._asdict()}

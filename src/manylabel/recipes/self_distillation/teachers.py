@@ -11,14 +11,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import torch
 from lightning import Callback
 from rich.console import Console
+from torch import nn
 
 from manylabel.classifier import Classifier
 from manylabel.data import Files, ImageDataset
 from manylabel.errors import ManyLabelError, RunInterruptedError
-from manylabel.features import CachedFeatures
+from manylabel.features import CachedFeatures, dropped_channels
 from manylabel.progress import ProgressBar
+from manylabel.recipes.finetune import TOP_SCALE, WHOLE_SCALE, TopAndHead
 from manylabel.recipes.loaders import CachedSets, make_loaders
 from manylabel.recipes.models import NO_PARTS, Parts, build_loss, build_teacher
 from manylabel.recipes.self_distillation.partition import TeacherTask, image_mask
@@ -45,6 +48,7 @@ class TeacherTraining:
         folder: Parent of the teachers' run folders.
         parts: Objects passed from Python.
         command: Command that started the run.
+        cut: Module above which backbones are trained, on cached maps (default: all of them, on images, or none).
     """
 
     settings: SelfDistillation
@@ -52,6 +56,7 @@ class TeacherTraining:
     folder: Path
     parts: Parts = NO_PARTS
     command: str = ""
+    cut: str | None = None
 
     def run_of(self, task: TeacherTask) -> RunFolder:
         """Return the run folder of a teacher."""
@@ -72,6 +77,16 @@ class TeacherTraining:
         seed = int(seed_sequence("teacher", self.settings.seed, task.number).generate_state(1)[0])
         epochs = self.settings.teacher_epochs or self.settings.epochs
         return replace(self.settings, seed=seed, epochs=epochs, out=self.run_of(task).path)
+
+    def trained_part(self, model: Classifier) -> nn.Module:
+        """Return the trained part of a model, which takes cached features unless it is the whole model."""
+        if self.settings.on_features:
+            return model.head
+        model.backbone.to(memory_format=torch.channels_last)  # 1.2 to 1.6 times as fast on a CPU
+        if self.cut is None:
+            return model
+        _, top = model.backbone.split(self.cut, size=model.input_spec.size)
+        return TopAndHead(top, model.head, mirror=self.settings.augment)
 
     def sets_of(self, task: TeacherTask) -> CachedSets | TrainAndVal:
         """Return the training images and all validation images, with the labels of a teacher."""
@@ -133,25 +148,25 @@ def train_model(
     Args:
         training: Common settings, for objects passed from Python.
         sets: Training and validation set.
-        model: Classifier; only the head is trained on cached features.
+        model: Classifier.
         settings: Settings of the recipe, with the epochs and seed of this model.
         run: Run folder.
         distillation: Distillation term, for a student.
         callbacks: Additional callbacks.
     """
-    on_features = isinstance(sets, CachedSets)
     freezing: list[Callback] = []
-    if not on_features and settings.freeze_epochs:
+    if not isinstance(sets, CachedSets) and settings.freeze_epochs:
         freezing = [FreezeFirst(model.backbone, epochs=settings.freeze_epochs)]
     task = ClassificationTask(
-        model.head if on_features else model,
+        training.trained_part(model),
         build_loss(settings, single_label=False, parts=training.parts),
         settings=settings,
-        backbone_scale=1.0 if on_features else settings.backbone_scale,
+        backbone_scale=settings.backbone_scale or (WHOLE_SCALE if training.cut is None else TOP_SCALE),
         distillation=distillation,
     )
     loaders = make_loaders(sets, settings, model=model, augment=settings.augment, transform=training.parts.transform)
-    fit(task, loaders, run=run, callbacks=[*freezing, *callbacks])
+    with dropped_channels(model.head, fraction=settings.feature_dropout if settings.on_features else 0.0):
+        fit(task, loaders, run=run, callbacks=[*freezing, *callbacks])
 
 
 def attempt(training: TeacherTraining, task: TeacherTask) -> str | None:
@@ -207,7 +222,7 @@ def showing_progress(
 
 
 def _watch(console: Console, training: TeacherTraining, tasks: Sequence[TeacherTask], over: threading.Event) -> None:
-    total = (training.settings.teacher_epochs or training.settings.epochs) * len(tasks)
+    total = (training.settings.teacher_epochs or training.settings.num_epochs(1)) * len(tasks)
     reported = {task.name for task in tasks if training.is_finished(task)}
     with ProgressBar("epochs of teachers", console=console, keep=True) as bar:
         is_over = False
