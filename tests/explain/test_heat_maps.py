@@ -5,7 +5,7 @@ from PIL import Image
 
 from manylabel.errors import ConfigError, ImageError, LabelError
 from manylabel.explain import METHODS, best_method, explain, explain_models
-from manylabel.explain.class_activation import block_gradients, tap_blocks
+from manylabel.explain.heat_maps import block_gradients, tap_blocks
 from manylabel.heads import HEADS
 from tiny_runs import make_model
 

@@ -54,11 +54,11 @@ def test_a_run_with_unseen_labels_is_evaluated_by_the_seen_ones(tmp_path):
 def test_scores_are_kept_until_the_model_changes(changed, tmp_path, monkeypatch):
     import os
 
-    from manylabel.runs import evaluation
+    from manylabel.runs import run
 
     folder = make_run(tmp_path / "run")
     calls = []
-    monkeypatch.setattr(evaluation, "score", lambda *given, **named: (calls.append(given), score(*given, **named))[1])
+    monkeypatch.setattr(run, "score", lambda *given, **named: (calls.append(given), score(*given, **named))[1])
     first, second = (evaluate_run(Run.read(folder.path), draws=0) for _ in range(2))
     assert len(calls) == 1
     assert (first.scored.scores - second.scored.scores).abs().max() < 1e-6

@@ -128,9 +128,7 @@ def estimates(
     return [Estimate(value, below, above) if usable else Estimate(value) for value, below, above, usable in rows]
 
 
-def estimate_map(
-    scores: Tensor, targets: Tensor, known: Tensor | None = None, *, draws: int = 200, seed: int = 0
-) -> Estimate:
+def estimate_map(scores: Tensor, targets: Tensor, known: Tensor | None = None, *, draws: int = 200) -> Estimate:
     """Estimate mAP with its interval from bare tensors, fast enough for the end of a training run.
 
     Args:
@@ -138,19 +136,18 @@ def estimate_map(
         targets: ``[N, L]``, 1 where a label is present, else 0.
         known: ``[N, L]``, true where the target is known (default: all of it).
         draws: Number of bootstrap draws.
-        seed: Seed of the draws.
 
     Examples:
         >>> scores, targets = torch.tensor([[0.9], [0.2], [0.6]]), torch.tensor([[1], [0], [1]])
         >>> estimate_map(scores, targets)
         Estimate(value=1.0, low=1.0, high=1.0)
     """
-    weights = bootstrap_weights(len(targets), draws=draws, seed=seed)
+    weights = bootstrap_weights(len(targets), draws=draws)
     return estimate(mean_average_precision(scores, targets, known, weights=weights).cpu())
 
 
 def compare_map(
-    first: Tensor, second: Tensor, targets: Tensor, known: Tensor | None = None, *, draws: int = 200, seed: int = 0
+    first: Tensor, second: Tensor, targets: Tensor, known: Tensor | None = None, *, draws: int = 200
 ) -> Estimate:
     """Estimate the mAP of `second` minus that of `first` on the same images, such as two epochs of one run.
 
@@ -160,7 +157,6 @@ def compare_map(
         targets: ``[N, L]``, 1 where a label is present, else 0.
         known: ``[N, L]``, true where the target is known (default: all of it).
         draws: Number of bootstrap draws, the same for both.
-        seed: Seed of the draws.
 
     Returns:
         The difference; `is_positive` is true if the second is significantly better.
@@ -171,7 +167,7 @@ def compare_map(
         >>> compare_map(bad, good, targets).is_positive, compare_map(good, good, targets).is_positive
         (True, False)
     """
-    weights = bootstrap_weights(len(targets), draws=draws, seed=seed)
+    weights = bootstrap_weights(len(targets), draws=draws)
     before, after = (mean_average_precision(each, targets, known, weights=weights).double() for each in (first, second))
     return estimate((after - before).cpu(), bounds=(-1, 1), centred=False)
 

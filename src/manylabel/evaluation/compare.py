@@ -109,7 +109,6 @@ class Comparison:
         dataset: Name of the dataset.
         num_images: Number of images.
         draws: Number of bootstrap draws.
-        seed: Seed of the draws.
         metrics: The metrics that are defined for both models.
         labels: The average precision of every label that has positives.
         pairs: Number of pairs of labels that improved together.
@@ -124,7 +123,6 @@ class Comparison:
     dataset: str
     num_images: int
     draws: int
-    seed: int
     metrics: dict[str, MetricChange]
     labels: tuple[LabelChange, ...]
     pairs: PairsImproved
@@ -149,7 +147,6 @@ def compare(
     *,
     metrics: Iterable[str] = DEFAULT_METRICS,
     draws: int = 1000,
-    seed: int = 0,
 ) -> Comparison:
     """Compare two models on the same images.
 
@@ -158,7 +155,6 @@ def compare(
         second: Those of the second, on the same dataset; images with scores of one model only are ignored.
         metrics: Names of `METRICS` (default: the most common dozen), or ``["all"]``.
         draws: Number of bootstrap draws; 0 for no intervals.
-        seed: Seed of the draws.
 
     Returns:
         The changes from the first to the second; `comparison_page` shows it, `to_dict` converts it to JSON.
@@ -178,7 +174,7 @@ def compare(
     first, second, notes = _align(first, second)
     if not first.inputs.positives.any():
         raise ConfigError(f"there is nothing to compare: none of {len(first)} images is known to have a label")
-    before, after = (bootstrap(scored, metrics, draws=draws, seed=seed) for scored in (first, second))
+    before, after = (bootstrap(scored, metrics, draws=draws) for scored in (first, second))
     labels = _label_changes(first, before.average_precision, after.average_precision)
     better, worse = _image_changes(first, second)
     return Comparison(
@@ -187,7 +183,6 @@ def compare(
         dataset=first.dataset,
         num_images=len(first),
         draws=draws,
-        seed=seed,
         metrics={
             name: _metric_change(name, before.metrics[name], values)
             for name, values in after.metrics.items()

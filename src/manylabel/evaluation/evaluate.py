@@ -29,7 +29,6 @@ class Evaluation:
         dataset: Name of the dataset.
         num_images: Number of images.
         draws: Number of bootstrap draws.
-        seed: Seed of the draws.
         has_thresholds: Whether the model has tuned thresholds (default: 0.5 for all labels).
         single_label: Whether the model predicts the most confident label of each image, without thresholds.
         metrics: The defined metrics with their intervals; mAP is always among them.
@@ -49,7 +48,6 @@ class Evaluation:
     dataset: str
     num_images: int
     draws: int
-    seed: int
     has_thresholds: bool
     single_label: bool
     metrics: dict[str, Estimate]
@@ -75,7 +73,6 @@ def evaluate(
     *,
     metrics: Iterable[str] = DEFAULT_METRICS,
     draws: int = 1000,
-    seed: int = 0,
 ) -> Evaluation:
     """Evaluate a model, or scores that it gave.
 
@@ -84,7 +81,6 @@ def evaluate(
         dataset: The dataset to evaluate a classifier on; not needed with scores.
         metrics: Names of `METRICS` (default: the most common dozen), or ``["all"]``.
         draws: Number of bootstrap draws for the intervals; 0 for none.
-        seed: Seed of the draws.
 
     Returns:
         The evaluation; `evaluation_page` shows it, `to_dict` converts it to JSON.
@@ -108,7 +104,7 @@ def evaluate(
             f"there is nothing to evaluate: none of {len(scored)} images is known to have one of "
             f"{len(scored.labels)} labels"
         )
-    resampled = bootstrap(scored, metrics, draws=draws, seed=seed)
+    resampled = bootstrap(scored, metrics, draws=draws)
     labels = results.label_results(scored, resampled.average_precision)
     worst, best = results.image_results(scored)
     return Evaluation(
@@ -116,7 +112,6 @@ def evaluate(
         dataset=scored.dataset,
         num_images=len(scored),
         draws=draws,
-        seed=seed,
         has_thresholds=scored.thresholds is not None,
         single_label=scored.single_label,
         metrics={

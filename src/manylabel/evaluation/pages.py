@@ -218,8 +218,7 @@ def _cell(metric: Metric, value: float) -> Cell:
 
 def _about_intervals(evaluation: Evaluation) -> Html:
     sentences = (
-        f"95 % bootstrap intervals over images: {plural(evaluation.draws, 'draw')} with replacement, seed "
-        f"{evaluation.seed}.",
+        f"95 % bootstrap intervals over images: {plural(evaluation.draws, 'draw')} with replacement.",
         "Resampled sets contain duplicates, which inflate the average precision of rare labels; the draws are "
         "therefore shifted to have the measured value as their mean. The interval shows how much a value would vary "
         "over other sets of the same size and distribution. It covers neither distribution shift nor retraining.",
@@ -342,8 +341,8 @@ def _thumbnail(change: ImageChange, dataset: ImageDataset) -> page.Thumbnail:
 
 def _about_comparison(comparison: Comparison) -> Html:
     sentences = (
-        f"Paired bootstrap over images: both models are evaluated on the same {plural(comparison.draws, 'draw')}, seed "
-        f"{comparison.seed}, so the difficulty of a draw affects both and cancels out of the difference.",
+        f"Paired bootstrap over images: both models are evaluated on the same {plural(comparison.draws, 'draw')}, "
+        "so the difficulty of a draw affects both and cancels out of the difference.",
         "p is twice the fraction of draws in which the difference has the opposite sign: how certain the sign is for "
         "images of this distribution. It measures neither the size of the difference nor the variation between "
         "training runs.",

@@ -9,7 +9,7 @@ Letters in shape comments: N images, L labels.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,7 +24,6 @@ from manylabel.seeds import private_generator
 __all__ = ["ZeroShotEvaluation", "evaluate_zero_shot"]
 
 TOP = (3, 5)  # K of F1 at K, as in the papers
-METRICS = ("mAP", *(f"F1@{k}" for k in TOP))
 
 
 @dataclass(frozen=True)
@@ -66,7 +65,7 @@ class ZeroShotEvaluation:
 
 
 def evaluate_zero_shot(
-    scored: ScoredImages, *, unseen: Sequence[str], bias: float = 0.0, draws: int = 1000, seed: int = 0
+    scored: ScoredImages, *, unseen: Sequence[str], bias: float = 0.0, draws: int = 1000
 ) -> ZeroShotEvaluation:
     """Evaluate scores of seen and unseen labels.
 
@@ -75,7 +74,6 @@ def evaluate_zero_shot(
         unseen: The labels that the model was not trained on.
         bias: Bias added to the logits of unseen labels for the calibrated result.
         draws: Number of bootstrap draws for the intervals; 0 for none.
-        seed: Seed of the draws and of the scores of chance.
 
     Raises:
         ConfigError: No label is unseen, or none is seen.
@@ -96,59 +94,52 @@ def evaluate_zero_shot(
     moved[:, columns] += bias
     everything = [*range(len(scored.labels))]
     parts = {
-        "zsl": _Part(columns, scored.scores),
-        "gzsl": _Part(everything, scored.scores),
-        "gzsl_calibrated": _Part(everything, moved),
-        "seen_only": _Part(rest, scored.scores),
+        "zsl": (columns, scored.scores),
+        "gzsl": (everything, scored.scores),
+        "gzsl_calibrated": (everything, moved),
+        "seen_only": (rest, scored.scores),
     }
     return ZeroShotEvaluation(
         seen=tuple(scored.labels[column] for column in rest),
         unseen=tuple(scored.labels[column] for column in columns),
         bias=bias,
-        **_evaluate(scored, parts, draws=draws, seed=seed),
-        chance=_chance(scored, columns, seed=seed),
+        **_evaluate(scored, parts, draws=draws),
+        chance=_chance(scored, columns),
     )
 
 
-class _Part(NamedTuple):
-    """The labels that are evaluated together, and the scores that order them within an image."""
-
-    columns: list[int]
-    scores: Tensor
+_Parts = Mapping[str, tuple[list[int], Tensor]]
+"""By name, the labels that are evaluated together and the scores ``[N, L]`` that order them within an image."""
 
 
-def _evaluate(
-    scored: ScoredImages, parts: Mapping[str, _Part], *, draws: int, seed: int
-) -> dict[str, dict[str, Estimate]]:
+def _evaluate(scored: ScoredImages, parts: _Parts, *, draws: int) -> dict[str, dict[str, Estimate]]:
     """Evaluate all parts at once: the average precision of a label is the same in each of them."""
-    weights = bootstrap_weights(len(scored), draws=draws, seed=seed)
+    weights = bootstrap_weights(len(scored), draws=draws)
     precision = average_precision(*scored.inputs, weights=weights).double()  # [1 + D, L]
     return {
-        name: {"mAP": estimate(precision[:, part.columns].nanmean(dim=1))}
-        | {f"F1@{k}": _f1(scored, part, k, weights) for k in TOP}
-        for name, part in parts.items()
+        name: {"mAP": estimate(precision[:, columns].nanmean(dim=1)), **_f1(scored, columns, scores, weights)}
+        for name, (columns, scores) in parts.items()
     }
 
 
-def _f1(scored: ScoredImages, part: _Part, k: int, weights: Tensor) -> Estimate:
-    """Return F1 at k over the images with a label of the part."""
-    positives, known = (matrix[:, part.columns] for matrix in (scored.targets & scored.known, scored.known))
+def _f1(scored: ScoredImages, columns: list[int], scores: Tensor, weights: Tensor) -> dict[str, Estimate]:
+    """Return F1 at each k over the images with one of the labels."""
+    positives, known = (scored.targets & scored.known)[:, columns], scored.known[:, columns]
     rows = positives.any(dim=1).nonzero().flatten()
     if not len(rows):
-        names = [scored.labels[column] for column in part.columns[:5]]
+        names = ", ".join(scored.labels[column] for column in columns[:5])
         raise ConfigError(
-            f"no image has one of the {len(part.columns)} labels to evaluate, such as {', '.join(names)}; "
-            "evaluate on more images"
+            f"no image has one of the {len(columns)} labels to evaluate, such as {names}; evaluate on more images"
         )
-    given = (part.scores[:, part.columns][rows], positives[rows], known[rows])
-    return estimate(precision_recall(*given, top_k=k, weights=weights[:, rows]).overall_f1)
+    given = (scores[:, columns][rows], positives[rows], known[rows])
+    found = {f"F1@{k}": precision_recall(*given, top_k=k, weights=weights[:, rows]).overall_f1 for k in TOP}
+    return {name: estimate(values) for name, values in found.items()}
 
 
-def _chance(scored: ScoredImages, columns: list[int], *, seed: int, times: int = 5) -> dict[str, float]:
+def _chance(scored: ScoredImages, columns: list[int], *, times: int = 5) -> dict[str, float]:
     """Return the metrics of random scores, averaged over a few tries."""
-    generator = private_generator("chance", seed)
-    tries = []
+    generator, tries = private_generator("chance", 0), []
     for _ in range(times):
         random = replace(scored, scores=torch.from_numpy(generator.random(scored.scores.shape, np.float32)))
-        tries.append(_evaluate(random, {"zsl": _Part(columns, random.scores)}, draws=0, seed=seed)["zsl"])
-    return {name: sum(each[name].value for each in tries) / times for name in METRICS}
+        tries.append(_evaluate(random, {"zsl": (columns, random.scores)}, draws=0)["zsl"])
+    return {name: sum(each[name].value for each in tries) / times for name in tries[0]}

@@ -20,8 +20,7 @@ from manylabel.labelgraph import LabelGraph, draw_graph, partition_labels
 from manylabel.page import ACCENT, INK, Html, plural, some
 from manylabel.progress import duration
 from manylabel.recipes.models import resolve_loss
-from manylabel.runs.evaluation import EvaluatedRun
-from manylabel.runs.run import Run, differences
+from manylabel.runs.run import EvaluatedRun, Run, differences
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -120,8 +119,8 @@ def _comparisons(runs: Sequence[EvaluatedRun]) -> Iterator[Html]:
         return
     best, *others = ranked = sorted(runs, key=lambda each: -each.evaluation.metrics["mAP"].value)
     is_same = len({(each.scored.names, each.scored.labels.names) for each in runs}) == 1
-    draws, seed = best.evaluation.draws, best.evaluation.seed
-    comparisons = [compare(each.scored, best.scored, draws=draws, seed=seed) for each in others] if is_same else []
+    draws = best.evaluation.draws
+    comparisons = [compare(each.scored, best.scored, draws=draws) for each in others] if is_same else []
     if len(comparisons) == 1:
         yield from pages.comparison_parts(comparisons[0], best.val)
         return

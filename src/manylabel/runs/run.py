@@ -1,19 +1,27 @@
-"""Past runs: reading, finding and comparing their folders."""
+"""Past runs: reading and finding their folders, comparing their settings, evaluating their models."""
 
 from __future__ import annotations
 
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import torch
 
-from manylabel.errors import ConfigError, DataError
+from manylabel.builtin import MODEL_FILES
+from manylabel.classifier import Classifier
+from manylabel.cost import Cost, count_cost
+from manylabel.data import ImageDataset
+from manylabel.errors import ConfigError, DataError, ManyLabelError
+from manylabel.evaluation import Evaluation, ScoredImages, evaluate, read_scores, save_scores, score
+from manylabel.evaluation.scores import Progress
+from manylabel.inference import open_engine
 from manylabel.recipes import TrainAndVal, open_sets
 from manylabel.recipes.sets import describe_images
 from manylabel.recipes.zero_shot import seen_sets
@@ -21,7 +29,7 @@ from manylabel.schema import build, read_yaml
 from manylabel.settings import RECIPE_SETTINGS, RecipeSettings, ZeroShot
 from manylabel.training import RunFolder, reached, read_metrics
 
-__all__ = ["Run", "differences", "find_runs"]
+__all__ = ["EvaluatedRun", "Run", "differences", "evaluate_run", "find_runs"]
 
 logger = logging.getLogger(__name__)
 
@@ -187,6 +195,93 @@ def differences(runs: Sequence[Run], *, everything: bool = False) -> dict[str, l
     names = dict.fromkeys(name for run in runs for name in run.settings if name != "out")
     rows = {name: [run.settings.get(name) for run in runs] for name in names}
     return {name: values for name, values in rows.items() if everything or any(value != values[0] for value in values)}
+
+
+@dataclass(frozen=True, eq=False)
+class EvaluatedRun:
+    """A run with its model and evaluation.
+
+    Args:
+        run: The run.
+        model: Its model.
+        train: The training set.
+        val: The validation set.
+        scored: Scores and targets of the validation set.
+        evaluation: Evaluation of these scores.
+        cost: MACs per image, and parameters.
+    """
+
+    run: Run
+    model: Classifier
+    train: ImageDataset
+    val: ImageDataset
+    scored: ScoredImages
+    evaluation: Evaluation
+    cost: Cost
+
+
+def evaluate_run(
+    run: Run,
+    *,
+    draws: int = 1000,
+    batch_size: int = 32,
+    num_workers: int | None = None,
+    device: str = "auto",
+    progress: Progress | None = None,
+) -> EvaluatedRun:
+    """Evaluate the model of a finished run on its validation set.
+
+    Args:
+        run: The run.
+        draws: Number of bootstrap draws for the intervals; 0 for none.
+        batch_size: Images per batch.
+        num_workers: Worker processes that decode images (default: half of the cores).
+        device: Torch device; ``"auto"`` is a GPU if available.
+        progress: Called after each batch with the number of images done and the total.
+
+    Raises:
+        ConfigError: The run is not finished.
+        ManyLabelError: Its data cannot be opened, or its model cannot be read.
+    """
+    if not run.is_finished:
+        raise ConfigError(f"the run {run.name} is not finished and has no model; resume it with --resume")
+    model = Classifier.load(run.model)
+    val = run.sets.val
+    scored = _saved_scores(run, val)
+    if scored is None:
+        engine = open_engine(run.model, device=device, num_images=len(val))
+        scored = score(engine, val, batch_size=batch_size, num_workers=num_workers, progress=progress)
+        _save_scores(scored, run)
+    scored = replace(scored, model=run.name, single_label=model.single_label)
+    image = torch.zeros(1, 3, *model.input_spec.size)
+    return EvaluatedRun(
+        run=run,
+        model=model,
+        train=run.sets.train,
+        val=val,
+        scored=scored,
+        evaluation=evaluate(scored, draws=draws),
+        cost=count_cost(model, image),
+    )
+
+
+def _saved_scores(run: Run, dataset: ImageDataset) -> ScoredImages | None:
+    """Return cached scores, unless the model or the images have changed."""
+    saved = run.path / "scores.npz"
+    changed = max((run.model / name).stat().st_mtime for name in MODEL_FILES)  # tune changes only the config
+    if not saved.is_file() or saved.stat().st_mtime < changed:
+        return None
+    try:
+        return read_scores(saved, dataset, name=run.name)
+    except ManyLabelError:
+        return None
+
+
+def _save_scores(scored: ScoredImages, run: Run) -> None:
+    try:
+        save_scores(scored, run.path / "scores.npz", overwrite=True)
+    except OSError as error:
+        logger.warning("cannot cache scores in %s (%s); the next report will recompute them", run.path, error)
 
 
 def _read_environment(path: Path) -> dict[str, Any]:

@@ -112,7 +112,6 @@ def tune(
     current: ScoreCalibration | None = None,
     min_positives: int = 10,
     num_folds: int = 5,
-    seed: int = 0,
 ) -> Tuning:
     """Fit calibration and thresholds; calibration only for single-label models.
 
@@ -124,7 +123,6 @@ def tune(
         current: The model's current calibration.
         min_positives: Labels present in fewer images are not fitted individually.
         num_folds: Number of cross-validation folds.
-        seed: Seed of the folds.
 
     Returns:
         The tuned values, and the model's quality before and after.
@@ -157,7 +155,7 @@ def tune(
 
     scores, decisions = torch.empty_like(scored.scores), torch.empty_like(scored.targets)
     targets = Targets(csr_array(scored.targets.numpy()))
-    for train, test in stratified_folds(targets, num_folds=num_folds, seed=seed):
+    for train, test in stratified_folds(targets, num_folds=num_folds):
         fitted, rows = fit(torch.from_numpy(train)), torch.from_numpy(test)
         scores[rows] = _scores(logits[rows], fitted.calibration, single_label=single_label)
         decisions[rows] = _decide(scores[rows], fitted.thresholds and fitted.thresholds.values)
