@@ -11,7 +11,7 @@ from manylabel.errors import ConfigError, ManyLabelError
 from manylabel.features.cache import pool
 from manylabel.heads import CSRA, HEADS, LinearClassifier, MLDecoder, RepresentationMixup
 from manylabel.heads.config import describe_head, restore_head
-from manylabel.heads.traits import pooled_input
+from manylabel.heads.head import pooled_input
 from manylabel.recipes import Probe
 from manylabel.recipes.models import resolve
 

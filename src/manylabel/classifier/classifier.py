@@ -26,7 +26,7 @@ from manylabel.classifier.model_folder import BackboneConfig, ModelConfig, Saved
 from manylabel.engine import Images
 from manylabel.errors import ConfigError, MissingExtraError, ModelFormatError
 from manylabel.heads.config import build_head, describe_head, restore_head
-from manylabel.heads.traits import as_open_vocabulary, stages_of
+from manylabel.heads.head import as_open_vocabulary, stages_of
 from manylabel.predictions import InferenceSpec, Predictions
 from manylabel.storage import write_text
 from manylabel.text import TextEncoder, TextVocabulary

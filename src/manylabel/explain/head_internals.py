@@ -22,7 +22,7 @@ from manylabel.classifier import Classifier
 from manylabel.data import ImageDataset, ImageLoader, eval_transform
 from manylabel.errors import ConfigError
 from manylabel.explain.explanation import COLOURS
-from manylabel.heads.traits import as_expert_head, as_mixup_head
+from manylabel.heads.head import as_expert_head, as_mixup_head
 from manylabel.types import LabelSpace
 
 __all__ = ["PRACTICALLY_ZERO", "ExpertLoad", "MixupScale", "draw_experts", "expert_load", "mixup_scale"]

@@ -27,7 +27,7 @@ from manylabel.classifier import Classifier
 from manylabel.data import eval_transform
 from manylabel.errors import ConfigError, list_choices
 from manylabel.explain.explanation import Explanation, scale_heat, seen_part
-from manylabel.heads.traits import attention_of, label_weights
+from manylabel.heads.head import attention_of, label_weights
 from manylabel.images import ImageLike, decode
 from manylabel.system import require
 from manylabel.types import LabelSpace

@@ -33,7 +33,7 @@ from manylabel.features.key import FeatureSpec, image_ids
 from manylabel.features.loader import CachedFeatures
 from manylabel.features.runtime import Run, export_path, prepare_backbone
 from manylabel.features.store import FeatureStore, StoreWriter, check_room
-from manylabel.heads.traits import PooledInput
+from manylabel.heads.head import PooledInput
 from manylabel.inference.engine import EngineName
 from manylabel.lock import WriterLock
 from manylabel.system import default_workers
@@ -152,7 +152,7 @@ class FeatureCache:
         Args:
             dataset: The images.
             pooling: ``"none"`` stores whole maps, ``"average"`` and ``"max"`` one vector per stage, ``"earlier"`` the
-                final map and the averages of the others; others as in `manylabel.heads.traits.PooledInput`.
+                final map and the averages of the others; others as in `manylabel.heads.head.PooledInput`.
             views: Number of views per image; the first is the image as in evaluation, the others are augmented.
             augmentation: Transform of the views after the first (default: random crops and flips).
             seed: Seed of the augmentation.

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from manylabel.data.sources import ImageSource, JoinedSource, LazyBytes
 from manylabel.errors import CacheError
-from manylabel.heads.traits import PooledInput
+from manylabel.heads.head import PooledInput
 
 __all__ = ["DTYPE", "FeatureSpec", "image_ids"]
 

@@ -1,6 +1,6 @@
 """Heads: feature maps in, logits out; one file per method.
 
-A new head is a file here, a line in `manylabel.heads.config.HEADS` and its lines below; `manylabel.heads.traits` lists
+A new head is a file here, a line in `manylabel.heads.config.HEADS` and its lines below; `manylabel.heads.head` lists
 what else it may offer.
 """
 

@@ -9,7 +9,7 @@ import math
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from manylabel.heads.checks import check_divides
+from manylabel.heads.head import check_divides
 
 __all__ = ["MultiHeadAttention", "feed_forward", "to_tokens"]
 

@@ -17,6 +17,7 @@ from torch.utils._pytree import tree_leaves
 from manylabel.backbone import Backbone
 from manylabel.errors import ConfigError, ManyLabelError, ModelFormatError, list_choices
 from manylabel.heads.csra import CSRA
+from manylabel.heads.head import stages_of
 from manylabel.heads.hsq import HybridSharingQuery
 from manylabel.heads.linear import LinearClassifier
 from manylabel.heads.ml_decoder import MLDecoder
@@ -24,7 +25,6 @@ from manylabel.heads.open_vocabulary import ConSE, TextMap
 from manylabel.heads.query2label import Query2Label
 from manylabel.heads.representation_mixup import RepresentationMixup
 from manylabel.heads.token_encoder import TokenEncoder
-from manylabel.heads.traits import stages_of
 
 __all__ = ["HEADS", "HeadConfig", "build_head", "describe_head", "naming_settings", "replace_head", "restore_head"]
 

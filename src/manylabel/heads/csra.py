@@ -14,8 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from manylabel.errors import ConfigError
-from manylabel.heads.checks import Features, check_positive, final_map
-from manylabel.heads.traits import Head
+from manylabel.heads.head import Features, Head, check_positive, final_map
 
 __all__ = ["CSRA"]
 

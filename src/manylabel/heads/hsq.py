@@ -29,9 +29,8 @@ import torch
 from torch import Tensor, nn
 
 from manylabel.errors import ConfigError
-from manylabel.heads.checks import Features, check_choice, check_positive, final_map
+from manylabel.heads.head import Features, Head, ProbeDefaults, check_choice, check_positive, final_map
 from manylabel.heads.query2label import QueryTransformer
-from manylabel.heads.traits import Head, ProbeDefaults
 
 __all__ = ["HybridSharingLayer", "HybridSharingQuery", "LabelLinear", "initialise_before_relu"]
 

@@ -8,8 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from manylabel.heads.checks import Features, check_choice, check_positive, final_map
-from manylabel.heads.traits import Head, PooledInput
+from manylabel.heads.head import Features, Head, PooledInput, check_choice, check_positive, final_map
 
 __all__ = ["LinearClassifier", "Pool", "PoolKind", "PooledHead"]
 

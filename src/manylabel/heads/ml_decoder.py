@@ -22,8 +22,7 @@ from torch import Tensor, nn
 
 from manylabel.errors import ConfigError
 from manylabel.heads.attention import MultiHeadAttention, feed_forward, to_tokens
-from manylabel.heads.checks import Features, check_fraction, check_positive, final_map
-from manylabel.heads.traits import Head, ProbeDefaults
+from manylabel.heads.head import Features, Head, ProbeDefaults, check_fraction, check_positive, final_map
 from manylabel.queries import QueryKind, TextQueries, check_text_vectors, group_labels, group_means, make_queries
 from manylabel.seeds import private_generator
 

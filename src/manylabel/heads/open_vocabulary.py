@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from manylabel.heads.checks import Features, check_positive
+from manylabel.heads.head import Features, check_positive
 from manylabel.heads.linear import PooledHead, PoolKind
 from manylabel.queries import check_text_vectors
 

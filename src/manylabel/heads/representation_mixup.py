@@ -27,9 +27,19 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from manylabel.errors import ConfigError
-from manylabel.heads.checks import Features, check_choice, check_positive, maps_per_stage
+from manylabel.heads.head import (
+    Features,
+    Head,
+    PooledInput,
+    ProbeDefaults,
+    attention_of,
+    check_choice,
+    check_positive,
+    label_weights,
+    maps_per_stage,
+    pooled_input,
+)
 from manylabel.heads.linear import LinearClassifier
-from manylabel.heads.traits import Head, PooledInput, ProbeDefaults, attention_of, label_weights, pooled_input
 
 __all__ = ["Form", "RepresentationMixup", "Summary"]
 

@@ -14,8 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from manylabel.heads.attention import MultiHeadAttention, feed_forward, to_tokens
-from manylabel.heads.checks import Features, check_choice, check_fraction, check_positive, final_map
-from manylabel.heads.traits import Head, ProbeDefaults
+from manylabel.heads.head import Features, Head, ProbeDefaults, check_choice, check_fraction, check_positive, final_map
 from manylabel.queries import TextQueries, make_queries
 
 __all__ = ["TokenEncoder"]

@@ -7,7 +7,7 @@ from manylabel.classifier import Classifier
 from manylabel.data import ImageLoader, eval_transform, train_transform
 from manylabel.errors import ConfigError
 from manylabel.features import CachedFeatures, FeatureCache, FeatureLoader, FeaturePlan
-from manylabel.heads.traits import pooled_input
+from manylabel.heads.head import pooled_input
 from manylabel.recipes.models import Setup, Transform
 from manylabel.recipes.reporter import Reporter
 from manylabel.recipes.sets import TrainAndVal

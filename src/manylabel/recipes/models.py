@@ -18,7 +18,7 @@ from manylabel.data import ImageDataset
 from manylabel.errors import ConfigError, TrainingError, list_choices
 from manylabel.heads import HEADS
 from manylabel.heads.config import build_head, describe_head, naming_settings
-from manylabel.heads.traits import ProbeDefaults, probe_defaults, stages_of
+from manylabel.heads.head import ProbeDefaults, probe_defaults, stages_of
 from manylabel.losses import LOSSES
 from manylabel.recipes.sets import TrainAndVal
 from manylabel.settings import RecipeSettings

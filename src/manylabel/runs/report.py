@@ -14,7 +14,7 @@ from manylabel.evaluation import METRICS, Comparison, compare, pages
 from manylabel.evaluation.results import ImageResult
 from manylabel.explain import draw_experts, expert_load, explain, mixup_scale
 from manylabel.heads.config import describe_head
-from manylabel.heads.traits import as_expert_head, as_mixup_head
+from manylabel.heads.head import as_expert_head, as_mixup_head
 from manylabel.images import decode
 from manylabel.labelgraph import LabelGraph, draw_graph, partition_labels
 from manylabel.page import ACCENT, INK, Html, plural, some

@@ -9,7 +9,7 @@ from torch import nn
 
 import manylabel
 from manylabel.heads import CSRA, HEADS, HybridSharingQuery, LinearClassifier, MLDecoder, RepresentationMixup
-from manylabel.heads.traits import (
+from manylabel.heads.head import (
     ProbeDefaults,
     as_expert_head,
     as_mixup_head,
