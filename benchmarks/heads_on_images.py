@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -31,9 +32,8 @@ from manylabel.evaluation.bootstrap import estimate
 from manylabel.features import CachedFeatures, FeatureLoader
 from manylabel.heads import HEADS
 from manylabel.metrics import mean_average_precision
-from manylabel.recipes import Probe
+from manylabel.recipes import Probe, Reporter, probe
 from manylabel.recipes.loaders import CachedSets, cache_sets
-from manylabel.recipes.models import build_classifier
 from manylabel.recipes.sets import open_sets
 from manylabel.storage import write_text
 
@@ -136,7 +136,8 @@ def main() -> None:
             train(arguments, head, seed)
     settings = Probe(data=arguments.data, val=arguments.val, views=1)
     sets = open_sets(settings)
-    cached = cache_sets(build_classifier(settings, sets.train, frozen=True), sets, settings)
+    setup = probe.setup(settings, sets=sets)
+    cached = cache_sets(setup, Reporter())
     _, targets, known = read_all(cached.val)
     scores, strength = logistic_regression(cached)
     baseline = draws_of(scores, targets, known)
@@ -158,10 +159,10 @@ def main() -> None:
                 continue
             model = Classifier.load(out / "model").eval()
             parameters = sum(each.numel() for each in model.head.parameters() if each.requires_grad)
-            features = cached.val if model.backbone.stages == cached.val.stores[0].kind.stages else None
+            features = cached.val if model.backbone.stages == cached.val.stores[0].spec.stages else None
             if features is None:
-                other = Probe(data=arguments.data, val=arguments.val, views=1)
-                features = cache_sets(model, sets, other).val
+                model.backbone.freeze()
+                features = cache_sets(replace(setup, model=model, cached=model.backbone), Reporter()).val
             found.append(draws_of(read_all(features, head=model.head)[0], targets, known))
             saved = out / "minutes.json"  # missing if the run was started by hand
             minutes.append(json.loads(saved.read_text()) if saved.is_file() else None)

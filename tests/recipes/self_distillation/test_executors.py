@@ -206,11 +206,11 @@ def test_sigterm_saves_the_teachers_first(brief, sets, tmp_path, forking, monkey
 def test_nothing_that_is_sent_to_other_processes_holds_images(brief, sets):
     import pickle
 
+    from manylabel.recipes import Reporter
     from manylabel.recipes.loaders import cache_sets
-    from manylabel.recipes.models import build_classifier
 
     settings = SelfDistillation(**brief)
-    cached = cache_sets(build_classifier(settings, sets.train, frozen=True), sets, settings)
+    cached = cache_sets(self_distillation.setup(settings, sets=sets), Reporter())
     training = TeacherTraining(settings, cached, Path("teachers"))
     sent = pickle.loads(pickle.dumps(training.portable()))
     assert len(pickle.dumps(training.portable())) < 100_000
