@@ -11,8 +11,7 @@ from manylabel.cli.main import app
 from manylabel.data import scenes
 from manylabel.errors import ConfigError, OutputExistsError
 from manylabel.inference import open_engine
-from manylabel.inference.export import export_onnx
-from manylabel.inference.quantisation import Quantised
+from manylabel.inference.export import Quantised, export_onnx
 
 
 def run(*arguments):
@@ -66,7 +65,7 @@ def quantised(quick, monkeypatch):
         small.write_bytes(path.read_bytes())
         return Quantised(small, num_bytes=1, size_ratio=1.0, speed_ratio=1.0, weights_only=False)
 
-    monkeypatch.setattr("manylabel.inference.quantisation.quantise", quantise)
+    monkeypatch.setattr("manylabel.inference.export.quantise", quantise)
     return seen
 
 
@@ -100,7 +99,7 @@ def test_mAP_is_compared_on_images_behind_those_for_calibration(tmp_path, quanti
     photos, label = write_photos(tmp_path / "photos", bad=(0, 2)), scenes(1).labels[0]
     (tmp_path / "labels.csv").write_text("image,labels\n" + "".join(f"{index}.png,{label}\n" for index in range(8)))
     data = f"csv:{tmp_path / 'labels.csv'},images={photos}"
-    monkeypatch.setattr("manylabel.cli.export.CALIBRATION_IMAGES", 3)
+    monkeypatch.setattr("manylabel.cli.models.CALIBRATION_IMAGES", 3)
     arguments = ("--out", tmp_path / "model.onnx", "--int8", "--fixed-size")
     result = run(data, "--model", make().save(tmp_path / "model"), *arguments)
     assert quantised == [3]  # 1, 3 and 4
@@ -111,7 +110,7 @@ def test_mAP_is_compared_on_images_behind_those_for_calibration(tmp_path, quanti
 
 @pytest.mark.slow
 def test_int8_that_flips_many_tags_is_not_recommended(tmp_path, quantised, monkeypatch):
-    monkeypatch.setattr("manylabel.inference.quantisation.flipped_tags", lambda *_: (6, 100))
+    monkeypatch.setattr("manylabel.inference.export.flipped_tags", lambda *_: (6, 100))
     arguments = ("--out", tmp_path / "model.onnx", "--int8", "--fixed-size")
     result = run("scenes:6", "--model", make().save(tmp_path / "model"), *arguments)
     assert "6 of 100 (6.0 %)" in result.output

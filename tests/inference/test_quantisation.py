@@ -4,12 +4,12 @@ import numpy as np
 import onnx
 import pytest
 
-import manylabel.inference.quantisation as quantisation
+import manylabel.inference.export as export_module
 from manylabel.builtin import sample_photos
 from manylabel.errors import ConfigError
 from manylabel.images import prepare
 from manylabel.inference import open_engine
-from manylabel.inference.quantisation import quantise
+from manylabel.inference.export import quantise
 
 pytestmark = pytest.mark.slow
 
@@ -30,7 +30,7 @@ def test_a_smaller_file_in_whole_numbers_says_what_it_costs(exported, tmp_path):
 def test_activations_stay_floats_where_8_bits_would_flip_tags(exported, tmp_path, monkeypatch):
     _, source = exported
     pixels = np.stack([prepare(photo, open_engine(source.path).spec.input_spec) for photo in sample_photos()])
-    monkeypatch.setattr(quantisation, "flipped_tags", lambda *_: (1, 10))
+    monkeypatch.setattr(export_module, "flipped_tags", lambda *_: (1, 10))
     result = quantise(source.path, tmp_path / "small.onnx", pixels)
     assert result.weights_only
     assert result.size_ratio > 1.5
@@ -45,7 +45,7 @@ def test_activations_stay_floats_where_8_bits_would_flip_tags(exported, tmp_path
 @pytest.mark.parametrize(("shape", "axis"), [((8, 4, 3, 3), 0), ((64, 16), 1)])
 def test_8_bit_weights_are_within_half_a_step_of_each_channel(shape, axis):
     values = np.random.default_rng(0).normal(size=shape).astype(np.float32)
-    integers, scale = quantisation._to_8_bits(values, axis)
+    integers, scale = export_module._to_8_bits(values, axis)
     assert integers.dtype == np.int8
     assert scale.size == shape[axis]
     assert (np.abs(integers * scale - values) <= 0.5001 * scale).all()

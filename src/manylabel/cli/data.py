@@ -13,16 +13,7 @@ from rich.text import Text
 
 import manylabel as ml
 from manylabel.cli import options
-from manylabel.cli.options import (
-    flag,
-    load_data,
-    new_files,
-    option,
-    print_table,
-    report_files,
-    show_result,
-    stdout_console,
-)
+from manylabel.cli.options import flag, option
 from manylabel.page import plural, some
 from manylabel.progress import ProgressBar, working
 
@@ -51,8 +42,8 @@ def check(
 
     The exit code is 1 if a problem would break training, else 0.
     """
-    files = new_files(html, overwrite=overwrite)
-    dataset = load_data(data)
+    files = options.new_files(html, overwrite=overwrite)
+    dataset = options.load_data(data)
     with ProgressBar("reading images") as bar:
         report = ml.data.check(dataset, num_workers=workers, progress=bar.update)
     if html is not None:
@@ -60,7 +51,7 @@ def check(
 
         with working(f"writing {html}"):
             check_page(report, dataset).write(html, overwrite=overwrite)
-    show_result(report.to_dict(), partial(_show, report), as_json=as_json, files=files)
+    options.show_result(report.to_dict(), partial(_show, report), as_json=as_json, files=files)
     raise typer.Exit(0 if report.is_sound else 1)
 
 
@@ -76,8 +67,8 @@ def split(
 
     Writes a table with the column split; training and evaluation read it.
     """
-    new_files(out, overwrite=overwrite)
-    dataset = load_data(data)
+    options.new_files(out, overwrite=overwrite)
+    dataset = options.load_data(data)
     with working("splitting"):
         divided = ml.data.hold_out(dataset, val_fraction=val_fraction, seed=seed)
         ml.data.write_table(divided, out, overwrite=overwrite)
@@ -99,7 +90,7 @@ def fix(
         changes = ml.data.fix(data, out, typos=typos, unreadable=unreadable, overwrite=overwrite)
     for change in changes:
         typer.echo(change)
-    report_files([out])
+    options.report_files([out])
 
 
 @app.command()
@@ -138,10 +129,10 @@ def graph(
 
     Reads the labels only, no images.
     """
-    files = new_files(out, overwrite=overwrite)
+    files = options.new_files(out, overwrite=overwrite)
     from manylabel.page import write_drawing
 
-    dataset = load_data(data)
+    dataset = options.load_data(data)
     with working("partitioning labels"):
         label_graph = ml.labelgraph.LabelGraph.from_targets(dataset.targets, dataset.labels, tau=tau)
         kinds: tuple[ml.labelgraph.PartitionKind, ...] = ("co", "dis") if partition == "both" else (partition,)
@@ -150,12 +141,12 @@ def graph(
             write_drawing(ml.labelgraph.draw_graph(label_graph, partitions), out, overwrite=overwrite)
     values = {"name": dataset.name, **label_graph.to_dict(), "partitions": [one.to_dict() for one in partitions]}
     show = partial(_show_graph, dataset.name, len(dataset), label_graph, partitions)
-    show_result(values, show, as_json=as_json, files=files)
+    options.show_result(values, show, as_json=as_json, files=files)
 
 
 def _show(report: ml.data.CheckReport) -> None:
     """Print the key figures, the table of labels, and problems and warnings."""
-    console = stdout_console()
+    console = options.stdout_console()
     console.print(f"[bold]{escape(report.name)}[/]")
     for line in _key_figures(report):
         typer.echo(f"  {line}")
@@ -195,14 +186,14 @@ def _show_labels(report: ml.data.CheckReport) -> None:
     if len(rows) > _MOST_ROWS:
         half = _MOST_ROWS // 2
         rows[half:-half] = [(Text(f"... {len(rows) - _MOST_ROWS:,} more", style="dim"),)]
-    print_table(rows, "label", right=("present", "absent", "unknown", "of all"))
+    options.print_table(rows, "label", right=("present", "absent", "unknown", "of all"))
 
 
 def _show_graph(
     name: str, num_images: int, label_graph: ml.labelgraph.LabelGraph, partitions: list[ml.labelgraph.Partition]
 ) -> None:
     """Print the key figures, and a table for each partition."""
-    console = stdout_console()
+    console = options.stdout_console()
     console.print(f"[bold]{escape(name)}[/]")
     typer.echo(f"  {plural(num_images, 'image')}, {plural(len(label_graph.labels), 'label')}")
     typer.echo(f"  {plural(label_graph.pairs.nnz // 2, 'pair')} of co-occurring labels")
@@ -226,5 +217,5 @@ def _show_partition(partition: ml.labelgraph.Partition, label_graph: ml.labelgra
         frequent = sorted(positions.tolist(), key=lambda position: -label_graph.counts[position])
         names = [label_graph.labels.display(label_graph.labels[position]) for position in frequent]
         rows.append((str(number), f"{len(frequent):,}", some(names, at_most=_MOST_LABELS)))
-    stdout_console().print(f"[bold]{titles[partition.kind]}[/]")
-    print_table(rows, right=("subset", "labels"), last="most frequent first")
+    options.stdout_console().print(f"[bold]{titles[partition.kind]}[/]")
+    options.print_table(rows, right=("subset", "labels"), last="most frequent first")

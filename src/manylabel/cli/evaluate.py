@@ -14,19 +14,7 @@ from rich.markup import escape
 import manylabel as ml
 from manylabel.builtin import find_model
 from manylabel.cli import options
-from manylabel.cli.options import (
-    flag,
-    load_data,
-    model_names,
-    new_files,
-    open_model,
-    option,
-    print_table,
-    refuse_shared,
-    report_files,
-    show_result,
-    stdout_console,
-)
+from manylabel.cli.options import flag, option
 from manylabel.engine import Uncalibrated
 from manylabel.errors import ConfigError
 from manylabel.page import plural, some
@@ -68,8 +56,8 @@ def evaluate(
     MODEL may also be a file of scores from another program: a table with the columns image, label and score, or with
     one column per label.
     """
-    files = new_files(html, scores, overwrite=overwrite)
-    dataset = load_data(data)
+    files = options.new_files(html, scores, overwrite=overwrite)
+    dataset = options.load_data(data)
     (scored,) = _score(
         dataset, [model], device, batch_size=batch_size, num_workers=workers, common_labels=common_labels
     )
@@ -79,7 +67,7 @@ def evaluate(
             ml.evaluation.save_scores(scored, scores, overwrite=overwrite)
         if html is not None:
             ml.evaluation.evaluation_page(result, dataset).write(html, overwrite=overwrite)
-    show_result(result.to_dict(), partial(_show_evaluation, result), as_json=as_json, files=files)
+    options.show_result(result.to_dict(), partial(_show_evaluation, result), as_json=as_json, files=files)
 
 
 def compare(
@@ -103,14 +91,14 @@ def compare(
     """
     if len(model) != 2:
         raise ConfigError(f"compare needs two models, got {len(model)}; pass --model A --model B")
-    files = new_files(html, overwrite=overwrite)
-    dataset = load_data(data)
+    files = options.new_files(html, overwrite=overwrite)
+    dataset = options.load_data(data)
     scored = _score(dataset, model, device, batch_size=batch_size, num_workers=workers, common_labels=common_labels)
     with working("comparing"):
         result = ml.evaluation.compare(*scored, metrics=_split(metrics), draws=draws)
         if html is not None:
             ml.evaluation.comparison_page(result, dataset).write(html, overwrite=overwrite)
-    show_result(result.to_dict(), partial(_show_comparison, result), as_json=as_json, files=files)
+    options.show_result(result.to_dict(), partial(_show_comparison, result), as_json=as_json, files=files)
 
 
 def tune(
@@ -136,16 +124,16 @@ def tune(
     calibrated.
     """
     if out is None and not dry_run:
-        refuse_shared(model)
-    new_files(out, html, overwrite=overwrite)
+        options.refuse_shared(model)
+    options.new_files(out, html, overwrite=overwrite)
     from manylabel.classifier import change_config, read_model
 
     aim, folder = ml.tuning.Objective.parse(objective), find_model(model)
     saved = read_model(folder)
-    dataset = _with_labels(load_data(data), saved.labels, data)
-    (name,) = model_names([model])
+    dataset = _with_labels(options.load_data(data), saved.labels, data)
+    (name,) = options.model_names([model])
     with ProgressBar("scoring images") as bar:
-        engine = Uncalibrated(open_model(folder, device=device, num_images=len(dataset)))
+        engine = Uncalibrated(options.open_model(folder, device=device, num_images=len(dataset)))
         scored = ml.evaluation.score(engine, dataset, name=name, num_workers=workers, progress=bar.update)
     with working("tuning thresholds"):
         result = ml.tuning.tune(
@@ -155,7 +143,7 @@ def tune(
     changes = {"thresholds": result.thresholds, "calibration": result.calibration}
     if html is not None:
         ml.tuning.tuning_page(result, model=name, dataset=dataset.name).write(html, overwrite=overwrite)
-        report_files([html])
+        options.report_files([html])
     if dry_run:
         typer.echo("Nothing changed (--dry-run).")
     elif out is None:
@@ -166,7 +154,7 @@ def tune(
         with replacing_folder(out, overwrite=overwrite) as copy:
             shutil.copytree(folder, copy, dirs_exist_ok=True)
             change_config(copy, changes)
-        report_files([out])
+        options.report_files([out])
 
 
 def _score(
@@ -179,12 +167,12 @@ def _score(
 ) -> list[ml.evaluation.ScoredImages]:
     """Compute the scores of a dataset by each model, or read them from a file of scores."""
     scored = []
-    for source, name in zip(sources, model_names(sources), strict=True):
+    for source, name in zip(sources, options.model_names(sources), strict=True):
         if Path(source).suffix.lower() in ml.evaluation.SCORE_ENDINGS:
             found = ml.evaluation.read_scores(source, dataset, name=name, common_labels=common_labels)
         else:
             with ProgressBar(f"scoring images with {name}") as bar:
-                engine = open_model(source, device=device, num_images=len(dataset))
+                engine = options.open_model(source, device=device, num_images=len(dataset))
                 found = ml.evaluation.score(
                     engine, dataset, name=name, common_labels=common_labels, progress=bar.update, **settings
                 )
@@ -200,12 +188,12 @@ def _show_evaluation(result: ml.evaluation.Evaluation) -> None:
     """Print the metrics, the worst labels and the notes."""
     metrics = ml.evaluation.METRICS
     images = f"{plural(result.num_images, 'image')} of {result.dataset}, {plural(len(result.labels), 'label')}"
-    stdout_console().print(f"[bold]{escape(result.model)}[/]  {escape(images)}")
+    options.stdout_console().print(f"[bold]{escape(result.model)}[/]  {escape(images)}")
     rows = [
         (metrics[name].title, metrics[name].number(value.value), metrics[name].interval(value), metrics[name].better)
         for name, value in result.metrics.items()
     ]
-    print_table(rows, "metric", right=("value", "95 % interval", "better"))
+    options.print_table(rows, "metric", right=("value", "95 % interval", "better"))
     ranked = sorted((label for label in result.labels if label.positives), key=lambda label: label.value)
     worst = [f"{label.display_name} {metrics['mAP'].number(label.value)}" for label in ranked[:_MOST_LABELS]]
     typer.echo(f"Worst labels by average precision: {', '.join(worst)}")
@@ -228,7 +216,7 @@ def _show_comparison(result: ml.evaluation.Comparison) -> None:
         difference = metric.number(change.difference.value, signed=True)
         interval = metric.interval(change.difference, signed=True)
         rows.append((metric.title, *values, difference, interval, change.p_text, change.verdict))
-    print_table(rows, "metric", right=(result.first, result.second, "change", "95 % interval", "p", "verdict"))
+    options.print_table(rows, "metric", right=(result.first, result.second, "change", "95 % interval", "p", "verdict"))
     for verdict in ("better", "worse"):
         changed = [(label.difference.value, label.display_name) for label in result.labels if label.verdict == verdict]
         changed.sort(key=lambda pair: -abs(pair[0]))
@@ -262,7 +250,7 @@ def _show_tuning(result: ml.tuning.Tuning) -> None:
     for name, title in ml.tuning.METRIC_TITLES.items():
         values = (performance.metrics[name] for performance in (result.before, result.after))
         rows.append((title, *(f"{value:.4f}" if name == "log_loss" else f"{100 * value:.1f}" for value in values)))
-    print_table(rows, "metric", right=("before", "after"))
+    options.print_table(rows, "metric", right=("before", "after"))
     points = {
         label.name: (round(100 * label.f1_before), round(100 * label.f1_after))
         for label in result.labels

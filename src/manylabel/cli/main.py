@@ -10,17 +10,13 @@ from rich.console import Console
 from rich.logging import RichHandler
 
 from manylabel import __version__
-from manylabel.cli.cache import app as cache
 from manylabel.cli.data import app as data
 from manylabel.cli.data import graph
 from manylabel.cli.evaluate import compare, evaluate, tune
-from manylabel.cli.explain import explain
-from manylabel.cli.export import export
-from manylabel.cli.help import Command, Group
-from manylabel.cli.models import cost, models, vocabulary
-from manylabel.cli.predict import predict
-from manylabel.cli.runs import app as runs
-from manylabel.cli.runs import report
+from manylabel.cli.models import cost, export, models, vocabulary
+from manylabel.cli.options import Command, Group
+from manylabel.cli.predict import explain, predict
+from manylabel.cli.runs import cache, report, runs
 from manylabel.cli.serve import serve
 from manylabel.cli.train import OWN_PARSER, train
 from manylabel.errors import ManyLabelError

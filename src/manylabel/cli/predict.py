@@ -1,4 +1,4 @@
-"""`manylabel predict`: tags for images, from one photo to a folder of millions."""
+"""`manylabel predict` and `explain`: tags of images, from one photo to millions, and heat maps of the evidence."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+import manylabel as ml
 from manylabel.builtin import DEFAULT_MODEL
 from manylabel.cli import options
-from manylabel.cli.options import flag, new_files, open_model, option, read_labels, stderr_console
+from manylabel.cli.options import flag, option
 from manylabel.errors import ConfigError, DiskFullError, ManyLabelError, StorageError
-from manylabel.image_files import list_images
+from manylabel.image_files import EXPLAINED, list_images
 from manylabel.inference import predict_stream, tag_with_ray
 from manylabel.inference.engine import FEW_IMAGES
 from manylabel.inference.sidecars import copy_by_tag, write_sidecar
@@ -28,7 +29,7 @@ from manylabel.predictions import ImagePrediction, TagChoice, write_drawings
 from manylabel.progress import ProgressBar
 from manylabel.tag_files import TagWriter, open_output
 
-__all__ = ["predict"]
+__all__ = ["explain", "predict"]
 
 _MOST_NAMED = 20
 _BAR = 24
@@ -80,13 +81,13 @@ def predict(
         raise ConfigError("--resume needs the file to continue; set it with --out")
     if executor != "ray" and (ray_address is not None or replicas is not None):
         raise ConfigError("--ray-address and --replicas need --executor ray")
-    new_files(out, overwrite=resume or overwrite)
+    options.new_files(out, overwrite=resume or overwrite)
     choice = TagChoice(top, _read_threshold(threshold))
     names = list_images(images, listed=sys.stdin, allow_urls=allow_urls)
     ahead = 1 if "-" in images else FEW_IMAGES  # a piped list must be answered before its end
     first = list(islice(names, ahead))  # an empty folder is an error before anything is written
     new = _NewImages(chain(first, names))
-    asked = None if labels is None else read_labels(labels)
+    asked = None if labels is None else options.read_labels(labels)
     batches: Iterator[Sequence[ImagePrediction]]
     if executor == "ray":
         batches = tag_with_ray(
@@ -101,7 +102,7 @@ def predict(
         )
     else:
         num_images = len(first) if len(first) < ahead else None
-        engine = open_model(model, labels=asked, device=device, num_images=num_images)
+        engine = options.open_model(model, labels=asked, device=device, num_images=num_images)
         choice.limits(engine.spec)
         scored = predict_stream(engine, new, batch_size=batch_size, num_workers=workers)
         batches = (batch.tagged(choice) for batch in scored)
@@ -236,7 +237,7 @@ class _Results:
 
     def report(self, *, skipped: int) -> None:
         """Print a summary and the images that failed; exit with code 1 if all did."""
-        errors = stderr_console()
+        errors = options.stderr_console()
         if self.out is not None or self.steps or self.bad:
             where = "" if self.out is None else f" to {self.out}"
             failed = f", {self.bad:,} failed" if self.bad else ""
@@ -250,3 +251,84 @@ class _Results:
             errors.print(f"and {self.bad - len(self.failures):,} more failed", style="yellow")
         if self.bad and self.bad == self.count:
             raise typer.Exit(1)
+
+
+def explain(
+    images: options.Images,
+    model: Annotated[list[str], option("MODEL", f"{options.MODEL} or builtin:NAME; repeat to compare.")] = [  # noqa: B006 (typer needs a list; it is not changed)
+        DEFAULT_MODEL
+    ],
+    label: Annotated[
+        list[str] | None, option("LABEL", "Label to explain; repeat for more (default: the predicted labels).")
+    ] = None,
+    method: Annotated[
+        list[str],
+        option("NAME", "Method: auto, attention, cam, grad_cam, grad_cam_plus_plus or eigen_cam; repeat for more."),
+    ] = ["auto"],  # noqa: B006 (likewise)
+    blocks: Annotated[str, option("BLOCKS", "Backbone blocks, such as 0,1,-1 (-1: the last), or all.")] = "-1",
+    teachers: Annotated[bool, flag("--teachers", "Also show the teachers of a self-distillation run.")] = False,
+    out: Annotated[
+        Path | None,
+        option("PATH", "PNG file, or folder for several images (default: IMAGE.explained.png in this folder)."),
+    ] = None,
+    overwrite: options.Overwrite = False,
+) -> None:
+    """Draw heat maps of the evidence for labels in images.
+
+    The drawing has a row per label and a column per method and block.
+    """
+    targets = _targets(list(list_images(images, listed=sys.stdin)), out)
+    options.new_files(*targets.values(), overwrite=overwrite)
+    from manylabel.page import write_drawing
+
+    load = ml.Classifier.from_pretrained
+    sources, which = list(dict.fromkeys(model)), _read_blocks(blocks)
+    with ProgressBar("explaining images") as bar:
+        models: dict[str, ml.Classifier | list[ml.Classifier]] = {}
+        if teachers:
+            models.update(_teachers(model))
+        models.update(zip(options.model_names(sources), map(load, sources), strict=True))
+        for number, (image, target) in enumerate(targets.items(), 1):
+            explanations = ml.explain.explain_models(models, image, labels=label, method=method, blocks=which)
+            write_drawing(ml.explain.draw_grid(explanations), target, overwrite=overwrite)
+            for each in explanations:
+                x, y = each.hottest()
+                where = f"hottest at {100 * x:.0f} % from the left, {100 * y:.0f} % from the top"
+                who = f"{each.model}: " if len(models) > 1 else ""
+                typer.echo(f"{who}{each.label} {100 * each.score:.1f} %, {each.method}, block {each.block}: {where}")
+            options.report_files([target])
+            bar.update(number, len(targets))
+
+
+def _targets(images: Sequence[str], out: Path | None) -> dict[str, Path]:
+    """Return the file to write for each image; `predict` ignores these when it walks a folder."""
+    if out is not None and len(images) == 1 and not out.is_dir():
+        return {images[0]: out}
+    if out is not None and out.suffix:
+        raise ConfigError(f"--out must be a folder for {len(images)} images, got {out}")
+    targets = {image: (out or Path()) / f"{Path(image).stem}{EXPLAINED}" for image in images}
+    if len(set(targets.values())) < len(targets):
+        raise ConfigError("several images have the same name; explain them in separate runs with different --out")
+    return targets
+
+
+def _teachers(sources: list[str]) -> dict[str, list[ml.Classifier]]:
+    """Return the teachers of self-distillation runs by partition: co, dis, random or whole."""
+    sides: dict[str, list[ml.Classifier]] = {}
+    for source in sources:
+        run = Path(source).parent if Path(source).name == "model" else Path(source)
+        for folder in sorted((run / "teachers").glob("*/model")):
+            side = f"{folder.parent.name.rpartition('-')[0]} teachers"
+            sides.setdefault(side, []).append(ml.Classifier.load(folder))
+    if not sides:
+        raise ConfigError(f"--teachers needs the folder of a self_distillation run, got {', '.join(sources)}")
+    return sides
+
+
+def _read_blocks(text: str) -> list[int] | Literal["all"]:
+    if text == "all":
+        return "all"
+    try:
+        return [int(number) for number in text.split(",")]
+    except ValueError:
+        raise ConfigError(f"blocks must be numbers such as 0,1,-1, or all, got {text!r}") from None

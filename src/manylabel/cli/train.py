@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from manylabel.cli.help import option_row, print_help
+from manylabel.cli.options import option_row, print_help
 from manylabel.errors import ConfigError, RunInterruptedError, list_choices
 from manylabel.schema import Field, build, read_flags, read_settings, setting, settings_fields
 from manylabel.settings import PRESETS, RECIPE_SETTINGS

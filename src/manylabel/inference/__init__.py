@@ -1,7 +1,6 @@
 """Prediction without torch, where a model was exported.
 
-The export itself needs torch, and is imported by its own name: `manylabel.inference.export` and
-`manylabel.inference.quantisation`.
+The export itself needs torch, and is imported by its own name: `manylabel.inference.export`.
 """
 
 from manylabel.inference.engine import OnnxEngine, open_engine
