@@ -54,7 +54,7 @@ docs: $(READY) ## serve the docs at http://127.0.0.1:8000
 	$(BIN)/mkdocs serve
 
 # Each environment takes 6 GB, so they come one after the other.
-package: $(READY) ## build sdist and wheel, and try the wheel in empty environments, oldest and newest versions
+package: $(READY) ## build sdist and wheel, try the wheel in empty environments, and the steps of the Dockerfile
 	@rm -rf dist .cache/try && mkdir -p .cache/try
 	$(BIN)/python -m uv build --quiet --out-dir dist
 	@for resolution in lowest-direct highest; do \
@@ -64,7 +64,9 @@ package: $(READY) ## build sdist and wheel, and try the wheel in empty environme
 	    --requirements pyproject.toml --extra train && \
 	  $(BIN)/python -m uv pip install --quiet --python .cache/try/venv/bin/python --no-deps dist/*.whl && \
 	  (cd .cache/try && MANYLABEL_CACHE=cache venv/bin/python $(CURDIR)/tools/smoke_test.py) || exit 1; \
-	done; rm -rf .cache/try
+	done
+	@echo "The steps of the Dockerfile" && rm -rf .cache/try/* && $(BIN)/manylabel export --out .cache/try/model.onnx && \
+	  $(BIN)/python tools/try_dockerfile.py .cache/try/model.onnx; code=$$?; rm -rf .cache/try; exit $$code
 
 clean: ## remove the environment and what was built
 	rm -rf $(VENV) .cache dist

@@ -31,6 +31,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from manylabel.errors import ConfigError, list_choices
+from manylabel.plugins import Registry
 from manylabel.targets import Targets
 
 __all__ = [
@@ -325,14 +326,17 @@ class CrossEntropy(nn.Module):
         return f"reduction={self.reduction!r}{weighted}"
 
 
-LOSSES: dict[str, type[nn.Module]] = {
-    "asymmetric": AsymmetricLoss,
-    "binary_cross_entropy": BinaryCrossEntropy,
-    "cross_entropy": CrossEntropy,
-    "focal": FocalLoss,
-    "soft_margin": MultiLabelSoftMargin,
-}
-"""The losses by the name that the command line and run folders use."""
+LOSSES: Registry[type[nn.Module]] = Registry(
+    "manylabel.losses",
+    {
+        "asymmetric": AsymmetricLoss,
+        "binary_cross_entropy": BinaryCrossEntropy,
+        "cross_entropy": CrossEntropy,
+        "focal": FocalLoss,
+        "soft_margin": MultiLabelSoftMargin,
+    },
+)
+"""The losses by the name that the command line and run folders use, with those of installed packages."""
 
 
 def resolve_unknown(

@@ -20,6 +20,7 @@ import yaml
 from msgspec import Meta, inspect
 
 from manylabel.errors import ConfigError, list_choices
+from manylabel.plugins import plugins
 
 __all__ = [
     "Count",
@@ -101,8 +102,9 @@ class Field:
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """Allowed names, empty if not an enumeration."""
-        return tuple(name for kind in _kinds(self.type) for name in getattr(kind, "values", ()))
+        """Allowed names, empty if not an enumeration; losses of installed packages are among them."""
+        names = tuple(name for kind in _kinds(self.type) for name in getattr(kind, "values", ()))
+        return (*names, *plugins("manylabel.losses")) if self.name == "loss" else names
 
     @property
     def is_switch(self) -> bool:
@@ -130,7 +132,7 @@ class Field:
         try:
             return msgspec.convert(None if is_none else value, self.type, strict=strict, dec_hook=_to_path)
         except msgspec.ValidationError:
-            if self.is_object and ":" in str(value):
+            if self.is_object and (":" in str(value) or value in self.choices):
                 return value
         if self.choices:
             raise ConfigError(f"cannot be {value!r}; {list_choices(str(value), self.choices)}")

@@ -106,7 +106,7 @@ class LoopSettings:
         None, "Image-decoding processes (default: half of the cores, or all with a GPU; at most 8).", may_change=True
     )
     checkpoint_minutes: Positive = setting(5.0, "Minutes between checkpoints.", may_change=True, is_flag=False)
-    logger: Literal["auto", "none", "tensorboard", "wandb"] = setting(
+    logger: Literal["auto", "mlflow", "none", "tensorboard", "wandb"] = setting(
         "auto", "Logger in addition to metrics.csv; auto: TensorBoard if installed.", may_change=True
     )
 

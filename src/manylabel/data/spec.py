@@ -20,28 +20,32 @@ from manylabel.errors import SpecError, list_choices
 from manylabel.image_files import image_names
 from manylabel.images import IMAGE_ENDINGS
 from manylabel.label_text import split_labels
+from manylabel.plugins import Registry
 
 __all__ = ["FORMATS", "find_reader", "load", "relabel", "spec_path"]
 
 logger = logging.getLogger(__name__)
 
-FORMATS: dict[str, str | Callable[..., ImageDataset]] = {
-    "coco": "coco:coco",
-    "csv": "table:table",
-    "files": "folder:files",
-    "folder": "folder:folder",
-    "hf": "hugging_face:hugging_face",
-    "jsonl": "table:table",
-    "nus_wide": "nus_wide:nus_wide",
-    "open_images": "open_images:open_images",
-    "parquet": "table:table",
-    "scenes": "scenes:scenes",
-    "tsv": "table:table",
-    "voc": "voc:voc",
-    "xmp": "xmp:xmp",
-    "yolo": "yolo:yolo",
-}
-"""Reader of each format: module and function in `manylabel.data.readers`, imported on first use, or any function."""
+FORMATS: Registry[str | Callable[..., ImageDataset]] = Registry(
+    "manylabel.readers",
+    {
+        "coco": "coco:coco",
+        "csv": "table:table",
+        "files": "folder:files",
+        "folder": "folder:folder",
+        "hf": "hugging_face:hugging_face",
+        "jsonl": "table:table",
+        "nus_wide": "nus_wide:nus_wide",
+        "open_images": "open_images:open_images",
+        "parquet": "table:table",
+        "scenes": "scenes:scenes",
+        "tsv": "table:table",
+        "voc": "voc:voc",
+        "xmp": "xmp:xmp",
+        "yolo": "yolo:yolo",
+    },
+)
+"""Readers by format: ours as module and function in `manylabel.data.readers`, imported on first use, or functions."""
 
 _TABLES = {".csv": "csv", ".txt": "csv", ".tsv": "tsv", ".tab": "tsv", ".parquet": "parquet", ".pq": "parquet"}
 _TABLES |= {".jsonl": "jsonl", ".ndjson": "jsonl"}
@@ -256,9 +260,9 @@ def _tables_in(folder: Path) -> list[Path]:
 
 
 def _options(function: Callable[..., ImageDataset], *, skip: int = 1) -> dict[str, Any]:
-    """Return the annotations of the parameters, except the first `skip`."""
+    """Return the annotations of the parameters, except the first `skip`; one without annotation takes a text."""
     hints = get_type_hints(function)
-    return {name: hints[name] for name in list(inspect.signature(function).parameters)[skip:]}
+    return {name: hints.get(name, str) for name in list(inspect.signature(function).parameters)[skip:]}
 
 
 def _convert(text: str, annotation: Any, *, what: str) -> Any:  # noqa: ANN401 - any annotation, any value

@@ -25,21 +25,25 @@ from manylabel.heads.open_vocabulary import ConSE, TextMap
 from manylabel.heads.query2label import Query2Label
 from manylabel.heads.representation_mixup import RepresentationMixup
 from manylabel.heads.token_encoder import TokenEncoder
+from manylabel.plugins import Registry
 
 __all__ = ["HEADS", "HeadConfig", "build_head", "describe_head", "naming_settings", "replace_head", "restore_head"]
 
-HEADS: dict[str, type[nn.Module]] = {
-    "conse": ConSE,
-    "csra": CSRA,
-    "hsq": HybridSharingQuery,
-    "linear": LinearClassifier,
-    "ml_decoder": MLDecoder,
-    "q2l": Query2Label,
-    "rm": RepresentationMixup,
-    "text_map": TextMap,
-    "token_encoder": TokenEncoder,
-}
-"""The heads by the name that the command line and saved models use."""
+HEADS: Registry[type[nn.Module]] = Registry(
+    "manylabel.heads",
+    {
+        "conse": ConSE,
+        "csra": CSRA,
+        "hsq": HybridSharingQuery,
+        "linear": LinearClassifier,
+        "ml_decoder": MLDecoder,
+        "q2l": Query2Label,
+        "rm": RepresentationMixup,
+        "text_map": TextMap,
+        "token_encoder": TokenEncoder,
+    },
+)
+"""The heads by the name that the command line and saved models use, with those of installed packages."""
 
 LARGEST_SETTING = 10_000_000  # constructors loop over numbers; no width and no number of labels comes near this
 
@@ -80,8 +84,7 @@ def describe_head(head: nn.Module) -> HeadConfig:
             settings[name] = msgspec.structs.asdict(describe_head(value))
         elif not isinstance(value, Tensor):
             settings[name] = value
-    ours = {known: name for name, known in HEADS.items()}
-    return HeadConfig(ours.get(kind, f"{kind.__module__}:{kind.__qualname__}"), settings)
+    return HeadConfig(HEADS.name_of(kind) or f"{kind.__module__}:{kind.__qualname__}", settings)
 
 
 def restore_head(config: HeadConfig, given: type[nn.Module] | None = None) -> nn.Module:
@@ -97,7 +100,8 @@ def restore_head(config: HeadConfig, given: type[nn.Module] | None = None) -> nn
     if config.name in HEADS:
         kind = HEADS[config.name]
     elif ":" not in config.name:
-        raise ModelFormatError(f"no head {config.name!r} in this version; {list_choices(config.name, HEADS)}")
+        choices = list_choices(config.name, HEADS)
+        raise ModelFormatError(f"no head {config.name!r} in this version and the installed packages; {choices}")
     else:
         wanted = config.name.partition(":")[2]
         if given is None or given.__qualname__ != wanted:

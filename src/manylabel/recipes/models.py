@@ -6,7 +6,7 @@ import copy
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar, get_args
 
 import torch
 from PIL import Image
@@ -21,7 +21,7 @@ from manylabel.heads.config import build_head, describe_head, naming_settings
 from manylabel.heads.head import ProbeDefaults, probe_defaults, stages_of
 from manylabel.losses import LOSSES
 from manylabel.recipes.sets import TrainAndVal
-from manylabel.settings import RecipeSettings
+from manylabel.settings import LossName, RecipeSettings
 from manylabel.types import LabelSpace
 
 __all__ = [
@@ -68,9 +68,8 @@ class Parts:
     def names(self) -> dict[str, Any]:
         """Return the class path of each object, and the arguments of a ready head, for the record of the settings."""
         found: dict[str, Any] = {name: _path(value) for name, value in vars(self).items() if value is not None}
-        ours = {kind: name for name, kind in HEADS.items()}
-        if self.head_class in ours:
-            found["head"] = ours[self.head_class]
+        if self.head_class is not None:
+            found["head"] = HEADS.name_of(self.head_class) or found["head"]
         if self.backbone is not None:
             found["backbone"] += f"({getattr(self.backbone, 'name', '')})"
         if isinstance(self.head, nn.Module):
@@ -223,7 +222,7 @@ def build_loss(settings: RecipeSettings, *, single_label: bool, parts: Parts = N
     if parts.loss is not None:
         return CustomLoss(parts.loss)
     name = resolve_loss(settings.loss, single_label=single_label)
-    if single_label != (name == "cross_entropy"):
+    if name in get_args(LossName) and single_label != (name == "cross_entropy"):
         fits = "cross_entropy" if single_label else "asymmetric, binary_cross_entropy, focal or soft_margin"
         kind = "exactly one label" if single_label else "any number of labels"
         raise ConfigError(f"the loss {name} does not fit images with {kind}; use {fits}, or auto")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from typing import Any, Literal
 import torch
 from lightning import Callback, Trainer
 from lightning.pytorch.callbacks import EarlyStopping
-from lightning.pytorch.loggers import TensorBoardLogger, WandbLogger
+from lightning.pytorch.loggers import MLFlowLogger, TensorBoardLogger, WandbLogger
 from safetensors.torch import load_file
 from torch import nn
 
@@ -188,6 +189,9 @@ def _make_loggers(name: str, folder: Path) -> list[Any]:
         raise MissingExtraError(f"{name} is not installed; run: pip install {name}, or set logger to none")
     if name == "wandb":
         return [WandbLogger(name=folder.name, save_dir=folder, project="manylabel")]
+    if name == "mlflow":
+        address = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{folder.resolve() / 'mlflow.db'}"
+        return [MLFlowLogger(experiment_name="manylabel", run_name=folder.name, tracking_uri=address)]
     return [TensorBoardLogger(save_dir=folder, name="", version="tensorboard")]
 
 

@@ -38,7 +38,7 @@ from manylabel.storage import decode_json, write_text
 __all__ = ["RunFolder", "describe_environment", "is_first_process"]
 
 FILES = frozenset({"config.yaml", "command.txt", "environment.json", "images.json", "metrics.csv", "validation.json"})
-FILES |= {"scores.npz", "checkpoints", "model", "tensorboard", "wandb"}
+FILES |= {"scores.npz", "checkpoints", "model", "mlflow.db", "tensorboard", "wandb"}
 PACKAGES = ("manylabel", "torch", "torchvision", "timm", "lightning", "torchmetrics", "numpy", "pillow", "onnxruntime")
 
 
