@@ -50,7 +50,7 @@ def test_of_labels_that_exclude_each_other_the_best_is_named():
     scores = np.asarray([[0.3, 0.4, 0.3]], np.float32)
     assert [tag.label for tag in TagChoice().pick(scores, spec)[0]] == [SPEC.labels[1]]
     assert TagChoice(threshold=0.5).pick(scores, spec) == [()]
-    with pytest.raises(ConfigError, match="gives the most confident label of each image; omit"):
+    with pytest.raises(ConfigError, match="predicts the most confident label of each image; omit"):
         TagChoice(threshold="tuned").pick(scores, spec)
 
 
@@ -231,5 +231,5 @@ def test_predictions_refuse_logits_and_wrong_shapes():
         Predictions(np.zeros((1, 2)), LabelSpace(["a"]), ["x"])
     with pytest.raises(ConfigError, match="probabilities"):
         Predictions(np.array([[float("nan")]]), LabelSpace(["a"]), ["x"])
-    with pytest.raises(ConfigError, match="one threshold for each of 2"):
+    with pytest.raises(ConfigError, match="thresholds must have 2 values, one per label"):
         Predictions(np.zeros((1, 2)), LabelSpace(["a", "b"]), ["x"]).above([0.1, 0.2, 0.3])

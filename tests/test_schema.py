@@ -100,11 +100,11 @@ def test_all_mistakes_are_listed_at_once():
         build(Settings, {"cuont": 1, "count": 0, "rate": "fast", "kind": "fats", "switch": 2, "pair": [0.1, 2]})
     assert str(error.value).splitlines() == [
         "7 invalid settings:",
-        "  no setting 'cuont'; did you mean 'count'? There is: count, data, extra, kind, limit, out, pair, rate, "
+        "  no setting 'cuont'; did you mean 'count'? Available: count, data, extra, kind, limit, out, pair, rate, "
         "switch",
         "  count must be a whole number above 0, got 0",
         "  rate must be a number, got 'fast'",
-        "  kind cannot be 'fats'; did you mean 'fast'? There is: fast, slow",
+        "  kind cannot be 'fats'; did you mean 'fast'? Available: fast, slow",
         "  switch must be true or false, got 2",
         "  pair must be a list of two numbers from 0 to below 1, got [0.1, 2]",
         "  data is missing: Where the images are.",

@@ -132,5 +132,5 @@ def test_rejects_what_it_cannot_go_on_with(tmp_path):
         assert (tmp_path / f"other.{kind}").read_bytes() == before
     with pytest.raises(ConfigError, match=r"cannot write tags to tags\.txt"):
         open_output(tmp_path / "tags.txt")
-    with pytest.raises(ConfigError, match="exclude each other"):
+    with pytest.raises(ConfigError, match="cannot be combined"):
         open_output(tmp_path / "tags.csv", resume=True, overwrite=True)

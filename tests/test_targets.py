@@ -80,5 +80,5 @@ def test_a_million_images_with_9600_labels_fit_in_a_few_hundred_megabytes():
 
 
 def test_a_text_instead_of_a_list_of_labels_is_refused():
-    with pytest.raises(LabelError, match=r"must be a list, such as .*, got a text"):
+    with pytest.raises(LabelError, match=r"must be a list, such as .*, got a string"):
         Targets.from_lists(["cat"], labels=["cat", "dog"])

@@ -62,7 +62,7 @@ def test_reads_npz_and_names_what_is_missing(tmp_path):
     stored = open_encoder(f"npz:{tmp_path / 'vectors.npz'}")
     assert stored.name == f"npz:{tmp_path / 'vectors.npz'}"
     assert stored.encode(["Fire Truck "]).tolist() == [[0.0, 1.0]]
-    with pytest.raises(LabelError, match=r"no vector for 'dog', 'tram'; there is: cat, fire truck"):
+    with pytest.raises(LabelError, match=r"no vector for 'dog', 'tram'; available: cat, fire truck"):
         stored.encode(["dog", "cat", "tram"])
 
 

@@ -140,27 +140,28 @@ class RunInterruptedError(TrainingError):
         return self.message
 
 
-def list_choices(given: str, choices: Iterable[str], *, at_most: int = 12) -> str:
+def list_choices(given: str, choices: Iterable[str], *, at_most: int = 12, title: str = "available") -> str:
     """Return the closest names and the choices, for the end of an error message.
 
     Args:
         given: Name given by the user.
         choices: Existing names.
         at_most: Largest number of choices to list.
+        title: Title of the list.
 
     Examples:
         >>> list_choices("trian", ["train", "val"])
-        "did you mean 'train'? There is: train, val"
+        "did you mean 'train'? Available: train, val"
         >>> list_choices("x", [])
-        'there is nothing to choose from'
+        'nothing available'
     """
     names = sorted(map(str, choices))
     if not names:
-        return "there is nothing to choose from"
+        return f"nothing {title}"
     # difflib is quadratic in the length of names: minutes for a million names, or for a name of a million letters
     near = get_close_matches(given[:100], names, n=3, cutoff=0.6) if len(names) <= 20_000 else []
     more = f" and {len(names) - at_most} more" if len(names) > at_most else ""
-    there_is = f"here is: {', '.join(names[:at_most])}{more}"
+    listed = f"{', '.join(names[:at_most])}{more}"
     if near:
-        return f"did you mean {' or '.join(map(repr, near))}? T{there_is}"
-    return f"t{there_is}"
+        return f"did you mean {' or '.join(map(repr, near))}? {title.capitalize()}: {listed}"
+    return f"{title}: {listed}"

@@ -84,7 +84,7 @@ def expand(path: str, *, quiet: bool = False) -> Iterator[str]:
         entries = os.listdir(path) if Path(path).is_dir() else None  # noqa: PTH208 (names alone)
         if entries == []:
             raise DataError(f"no images in {path}: the folder is empty")
-        inside = f"in it {list_choices('', entries)}" if entries else "check the pattern"
+        inside = list_choices("", entries, title="found") if entries else "check the pattern"
         raise DataError(f"no images in {path}: none ends in {', '.join(sorted(IMAGE_ENDINGS))}; {inside}")
     yield first
     yield from found

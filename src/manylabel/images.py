@@ -140,7 +140,7 @@ def decode(image: ImageLike, *, name: str | None = None, at_least: tuple[int, in
     if isinstance(image, np.ndarray) or hasattr(image, "detach"):
         return Image.fromarray(_to_bytes(image, name))
     kinds = "a path, encoded bytes, a PIL image, an array [height, width, 3] or a tensor [3, height, width]"
-    raise ImageError(name or "image", f"an image is {kinds}, got {type(image).__name__}")
+    raise ImageError(name or "image", f"an image must be {kinds}, got {type(image).__name__}")
 
 
 def _to_bytes(image: NDArray[Any] | Tensor, name: str | None) -> Pixels:

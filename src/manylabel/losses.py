@@ -81,9 +81,9 @@ class MultiLabelLoss(nn.Module, ABC):
         check_reduction(reduction)
         if unknown not in get_args(Unknown):
             choices = list_choices(unknown, get_args(Unknown))
-            raise ConfigError(f"unknown={unknown!r} is not a treatment of unknown labels; {choices}")
+            raise ConfigError(f"unknown cannot be {unknown!r}; {choices}")
         if num_likely < 1:
-            raise ConfigError(f"num_likely must be at least 1, got {num_likely}; unknown='negative' ignores none")
+            raise ConfigError(f"num_likely must be at least 1, got {num_likely}; unknown='negative' ignores no label")
         self.reduction: Reduction = reduction
         self.unknown: Unknown = unknown
         self.num_likely = num_likely
@@ -401,7 +401,7 @@ def check_reduction(reduction: str) -> None:
     Examples:
         >>> check_reduction("men")
         Traceback (most recent call last):
-        manylabel.errors.ConfigError: reduction cannot be 'men'; did you mean 'mean'? There is: mean, sum
+        manylabel.errors.ConfigError: reduction cannot be 'men'; did you mean 'mean'? Available: mean, sum
     """
     if reduction not in get_args(Reduction):
         raise ConfigError(f"reduction cannot be {reduction!r}; {list_choices(reduction, get_args(Reduction))}")

@@ -126,7 +126,7 @@ class TagChoice:
 
     def __post_init__(self) -> None:
         if self.top is not None and self.threshold is not None:
-            raise ConfigError(f"give top or threshold, not both, got {self.top} and {self.threshold}")
+            raise ConfigError(f"pass top or threshold, not both, got {self.top} and {self.threshold}")
         if self.top is not None and self.top < 1:
             raise ConfigError(f"top must be at least 1, got {self.top}")
         if isinstance(self.threshold, int | float) and not 0 <= self.threshold <= 1:
@@ -143,7 +143,7 @@ class TagChoice:
         if self.threshold == "tuned" and model.thresholds is None:
             none = "the model has no tuned thresholds"
             if model.single_label:
-                raise ConfigError(f"{none}, as it gives the most confident label of each image; omit the threshold")
+                raise ConfigError(f"{none}, as it predicts the most confident label of each image; omit the threshold")
             raise ConfigError(f"{none}; find them with: manylabel tune DATA --model MODEL")
         return 0.5 if model.thresholds is None else model.thresholds
 
@@ -314,7 +314,9 @@ class Predictions(Sequence[ImagePrediction]):
         if good.size and not (good.min() >= 0 and good.max() <= 1):
             raise ConfigError("scores must be probabilities in 0..1; apply sigmoid or softmax to logits first")
         if self.thresholds is not None and len(self.thresholds) != len(self.labels):
-            raise ConfigError(f"give one threshold for each of {len(self.labels)} labels, got {len(self.thresholds)}")
+            raise ConfigError(
+                f"thresholds must have {len(self.labels)} values, one per label, got {len(self.thresholds)}"
+            )
 
     @property
     def readable(self) -> NDArray[np.bool_]:

@@ -206,7 +206,7 @@ def check_text_vectors(num_labels: int, text_vectors: Tensor | None, text_dim: i
     shape = list(text_vectors.shape)
     if len(shape) != 2 or shape[0] != num_labels or shape[1] != (text_dim or shape[1]):
         wanted = f"[{num_labels}, {text_dim or 'any'}]"
-        raise ConfigError(f"text_vectors must be [labels, dimensions] = {wanted}, got {shape}; give one row per label")
+        raise ConfigError(f"text_vectors must be [labels, dimensions] = {wanted}, got {shape}; pass one row per label")
     return text_vectors.detach().clone().to(torch.get_default_dtype())
 
 

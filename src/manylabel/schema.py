@@ -168,7 +168,7 @@ def build(kind: type[Settings], values: Mapping[str, object]) -> Settings:
         >>> build(LoopSettings, {"epoch": 3, "batch_size": "0"})
         Traceback (most recent call last):
         manylabel.errors.ConfigError: 2 invalid settings:
-          no setting 'epoch'; did you mean 'epochs'? There is: ...
+          no setting 'epoch'; did you mean 'epochs'? Available: ...
           batch_size must be a whole number of at least 1, got '0'
     """
     fields = settings_fields(kind)

@@ -88,7 +88,7 @@ def find_device(name: str | torch.device, *, count: int = 1) -> torch.device:
         device(type='cpu')
         >>> find_device("gpu")
         Traceback (most recent call last):
-        manylabel.errors.ConfigError: there is no device 'gpu'; give cpu, cuda, cuda:NUMBER or mps
+        manylabel.errors.ConfigError: there is no device 'gpu'; use cpu, cuda, cuda:NUMBER or mps
     """
     import torch
 
@@ -97,10 +97,10 @@ def find_device(name: str | torch.device, *, count: int = 1) -> torch.device:
     try:
         device = torch.device(next(kind for kind, found in counts.items() if found) if name == "auto" else name)
     except RuntimeError:
-        raise ConfigError(f"there is no device {str(name)!r}; give cpu, cuda, cuda:NUMBER or mps") from None
+        raise ConfigError(f"there is no device {str(name)!r}; use cpu, cuda, cuda:NUMBER or mps") from None
     found = counts.get(device.type, 0)
     if not found:
-        raise ConfigError(f"this machine has no {device.type} device that torch can use; give auto or cpu")
+        raise ConfigError(f"this machine has no {device.type} device that torch can use; use auto or cpu")
     if device.type != "cpu" and (device.index or 0) >= found:
         raise ConfigError(f"there is no device {device}: this machine has {found}, counted from 0")
     if device.type != "cpu" and count > found:

@@ -79,7 +79,7 @@ def open_output(path: str | Path, *, resume: bool = False, overwrite: bool = Fal
     if ending == ".parquet":
         require("polars", extra="train")
     if resume and overwrite:
-        raise ConfigError("--resume and --overwrite exclude each other; give only one")
+        raise ConfigError("--resume and --overwrite cannot be combined; pass only one")
     refuse_existing(path, overwrite=resume or overwrite)
     with write_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)

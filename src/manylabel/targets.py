@@ -46,12 +46,12 @@ class Targets:
 
     def __post_init__(self) -> None:
         if self.unknown is not None and self.absent is not None:
-            raise ConfigError("give the unknown or the absent labels, not both: the rest follows from either")
+            raise ConfigError("pass the unknown or the absent labels, not both: one follows from the other")
         rest = self._listed
         if rest is None:
             return
         if rest.shape != self.present.shape:
-            raise ConfigError(f"the matrices must have one shape, got {self.present.shape} and {rest.shape}")
+            raise ConfigError(f"the matrices must have the same shape, got {self.present.shape} and {rest.shape}")
         if self.present.multiply(rest).nnz:
             raise ConfigError("a label of an image is both present and unknown or absent; choose one")
 
@@ -86,7 +86,7 @@ class Targets:
 
         def matrix(rows: Sequence[Sequence[int]] | Sequence[Sequence[str]]) -> csr_array:
             if any(isinstance(row, str) for row in rows):
-                raise LabelError("the labels of each image must be a list, such as [['cat', 'dog'], []], got a text")
+                raise LabelError("the labels of each image must be a list, such as [['cat', 'dog'], []], got a string")
             lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
             flat = (space.index(each) if isinstance(each, str) else each for row in rows for each in row)
             columns = np.fromiter(flat, dtype=np.int32, count=int(lengths.sum()))

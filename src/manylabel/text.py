@@ -95,7 +95,7 @@ def open_encoder(name: str = DEFAULT_ENCODER) -> TextEncoder:
     Examples:
         >>> open_encoder("golve:vectors.txt")
         Traceback (most recent call last):
-        manylabel.errors.ConfigError: no text encoder 'golve:vectors.txt'; did you mean 'glove'? There is: ...
+        manylabel.errors.ConfigError: no text encoder 'golve:vectors.txt'; did you mean 'glove'? Available: ...
     """
     kind, colon, source = name.partition(":")
     if name in OFFLINE_ENCODERS or (kind == "sentence" and source):
@@ -135,7 +135,7 @@ class SentenceEncoder:
             self.model = library.SentenceTransformer(source, device="cpu")
         except (OSError, ValueError) as error:
             raise ConfigError(
-                f"cannot load the text encoder {name} ({error}); give a folder or a model of the hub, "
+                f"cannot load the text encoder {name} ({error}); pass a folder or a model on the hub, "
                 f"or {', '.join(OFFLINE_ENCODERS)}, which needs no hub"
             ) from error
 
@@ -174,7 +174,7 @@ class StoredVectors:
 
     def __init__(self, names: Sequence[str], vectors: Tensor, *, name: str = "vectors") -> None:
         if vectors.ndim != 2 or len(names) != len(vectors):
-            raise ConfigError(f"give a vector per name: {len(names)} names, but vectors of shape {list(vectors.shape)}")
+            raise ConfigError(f"vectors must have one row per name, got {len(names)} names and {list(vectors.shape)}")
         if not vectors.isfinite().all():
             raise ConfigError(f"vectors must be finite, but {name} has inf or nan")
         self.name = name
@@ -198,7 +198,7 @@ class StoredVectors:
             return cls(labels.tolist(), torch.from_numpy(vectors.astype(np.float32)), name=f"npz:{path}")
         except Exception as error:  # numpy and zipfile fail in many ways on a damaged file
             raise DataError(
-                f"{path} must be an .npz file with the arrays labels (texts) and vectors ({error}); "
+                f"{path} must be an .npz file with the arrays labels (strings) and vectors ({error}); "
                 "write it with numpy.savez(path, labels=[...], vectors=...)"
             ) from error
 
@@ -271,8 +271,8 @@ class WordVectors:
                     raise ValueError("a vector is inf or nan")
             except ValueError as error:
                 raise DataError(
-                    f"{path} is not a file of word vectors ({error}); a line is a word and its numbers, or the file is "
-                    "binary word2vec"
+                    f"{path} is not a file of word vectors ({error}); it must have a word and its numbers "
+                    "on each line, or be binary word2vec"
                 ) from error
         return cls(words, table, name=name or f"glove:{path}")
 
@@ -289,7 +289,7 @@ class WordVectors:
         found = [self._rows_of(text) for text in texts]
         if lost := [text for text, rows in zip(texts, found, strict=True) if not rows]:
             raise LabelError(
-                f"{self.name} has no vector for any word of {_few(lost)}; spell them with words that it has, or use a "
+                f"{self.name} has no vector for any word of {_few(lost)}; rephrase them in words that it has, or use a "
                 "sentence encoder (--encoder offline:minilm)"
             )
         flat = torch.tensor([row for rows in found for row in rows], dtype=torch.int64)
@@ -386,7 +386,7 @@ class TextVocabulary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             made = encode_labels(used, new, templates=self.templates, centre=self.centre)
             if made.shape[1] != table.shape[1]:
                 raise ConfigError(
-                    f"the model's labels have text vectors of {table.shape[1]} numbers, but the encoder gives "
+                    f"the model's labels have text vectors of {table.shape[1]} numbers, but the encoder returns "
                     f"{made.shape[1]}; use the one that the model was trained with ({self.encoder})"
                 )
             table = torch.cat([table, made])
@@ -434,7 +434,7 @@ def encode_labels(
     if centre:
         if len(centre) != averages.shape[1]:
             raise ConfigError(
-                f"the centre has {len(centre)} numbers, but the encoder gives {averages.shape[1]}; "
+                f"the centre has {len(centre)} numbers, but the encoder returns {averages.shape[1]}; "
                 "use the encoder that the centre was computed with"
             )
         averages = averages - torch.tensor(centre)

@@ -135,7 +135,7 @@ class LabelSpace:
         given = wanted if isinstance(wanted, LabelSpace) else LabelSpace([])
         names = _checked(wanted)
         if not names:
-            raise LabelError("there are no labels; give a list of names, such as ['fire truck', 'tram']")
+            raise LabelError("there are no labels; pass a list of names, such as ['fire truck', 'tram']")
         shown = {display: name for name, display in self.display_names.items()}
         stripped = [name.strip() for name in names]
         found = dict.fromkeys(name if name in self else shown.get(name, name) for name in stripped)
@@ -172,7 +172,7 @@ class LabelSpace:
 def _checked(names: Iterable[str]) -> list[str]:
     """Return label names; refuse a single text and blank names."""
     if isinstance(names, str):
-        raise LabelError(f"labels must be a list of names, got the single text {names!r}; write [{names!r}]")
+        raise LabelError(f"labels must be a list of names, got the single string {names!r}; write [{names!r}]")
     listed = list(names)
     for name in listed:
         if not isinstance(name, str) or not name.strip():

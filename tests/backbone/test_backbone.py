@@ -33,7 +33,7 @@ def test_rejects_a_model_that_gives_no_map() -> None:
 
 @pytest.mark.parametrize("stages", [(4,), (-5,), ()])
 def test_rejects_stages_that_are_not_there(small: Backbone, stages: tuple[int, ...]) -> None:
-    with pytest.raises(ConfigError, match="has the stages 0 to 3"):
+    with pytest.raises(ConfigError, match="has stages 0 to 3"):
         small.select(stages)
 
 

@@ -21,7 +21,7 @@ def test_catches_the_outputs_of_modules() -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "message"), [("5", "Sequential does not have all of the modules 5"), ("1", "1 of Sequential gives no map")]
+    ("path", "message"), [("5", "Sequential does not have all of the modules 5"), ("1", "1 of Sequential returns no")]
 )
 def test_names_modules_without_a_map(path: str, message: str) -> None:
     model = nn.Sequential(nn.ReLU(), Pair())

@@ -80,7 +80,7 @@ def test_model_stays_in_its_mode() -> None:
 
 
 def test_rejects_weights_for_a_model_that_has_some(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="weights need the name of a model"):
+    with pytest.raises(ConfigError, match="weights need a model name"):
         Backbone(small_resnet(), weights=tmp_path / "weights.pth")
 
 
@@ -94,7 +94,7 @@ def test_saves_a_timm_model_by_its_name_and_refuses_others(tmp_path: Path) -> No
     other = Backbone(timm.create_model("test_vit", img_size=64, depth=2), stages=(-1,))
     for strange in (other, Backbone(small_resnet(), stages=(-1,))):
         head = LinearClassifier(strange.channels[-1], 2)
-        with pytest.raises(ConfigError, match="by its name, so a classifier with it cannot be saved"):
+        with pytest.raises(ConfigError, match="cannot be saved: neither timm nor torchvision can build it by name"):
             Classifier(strange, head, ["cat", "dog"]).save(tmp_path / "strange")
 
 
@@ -111,7 +111,9 @@ def test_saves_a_torchvision_model_by_its_name_there(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_changed_torchvision_model_has_no_name() -> None:
     dilated = models.resnet50(replace_stride_with_dilation=[False, False, True])  # the same tensors
-    with pytest.raises(ConfigError, match="neither timm nor torchvision builds this ResNet by its name"):
+    with pytest.raises(
+        ConfigError, match="a classifier with this ResNet cannot be saved: neither timm nor torchvision can build it"
+    ):
         Backbone(dilated).check_name()
 
 

@@ -340,7 +340,7 @@ def test_a_card_without_a_run_states_what_is_missing(tmp_path, monkeypatch):
     text = (tmp_path / "someone" / "tagger" / "README.md").read_text()
     assert "manylabel evaluate DATA --model someone/tagger" in text
     assert "license" not in text.split("---")[1]
-    with pytest.raises(ConfigError, match=r"no validation\.json; give the folder of a finished run"):
+    with pytest.raises(ConfigError, match=r"no validation\.json; pass the folder of a finished run"):
         make().push_to_hub("someone/tagger", run=tmp_path)
 
 
@@ -349,13 +349,13 @@ def test_from_pretrained_takes_a_folder_too(saved):
 
 
 def test_a_name_that_is_no_repository_is_told():
-    with pytest.raises(ModelFormatError, match="neither a folder here nor a name on the hub"):
+    with pytest.raises(ModelFormatError, match="neither a local folder nor a model on the hub"):
         Classifier.from_pretrained("no such/place/at all")
 
 
 def test_an_unreachable_hub_is_told(monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    with pytest.raises(ModelFormatError, match="could not be fetched from the hub"):
+    with pytest.raises(ModelFormatError, match="could not be downloaded from the hub"):
         Classifier.from_pretrained("someone/tagger")
 
 

@@ -151,7 +151,7 @@ def test_says_which_recipe_to_use_where_labels_are_fixed(encoder):
 
 
 def test_rejects_vectors_of_another_encoder(encoder):
-    with pytest.raises(ConfigError, match=r"vectors of 6 numbers, but the encoder gives 4.*trained with \(letters\)"):
+    with pytest.raises(ConfigError, match=r"vectors of 6 numbers, but the encoder returns 4.*trained with \(letters\)"):
         make().with_labels(["tram"], encoder=LetterEncoder(4))
 
 

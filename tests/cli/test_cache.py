@@ -97,6 +97,6 @@ def test_remove_all_leaves_nothing(root):
 
 @pytest.mark.parametrize("arguments", [[], ["abc", "--all"], ["--all", "--older-than", "3"]])
 def test_remove_wants_to_know_what(root, arguments):
-    with pytest.raises(ConfigError, match="nothing given to remove"):
+    with pytest.raises(ConfigError, match="nothing to remove; pass a KEY"):
         run("remove", *arguments)
     assert len(list_stores(root)) == 3

@@ -160,7 +160,7 @@ class MultiLabelLossSuite(LossSuite):
 
     def test_rejects_settings_that_are_none(self, case):
         kind = type(self.cases[case]())
-        with pytest.raises(ConfigError, match="reduction cannot be 'none'; there is: mean, sum"):
+        with pytest.raises(ConfigError, match="reduction cannot be 'none'; available: mean, sum"):
             kind(reduction="none")
         with pytest.raises(ConfigError, match="did you mean 'ignore'"):
             kind(unknown="ignored")

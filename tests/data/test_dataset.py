@@ -56,7 +56,7 @@ def test_selecting_labels_reorders_targets_and_areas():
     assert part.labels.names == ("y",)
     assert part.targets.dense()[0].ravel().tolist() == [0, 1, 0]
     assert part.areas.toarray().ravel().tolist() == [0, 0.5, 0]
-    with pytest.raises(LabelError, match=r"got the single text 'y'; write \['y'\]"):
+    with pytest.raises(LabelError, match=r"got the single string 'y'; write \['y'\]"):
         make().select_labels("y")
 
 

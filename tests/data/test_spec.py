@@ -101,7 +101,10 @@ def test_the_part_after_the_colon_need_not_be_a_path(monkeypatch):
 @pytest.mark.parametrize(
     ("spec", "reason"),
     [
-        ("photos", r"'photos' does not exist; .*there is: .* In full: FORMAT:PATH, such as csv:photos; formats: .*voc"),
+        (
+            "photos",
+            r"'photos' does not exist; .*available: .* In full: FORMAT:PATH, such as csv:photos; formats: .*voc",
+        ),
         ("here/labels.csv", "'here/labels.csv' does not exist"),
         ("cocoa:photos", "no format 'cocoa'.*did you mean 'coco'"),
         ("fake:", "nothing after the colon"),
@@ -111,7 +114,7 @@ def test_the_part_after_the_colon_need_not_be_a_path(monkeypatch):
         ("fake:p,share=half", "share .* must be a number, got 'half'"),
         ("fake:p,deep=maybe", "deep .* must be true or false, got 'maybe'"),
         ("fake:p,order=nam", "order .* cannot be 'nam'; did you mean 'name'"),
-        ("fake:p,part=test", "part .* cannot be 'test'; there is: train, val"),
+        ("fake:p,part=test", "part .* cannot be 'test'; available: train, val"),
         ("fake:p,limit=few", "limit .* must be a whole number or none, got 'few'"),
     ],
 )
@@ -196,7 +199,7 @@ def test_what_cannot_be_guessed_lists_what_was_looked_for(tmp_path):
     ):
         load(tmp_path)
     write_layouts(tmp_path)
-    with pytest.raises(SpecError, match=r"of its tables, give one: labels\.csv, labels\.jsonl"):
+    with pytest.raises(SpecError, match=r"it has several tables, pass one of them: labels\.csv, labels\.jsonl"):
         load(tmp_path / "table")
     with pytest.raises(SpecError, match=r"'.*lables\.csv' does not exist; did you mean 'labels\.csv'"):
         load(tmp_path / "table" / "lables.csv")

@@ -123,7 +123,7 @@ def test_rejects_models_that_cannot_be_compared(models):
         compare(weak, other)
     with pytest.raises(ConfigError, match="no image in common"):
         compare(weak, replace(strong, indices=strong.indices + 1000))
-    with pytest.raises(ConfigError, match="the targets of the two differ"):
+    with pytest.raises(ConfigError, match="the targets of the two models differ"):
         compare(weak, replace(strong, targets=~strong.targets))
 
 
@@ -145,5 +145,5 @@ def test_a_model_with_thresholds_against_one_without_is_noted(models):
 
 def test_rejects_images_without_a_known_label(models):
     nothing = [replace(scored, known=torch.zeros_like(scored.known)) for scored in models]
-    with pytest.raises(ConfigError, match="none of 150 images is known to have a label"):
+    with pytest.raises(ConfigError, match="no label is known to be present in any of 150 images"):
         compare(*nothing)

@@ -186,7 +186,7 @@ def test_bad_scores_are_errors_that_say_where(tmp_path, dataset, text, message):
 
 def test_an_npz_file_that_is_not_one_is_an_error(tmp_path, dataset):
     np.savez(tmp_path / "other.npz", logits=np.zeros((3, 2)))
-    with pytest.raises(DataError, match="no array 'scores'; there is: logits"):
+    with pytest.raises(DataError, match="no array 'scores'; available: logits"):
         read_scores(tmp_path / "other.npz", dataset)
     np.savez(tmp_path / "shape.npz", scores=np.zeros((2, 2)), images=np.array(NAMES), labels=np.array(["cat", "dog"]))
     with pytest.raises(DataError, match=r"\[images, labels\] = \[3, 2\], got \[2, 2\]"):
@@ -205,7 +205,7 @@ def test_an_npz_file_that_is_not_one_is_an_error(tmp_path, dataset):
 
 
 def test_saving_refuses_other_endings_overwriting_and_a_label_called_image(tmp_path, scored):
-    with pytest.raises(DataError, match=r"cannot write scores to scores.xlsx; there is: .csv, .npz, .parquet"):
+    with pytest.raises(DataError, match=r"cannot write scores to scores.xlsx; available: .csv, .npz, .parquet"):
         save_scores(scored, tmp_path / "scores.xlsx")
     save_scores(scored, tmp_path / "scores.csv")
     with pytest.raises(OutputExistsError):

@@ -174,7 +174,7 @@ def test_models_with_other_labels_share_a_row_where_they_can(image):
         ({"method": "gradcam"}, "did you mean 'grad_cam'"),
         ({"method": "attention"}, "LinearClassifier has no attention maps; use cam or grad_cam"),
         ({"method": "cam", "blocks": [0]}, r"support the final block only, got blocks \[0\]; add -1"),
-        ({"blocks": [7]}, "has the blocks 0 to 3, or -4 to -1"),
+        ({"blocks": [7]}, "has blocks 0 to 3, or -4 to -1"),
         ({"method": []}, "no method given"),
     ],
 )

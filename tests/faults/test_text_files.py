@@ -72,5 +72,5 @@ def test_word_vectors_that_do_not_fit_are_refused(tmp_path, name):
 def test_a_centre_of_another_encoder_is_refused(tmp_path):
     np.savez(tmp_path / "vectors.npz", labels=["cat"], vectors=np.eye(1, 4))
     encoder = open_encoder(f"npz:{tmp_path / 'vectors.npz'}")
-    with pytest.raises(ManyLabelError, match="the centre has 3 numbers, but the encoder gives 4"):
+    with pytest.raises(ManyLabelError, match="the centre has 3 numbers, but the encoder returns 4"):
         encode_labels(encoder, LabelSpace(["cat"]), centre=(0.1, 0.2, 0.3))

@@ -135,7 +135,7 @@ def test_reads_another_view_of_each_image(backbone, images, tmp_path):
     views = [2, 0, 1, 1]
     expected = torch.cat([cached.read([index], view)[0] for index, view in zip([5, 6, 7, 5], views, strict=True)])
     assert torch.equal(cached.read([5, 6, 7, 5], views)[0], expected)
-    with pytest.raises(ConfigError, match="there are the views 0 to 2"):
+    with pytest.raises(ConfigError, match="view must be 0 to 2"):
         cached.read([0], 3)
 
 

@@ -89,7 +89,7 @@ def test_fifteen_more_shared_experts_add_what_the_paper_adds_but_for_its_shared_
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"layers": "mixed"}, "no layers 'mixed'; .*here is: hybrid, linear"),
+        ({"layers": "mixed"}, "no layers 'mixed'; .*vailable: hybrid, linear"),
         ({"expert_widths": ()}, "expert_widths must have at least one width, got none"),
         ({"expert_widths": (64, 0)}, "expert_widths must be a whole number of at least 1, got 0"),
         ({"classifier_hidden": 0}, "classifier_hidden must be a whole number of at least 1"),

@@ -68,7 +68,7 @@ def test_default_sizes_are_the_published_ones() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"queries": "random"}, "no queries 'random'; there is: learnable, text"),
+        ({"queries": "random"}, "no queries 'random'; available: learnable, text"),
         ({"queries": "text"}, "text queries need text_vectors"),
         ({"head_width": 0}, "head_width must be a whole number of at least 1, got 0"),
     ],

@@ -88,7 +88,7 @@ def test_a_file_is_not_overwritten_unless_asked(tmp_path):
 
 def test_refuses_partitions_of_other_labels():
     graph = make_graph(["cat", "dog", "cow"])
-    with pytest.raises(ConfigError, match="other labels than the graph"):
+    with pytest.raises(ConfigError, match="the partition and the graph have different labels"):
         draw_graph(graph, [Partition((("cat",), ("dog",)), kind="co")])
     with pytest.raises(ConfigError, match="needs a partition"):
         draw_graph(graph, [])

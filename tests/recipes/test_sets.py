@@ -95,7 +95,7 @@ def test_labels_of_another_order_are_put_in_order():
 
 def test_labels_that_validation_does_not_know_are_told():
     train = scenes(10, split="train")
-    with pytest.raises(DataError, match=r"has none of the 24 labels, but there is: unicorn"):
+    with pytest.raises(DataError, match=r"has none of the 24 labels; available: unicorn"):
         TrainAndVal(train, scenes(10, split="val").select_labels(["cat"]).rename_labels({"cat": "unicorn"}))
 
 

@@ -158,7 +158,7 @@ def test_a_transform_without_a_description_cannot_be_cached(pairs, tmp_path):
 
 
 def test_data_without_labels_is_refused(pairs, tmp_path):
-    with pytest.raises(DataError, match="has no labels to train on; give images with tags"):
+    with pytest.raises(DataError, match="has no labels to train on; use images with tags"):
         ml.train([path for path, _ in pairs], out=tmp_path / "run", **SMALL)
     with pytest.raises(DataError, match="there is no training set"):
         ml.train(None, out=tmp_path / "run", **SMALL)

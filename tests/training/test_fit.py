@@ -115,7 +115,7 @@ def test_progress_shows_map_in_the_bar_on_a_terminal(tmp_path):
 
 def test_a_device_that_is_not_there_is_told(tmp_path, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    with pytest.raises(ConfigError, match="no cuda device that torch can use; give auto or cpu"):
+    with pytest.raises(ConfigError, match="no cuda device that torch can use; use auto or cpu"):
         tiny_run(tmp_path / "run", device="cuda")
 
 
@@ -145,6 +145,6 @@ def test_settings_list_all_mistakes_at_once():
         "4 invalid settings:",
         "  epochs must be a whole number of at least 1 or none, got 0",
         "  learning_rate must be a number above 0 or none, got 'fast'",
-        "  optimizer cannot be 'adamm'; did you mean 'adam' or 'adamw'? There is: adam, adamw, sgd",
+        "  optimizer cannot be 'adamm'; did you mean 'adam' or 'adamw'? Available: adam, adamw, sgd",
         "  betas must be a list of two numbers from 0 to below 1, got (0.9, 2.0)",
     ]

@@ -89,7 +89,7 @@ class Backbone(FeatureModule):
         if not isinstance(model, str | nn.Module):
             raise ConfigError(f"model must be the name of a model, or a model, got {type(model).__name__}")
         if not isinstance(model, str) and weights is not None:
-            raise ConfigError("weights need the name of a model, got a model object; load them into the model first")
+            raise ConfigError("weights need a model name, got a model object; load them into the model first")
         self.weights = None if weights is None else str(weights)
         self._cut: Cut | None = None  # of a bottom
         self._has_name = isinstance(model, str)
@@ -195,8 +195,8 @@ class Backbone(FeatureModule):
         name = find_name(self.model, self.image_size)
         if name is None:
             raise ConfigError(
-                f"neither timm nor torchvision builds this {self.name} by its name, so a classifier with it cannot be "
-                "saved; save its state_dict(), or pass the backbone by name"
+                f"a classifier with this {self.name} cannot be saved: neither timm nor torchvision can build it by "
+                "name; save its state_dict(), or pass the backbone by name"
             )
         self.name, self._has_name = name, True
 
@@ -279,13 +279,15 @@ class Backbone(FeatureModule):
             names = ", ".join(cut.name for cut in self.cuts(size=size))
             raise ConfigError(
                 f"{self.name} cannot be cut after {name!r}, which is not a module that runs once and returns a map; "
-                f"its cuts: {names or 'none'}"
+                f"available: {names or 'none'}"
             )
         blueprint, end = self._blueprint, calls[name][0].end
         below = [number for number, path in enumerate(blueprint.modules) if path in calls and calls[path][-1].end < end]
         above = [number for number in self.stages if number not in below]
         if not above or blueprint.modules[above[-1] :][:1] == (name,):
-            raise ConfigError(f"no chosen stage of {self.name} lies above {name!r}, got {self.stages}; cut it earlier")
+            raise ConfigError(
+                f"{self.name} cannot be cut after {name!r}: no stage of {self.stages} is above; cut it earlier"
+            )
         entries = [blueprint.entries[number] for number in above]
         top = Top(top_model(self.model, calls, name), cut=cut, entries=entries, layout=blueprint.layout, size=size)
         bottom = self._bottom(copy.deepcopy(without_rest(self.model, calls, name)), cut, below)
@@ -309,7 +311,9 @@ class Backbone(FeatureModule):
     def _cut_name(self, stage: int) -> str:
         (number,) = _absolute([stage], count=self.num_stages, name=self.name)
         if number == self.num_stages - 1:
-            raise ConfigError(f"{self.name} cannot be cut after its final stage, {stage}: nothing would be left above")
+            raise ConfigError(
+                f"{self.name} cannot be cut after its final stage, {stage}: no layers would be left above"
+            )
         return self.stage_modules[number]
 
     def _cut_after(self, name: str, calls: Mapping[str, list[Call]], flops: int) -> Cut | None:
@@ -372,7 +376,7 @@ def _absolute(stages: Sequence[int] | None, *, count: int, name: str) -> tuple[i
         return tuple(range(count))
     wrong = [stage for stage in stages if not -count <= stage < count]
     if wrong or not len(stages):
-        raise ConfigError(f"{name} has the stages 0 to {count - 1}, or -{count} to -1, got {list(stages)}")
+        raise ConfigError(f"{name} has stages 0 to {count - 1}, or -{count} to -1, got {list(stages)}")
     absolute = tuple(stage % count for stage in stages)
     if list(absolute) != sorted(set(absolute)):
         raise ConfigError(f"stages must be in ascending order, finest first, got {list(stages)} of {count}")

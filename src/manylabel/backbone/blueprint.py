@@ -308,7 +308,7 @@ def module_outputs(model: nn.Module, paths: Sequence[str], run: Callable[[], Res
         for handle in handles:
             handle.remove()
     if wrong := [path for path in paths if not isinstance(outputs.get(path), Tensor)]:
-        raise ConfigError(f"{', '.join(wrong)} of {type(model).__name__} gives no map")
+        raise ConfigError(f"{', '.join(wrong)} of {type(model).__name__} returns no map")
     return [outputs[path] for path in paths], result
 
 

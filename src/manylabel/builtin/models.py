@@ -50,7 +50,7 @@ def local_model(name: str | Path) -> Path | None:
         if str(name) not in builtin_models():
             choices = list_choices(str(name), builtin_models())
             raise ModelFormatError(
-                f"no model {str(name)!r} ships with this version; {choices}; or give a model folder (--model)"
+                f"no model {str(name)!r} ships with this version; {choices}; or pass a model folder (--model)"
             )
         return folder
     path = Path(name)
@@ -79,10 +79,10 @@ def find_model(name: str | Path, *, revision: str | None = None) -> Path:
     path, text = Path(name), str(name)
     if path.parent.name and path.parent.is_dir():  # a mistyped folder is not looked for on the hub
         siblings = [folder.name for folder in path.parent.iterdir() if folder.is_dir()]
-        choices = f"; in {path.parent}, {list_choices(path.name, siblings)}" if siblings else ""
+        choices = f"; {list_choices(path.name, siblings)} (in {path.parent})" if siblings else ""
         raise ModelFormatError(f"there is no model {text!r}{choices}")
     if isinstance(name, Path) or text.count("/") != 1 or text.startswith((".", "/", "~")):
-        raise ModelFormatError(f"{text!r} is neither a folder here nor a name on the hub (owner/name)")
+        raise ModelFormatError(f"{text!r} is neither a local folder nor a model on the hub (owner/name)")
     return _download(text, revision)
 
 
@@ -103,9 +103,10 @@ def _download(name: str, revision: str | None) -> Path:
     try:
         return Path(snapshot_download(name, revision=revision, allow_patterns=list(MODEL_FILES)))
     except HFValidationError as error:
-        raise ModelFormatError(f"{name!r} is neither a folder here nor a name on the hub (owner/name)") from error
+        raise ModelFormatError(f"{name!r} is neither a local folder nor a model on the hub (owner/name)") from error
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
         reason = str(error).strip().partition("\n")[0]
         raise ModelFormatError(
-            f"{name!r} is no folder here and could not be fetched from the hub ({reason}); check name and network"
+            f"{name!r} is not a local folder and could not be downloaded from the hub ({reason}); check the name and "
+            "the network"
         ) from error

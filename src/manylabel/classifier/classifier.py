@@ -101,7 +101,7 @@ class Classifier(nn.Module):
         scales = None if calibration is None else calibration.scale
         for what, values in (("threshold", self.thresholds), ("scale", scales)):
             if values is not None and len(values) != len(self.labels):
-                raise ConfigError(f"give one {what} for each of {len(self.labels)} labels, got {len(values)}")
+                raise ConfigError(f"there must be one {what} for each of {len(self.labels)} labels, got {len(values)}")
         if not all(0 <= threshold <= 1 for threshold in self.thresholds or ()):
             raise ConfigError("thresholds must be in 0..1, as scores are")
 
@@ -229,7 +229,7 @@ class Classifier(nn.Module):
             why = "it was trained without text queries" if head is None else "its text encoder is not recorded"
             raise ConfigError(
                 f"this model ({type(self.head).__name__}) knows only the {len(self.labels)} labels it was trained on: "
-                f"{why}; for any label, use the recipe zero_shot (manylabel train DATA --recipe zero_shot)"
+                f"{why}; to predict any label, use the recipe zero_shot (manylabel train DATA --recipe zero_shot)"
             )
         wanted = self.labels.resolve(labels)
         vectors = self.text.vectors(wanted, known=self.labels, vectors=known, encoder=encoder)
@@ -416,7 +416,7 @@ class _Restoration(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch
             numbers = [max(1, value) for value in shape if isinstance(value, int)]
             self.bytes_left -= 10_000 + 4 * math.prod(numbers)  # many small tensors take time, too
         if self.bytes_left < 0:
-            raise ModelFormatError("config.json needs more memory than its weights; it is damaged")
+            raise ModelFormatError("config.json describes a larger model than the weights; it is damaged")
         return operation(*args, **options)
 
 
@@ -452,7 +452,7 @@ def _restore(kind: type[Classifier], saved: SavedModel, head: type[nn.Module] | 
     with torch.inference_mode():
         logits = model.classify([torch.zeros(1, channels, *[max(1, 64 // stride)] * 2) for channels, stride in shapes])
     if logits.shape != (1, len(labels)):
-        raise ModelFormatError(f"labels.json has {len(labels)} labels, but the head gives {list(logits.shape)}")
+        raise ModelFormatError(f"labels.json has {len(labels)} labels, but the head returns {list(logits.shape)}")
     return model
 
 

@@ -51,7 +51,7 @@ class ScoreCalibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         if len(self.scale) != len(self.shift):
-            raise ConfigError(f"give as many scales as shifts, got {len(self.scale)} and {len(self.shift)}")
+            raise ConfigError(f"there must be as many scales as shifts, got {len(self.scale)} and {len(self.shift)}")
         if not all(map(math.isfinite, (*self.scale, *self.shift))):
             raise ConfigError("scales and shifts of a calibration must be finite, got inf or nan")
         if self.scale and min(self.scale) <= 0:

@@ -71,7 +71,7 @@ def read_validation(run: Path) -> Validation:
     """
     path = run / "validation.json"
     if not path.is_file():
-        raise ConfigError(f"{run} has no validation.json; give the folder of a finished run with a validation set")
+        raise ConfigError(f"{run} has no validation.json; pass the folder of a finished run with a validation set")
     return decode_json(path.read_bytes(), Validation, source=path)
 
 

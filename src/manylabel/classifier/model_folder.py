@@ -214,7 +214,7 @@ def _encode(values: object) -> str:
 def _read_json(path: Path) -> bytes:
     try:
         if path.stat().st_size > LARGEST_JSON:
-            raise ModelFormatError(f"{path} has {path.stat().st_size / 1e6:,.0f} MB, more than any model needs")
+            raise ModelFormatError(f"{path} has {path.stat().st_size / 1e6:,.0f} MB, far too large; it is damaged")
         return path.read_bytes()
     except OSError as error:
         raise ModelFormatError(f"cannot read {path}: {error.strerror}") from error
@@ -225,7 +225,7 @@ def _checked_config(folder: Path) -> bytes:
     content = _read_json(folder / CONFIG)
     header = decode_json(content, _Header, source=folder / CONFIG)
     if header.format != "manylabel":
-        raise ModelFormatError(f"{folder / CONFIG} was not written by manylabel; give a folder that `save` wrote")
+        raise ModelFormatError(f"{folder / CONFIG} was not written by manylabel; pass a folder written by `save`")
     if header.format_version != FORMAT_VERSION:
         writer = header.versions.get("manylabel", "another version")
         raise ModelFormatError(

@@ -183,7 +183,7 @@ def remove_cached(
     from manylabel.features import default_root, list_stores, remove_leftovers, remove_store
 
     if sum((bool(key), everything, older_than is not None)) != 1:
-        raise ConfigError("nothing given to remove; give a KEY of 'manylabel cache list', --all, or --older-than DAYS")
+        raise ConfigError("nothing to remove; pass a KEY from 'manylabel cache list', --all, or --older-than DAYS")
     remove_leftovers()
     used_before = time.time() - 86400 * (older_than or 0)
     keys = [key] if key else [store.key for store in list_stores() if everything or store.used < used_before]

@@ -61,7 +61,7 @@ def train(context: typer.Context) -> None:
     fields = settings_fields(RECIPE_SETTINGS[name])
     if hidden := [key for key in flags if key in fields and not fields[key].is_flag]:
         raise ConfigError(
-            f"{', '.join(hidden)} can be set in a YAML file only: --config FILE, with a line '{hidden[0]}: ...'"
+            f"{', '.join(hidden)} can only be set in a YAML file: --config FILE, with a line '{hidden[0]}: ...'"
         )
     given = {key: value for key, value in flags.items() if key not in own} | dict(zip(["data"], inputs, strict=False))
     settings = read_settings(

@@ -244,7 +244,7 @@ class ImageDataset(Dataset[tuple[Any, Tensor]]):
         missing = [name for name in labels if name not in self.labels]
         extra = [name for name in self.labels if name not in labels]
         if len(missing) == len(labels):
-            raise DataError(f"{self.name} has none of the {len(labels)} labels, but {list_choices('', self.labels)}")
+            raise DataError(f"{self.name} has none of the {len(labels)} labels; {list_choices('', self.labels)}")
         part = self._with_labels(labels, {name: name for name in self.labels if name in labels})
         targets = part.targets
         is_partial = targets.unknown is not None or targets.absent is not None

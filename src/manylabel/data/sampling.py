@@ -98,9 +98,9 @@ def class_aware_sampler(
     """
     total = len(targets) if num_samples is None else num_samples
     if not len(targets):
-        raise ConfigError("there is no image to draw from; give targets of at least one image")
+        raise ConfigError("there are no images to sample from; pass targets of at least one image")
     if not 0 <= power <= 1:
-        raise ConfigError(f"power must be 0 (all labels alike) to 1 (as in the data), got {power}")
+        raise ConfigError(f"power must be between 0 (all labels equally often) and 1 (as in the data), got {power}")
     if total < 1:
         raise ConfigError(f"num_samples must be at least 1, got {total}")
 

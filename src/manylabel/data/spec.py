@@ -86,7 +86,7 @@ def load(data: object, **options: object) -> ImageDataset:
         ('cat', 'dog', 'sofa')
         >>> load("vok:photos")
         Traceback (most recent call last):
-        manylabel.errors.SpecError: no format 'vok' (in 'vok:photos'); did you mean 'voc'? There is: ...
+        manylabel.errors.SpecError: no format 'vok' (in 'vok:photos'); did you mean 'voc'? Available: ...
     """
     reader, source, given = _open(data)
     where = f"(in {data!r})" if isinstance(data, str) else "of this dataset"
@@ -219,7 +219,7 @@ def _guess(text: str) -> tuple[str, str]:
         name, path = _guess_folder(path)
         looked = "ImageSets/Main (VOC), annotations/instances_*.json (COCO), data.yaml (YOLO), one table, images"
         if len(tables := _tables_in(path)) > 1:
-            looked += f"; of its tables, give one: {', '.join(table.name for table in tables)}"
+            looked += f"; it has several tables, pass one of them: {', '.join(table.name for table in tables)}"
     else:
         name = _FILE_FORMATS.get(path.suffix.lower())
         looked = "a table (.csv, .tsv, .parquet, .jsonl), a COCO .json, a YOLO .yaml, an image"

@@ -173,7 +173,7 @@ def compare(
     """
     first, second, notes = _align(first, second)
     if not first.inputs.positives.any():
-        raise ConfigError(f"there is nothing to compare: none of {len(first)} images is known to have a label")
+        raise ConfigError(f"there is nothing to compare: no label is known to be present in any of {len(first)} images")
     before, after = (bootstrap(scored, metrics, draws=draws) for scored in (first, second))
     labels = _label_changes(first, before.average_precision, after.average_precision)
     better, worse = _image_changes(first, second)
@@ -207,7 +207,7 @@ def _align(first: ScoredImages, second: ScoredImages) -> tuple[ScoredImages, Sco
         raise ConfigError("the two models have no image in common; score both on the same dataset")
     left, right = first.take(rows[0]), second.take(rows[1])
     if not bool((left.targets == right.targets).all() and (left.known == right.known).all()):
-        raise ConfigError("the targets of the two differ; score both on the same dataset")
+        raise ConfigError("the targets of the two models differ; score both on the same dataset")
     notes = []
     dropped = len(first) + len(second) - 2 * len(common)
     if dropped:

@@ -96,12 +96,12 @@ def evaluate(
     """
     if isinstance(model, Classifier):
         if dataset is None:
-            raise ConfigError("give the dataset to evaluate the classifier on: evaluate(model, dataset)")
+            raise ConfigError("pass the dataset to evaluate the classifier on: evaluate(model, dataset)")
         model = score(model, dataset)
     scored = model
     if not scored.inputs.positives.any():
         raise ConfigError(
-            f"there is nothing to evaluate: none of {len(scored)} images is known to have one of "
+            f"there is nothing to evaluate: none of the {len(scored)} images is known to have one of the "
             f"{len(scored.labels)} labels"
         )
     resampled = bootstrap(scored, metrics, draws=draws)

@@ -97,8 +97,8 @@ def read_scores(
     if len(bad) > most_bad(len(wanted), max_missing_fraction):
         raise DataError(
             f"{path} has no scores for {len(bad)} of the {len(wanted)} images of {dataset.name}, such as "
-            f"{bad[0].name!r}; its own are named like {found.images[0] if found.images else 'nothing'!r}. "
-            "Write the names that the dataset uses"
+            f"{bad[0].name!r}; its own have names such as {found.images[0] if found.images else 'nothing'!r}. "
+            "Use the names of the dataset"
         )
     indices = np.flatnonzero(rows >= 0)
     scores = found.scores[rows[indices]][:, columns]
@@ -196,7 +196,7 @@ def _read_npz(path: Path) -> _ScoreTable:
     names = {what: content.get(what, np.zeros(0, dtype=str)) for what in _TEXTS}
     for what, array in names.items():
         if array.ndim != 1 or array.dtype.kind != "U":
-            raise wrong(what, "a list of texts", f"{array.dtype} {list(array.shape)}; write np.array(names, str)")
+            raise wrong(what, "a list of strings", f"{array.dtype} {list(array.shape)}; write np.array(names, str)")
     numbers = {what: content[what] for what in ("scores", "thresholds") if what in content}
     shape = len(names["images"]), len(names["labels"])
     for what, array in numbers.items():
@@ -228,7 +228,7 @@ def _read_frame(frame: pl.DataFrame, path: Path) -> _ScoreTable:
     if set(scores.columns) == {"label", "score"}:
         images, scores = _spread(images, scores, path)
     if not scores.columns:
-        raise DataError(f"{path} has no column of scores next to {column!r}; give one for each label")
+        raise DataError(f"{path} has no column of scores next to {column!r}; add one for each label")
     numbers = np.stack([_numbers(scores[label], path) for label in scores.columns], axis=1)
     return _ScoreTable(images.to_list(), scores.columns, numbers)
 

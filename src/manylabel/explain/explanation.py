@@ -145,7 +145,7 @@ def draw_grid(explanations: Sequence[Explanation], *, title: str = "") -> Figure
         4
     """
     if not explanations:
-        raise ConfigError("nothing to draw: give at least one explanation")
+        raise ConfigError("nothing to draw: pass at least one explanation")
     rows = [list(group) for _, group in groupby(explanations, key=lambda each: (each.source, each.label))]
     columns = list(dict.fromkeys(_column(each) for each in explanations))
     height = 2.3

@@ -205,7 +205,7 @@ def mixup_scale(model: Classifier, dataset: ImageDataset, *, limit: int = 256) -
     head = as_mixup_head(model.head)
     if head is None:
         raise ConfigError(
-            f"{type(model.head).__name__} does not mix earlier layers; use a model of the recipe representation_mixup"
+            f"{type(model.head).__name__} does not mix earlier layers; use one trained with representation_mixup"
         )
     names: list[str] = []
     alphas, targets = [], []

@@ -153,7 +153,7 @@ def explain_models(
         [('cow', 'student'), ('cat', 'co teachers'), ('cat', 'student')]
     """
     if not any(isinstance(given, Classifier) or given for given in models.values()):
-        raise ConfigError("no model to explain with, got an empty mapping; give at least one")
+        raise ConfigError("there is no model to explain, got an empty mapping; pass at least one")
     columns = [
         (name, model)
         for name, given in models.items()
@@ -213,7 +213,7 @@ def _absolute(model: Classifier, blocks: Sequence[int]) -> list[int]:
     count = model.backbone.num_stages
     if not blocks or not all(-count <= block < count for block in blocks):
         name = model.backbone.name
-        raise ConfigError(f"{name} has the blocks 0 to {count - 1}, or -{count} to -1, got {list(blocks)}")
+        raise ConfigError(f"{name} has blocks 0 to {count - 1}, or -{count} to -1, got {list(blocks)}")
     return sorted({block % count for block in blocks})
 
 
@@ -362,7 +362,7 @@ def tap_blocks(
         tapped[block] = Tapped(output, partial(as_map, layout=layout_like(output, maps[block]), like=maps[block]))
         if not torch.equal(tapped[block].map, maps[block]):
             raise ConfigError(
-                f"block {block} of {body.name} cannot be explained: no module returns its map; explain -1"
+                f"block {block} of {body.name} cannot be explained: no module returns its map; use block -1"
             )
     return features, logits, tapped
 

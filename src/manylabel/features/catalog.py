@@ -90,7 +90,7 @@ def remove_store(key: str, root: Path | None = None) -> StoreInfo:
     Examples:
         >>> remove_store("abc", Path("no such folder"))
         Traceback (most recent call last):
-        manylabel.errors.CacheError: no cached features 'abc'; there is nothing to choose from
+        manylabel.errors.CacheError: no cached features 'abc'; nothing available
     """
     stores = list_stores(root)
     fitting = [info for info in stores if key and info.key.startswith(key)]
@@ -98,7 +98,7 @@ def remove_store(key: str, root: Path | None = None) -> StoreInfo:
         raise CacheError(f"no cached features {key!r}; {list_choices(key, [info.key for info in stores])}")
     if len(fitting) > 1:
         keys = ", ".join(info.key for info in fitting)
-        raise CacheError(f"{key!r} matches {len(fitting)} stores, give more digits: {keys}")
+        raise CacheError(f"{key!r} matches {len(fitting)} entries; type more digits: {keys}")
     folder = fitting[0].folder
     with WriterLock(folder / "lock"):
         (folder / "journal.jsonl").unlink(missing_ok=True)  # first: without it, a partly removed store counts as empty

@@ -88,7 +88,7 @@ class CachedFeatures:
         """
         chosen, views = np.asarray(indices, dtype=np.int64), np.asarray(view, dtype=np.int64)
         if views.size and not 0 <= views.min() <= views.max() < self.num_views:
-            raise ConfigError(f"there are the views 0 to {self.num_views - 1}, got {view!r}; cache more views")
+            raise ConfigError(f"view must be 0 to {self.num_views - 1}, got {view!r}; cache more views")
         if views.ndim == 0 or self.num_views == 1:
             only = int(views.max(initial=0))
             return self.stores[only].read(self.rows[only, chosen])
@@ -143,7 +143,7 @@ class FeatureLoader:
         if batch_size < 1:
             raise ConfigError(f"batch_size must be at least 1, got {batch_size}")
         if shuffle and sampler is not None:
-            raise ConfigError("give shuffle or a sampler, not both: the sampler decides on the order")
+            raise ConfigError("pass shuffle or a sampler, not both: a sampler sets the order")
         if view != "random" and not (isinstance(view, int) and 0 <= view < cached.num_views):
             raise ConfigError(f"view must be 'random' or 0 to {cached.num_views - 1}, got {view!r}; cache more views")
         self.cached = cached

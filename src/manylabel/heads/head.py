@@ -178,7 +178,7 @@ def check_choice(name: str, value: str, choices: Iterable[str]) -> None:
     Examples:
         >>> check_choice("queries", "texts", ["random", "text"])
         Traceback (most recent call last):
-        manylabel.errors.ConfigError: no queries 'texts'; did you mean 'text'? There is: random, text
+        manylabel.errors.ConfigError: no queries 'texts'; did you mean 'text'? Available: random, text
     """
     choices = list(choices)
     if value not in choices:

@@ -123,7 +123,7 @@ def open_engine(
     """
     if is_exported(model) and (engine == "torch" or labels is not None):
         raise ConfigError(
-            f"{model} is exported: it runs in onnxruntime on the CPU, with its own labels; give the model itself"
+            f"{model} is exported: it runs in onnxruntime on the CPU, with its own labels; pass the original model"
         )
     device = engine_device(model, device, engine=engine)
     if is_exported(model):
@@ -132,7 +132,7 @@ def open_engine(
     if find_spec("torch") is None:
         raise MissingExtraError(
             f'{shown_name(model)} is not exported and needs torch; run: pip install "manylabel[train]", or export the '
-            "model where torch is installed and give the .onnx file"
+            "model where torch is installed and pass the .onnx file"
         )
     if engine == "torch" or device != "cpu":
         return _open_torch(folder, labels, device, num_threads)

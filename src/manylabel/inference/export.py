@@ -252,7 +252,7 @@ def quantise(source: str | Path, path: str | Path, images: Pixels, *, overwrite:
     require("onnx", extra="train")
     if not len(images):
         raise ConfigError(
-            "quantisation needs at least one calibration image; give images representative of later inputs"
+            "quantisation needs at least one calibration image; pass images representative of later inputs"
         )
     before = OnnxEngine(source)
     with replacing(path, overwrite=overwrite) as temporary:

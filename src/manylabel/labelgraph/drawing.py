@@ -65,7 +65,7 @@ def draw_graph(graph: LabelGraph, partitions: Sequence[Partition], *, at_most: i
     if not partitions:
         raise ConfigError("a drawing needs a partition; make one with partition_labels")
     if any(sorted(name for subset in part.subsets for name in subset) != sorted(graph.labels) for part in partitions):
-        raise ConfigError("the partition has other labels than the graph; make it with partition_labels")
+        raise ConfigError("the partition and the graph have different labels; make it with partition_labels")
     figure = Figure(figsize=(15.5, 7.9 * len(partitions)), layout="constrained")
     rows = figure.subfigures(len(partitions), squeeze=False)[:, 0]
     for row, partition in zip(rows, partitions, strict=True):

@@ -135,7 +135,7 @@ def above_threshold(scores: Tensor, threshold: Threshold = 0.5) -> Tensor:
     """
     limits = torch.as_tensor(threshold, dtype=scores.dtype, device=scores.device)
     if limits.ndim and limits.shape != scores.shape[1:]:
-        raise ConfigError(f"give one threshold or one for each of {scores.shape[1]} labels, got {list(limits.shape)}")
+        raise ConfigError(f"pass one threshold, or one for each of {scores.shape[1]} labels, got {list(limits.shape)}")
     return scores >= limits
 
 
@@ -174,7 +174,7 @@ def decide(scores: Tensor, *, threshold: Threshold | None = None, top_k: int | N
         ([[True, False]], [[False, False]])
     """
     if threshold is not None and top_k is not None:
-        raise ConfigError(f"give a threshold or top_k, not both, got {threshold} and {top_k}")
+        raise ConfigError(f"pass threshold or top_k, not both, got {threshold} and {top_k}")
     if top_k is not None:
         return top_labels(scores, top_k)
     return above_threshold(scores, 0.5 if threshold is None else threshold)

@@ -184,5 +184,5 @@ def _check_validation(settings: RecipeSettings, sets: TrainAndVal) -> None:
         return
     problem = f"none of the {len(sets.val)} validation images in {sets.val.name} has a label, so mAP is undefined"
     if settings.patience or settings.keep == "best":
-        raise ConfigError(f"{problem}; give other images with --val, or train without --patience and --keep best")
+        raise ConfigError(f"{problem}; set other images with --val, or train without --patience and --keep best")
     logger.warning("%s; training continues without it", problem)

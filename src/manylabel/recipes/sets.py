@@ -61,7 +61,7 @@ def open_sets(settings: DataSettings, *, data: object = None, val: object = None
     if images is None:
         raise DataError("there is no training set; set data")
     if not len(images.labels):
-        raise DataError(f"{images.name} has no labels to train on; give images with tags, such as a table")
+        raise DataError(f"{images.name} has no labels to train on; use images with tags, such as a table")
     if others is not None:
         sets = _train_split(images), others
     elif len(train := images.splits_like("train")) == len(val_split := images.splits_like("val")) == 1:

@@ -81,7 +81,7 @@ def choose_unseen(unseen: str, labels: LabelSpace, *, data: str = "", seed: int 
     if not 0 < len(positions) < len(labels):
         raise ConfigError(
             f"unseen={unseen!r} leaves {len(labels) - len(positions)} of {len(labels)} labels to train on; "
-            "some must be seen and some unseen; change it, or set none"
+            "some must be seen and some unseen; change it, or set it to none"
         )
     return tuple(labels[position] for position in positions)
 

@@ -54,7 +54,7 @@ class PredictOptions(BaseModel, extra="forbid"):
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.top is not None and self.threshold is not None:
-            raise ValueError("give top or threshold, not both")
+            raise ValueError("pass top or threshold, not both")
         return self
 
 

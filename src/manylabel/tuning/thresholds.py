@@ -41,7 +41,7 @@ class Objective:
 
     def __post_init__(self) -> None:
         if self.kind not in ("f1", "precision", "recall"):
-            raise ConfigError(f"thresholds can be for f1, precision=P or recall=R, got {self.kind!r}")
+            raise ConfigError(f"the objective must be f1, precision=P or recall=R, got {self.kind!r}")
         if (self.target is None) != (self.kind == "f1"):
             raise ConfigError(f"write f1, precision=P or recall=R, with P and R in 0..1, got {self}")
         if self.target is not None and not 0 < self.target <= 1:
@@ -54,7 +54,7 @@ class Objective:
         try:
             return cls(kind.strip(), float(target) if target else None)  # type: ignore[arg-type] # checked above
         except ValueError as error:
-            raise ConfigError(f"thresholds can be for f1, precision=P or recall=R, got {text!r}") from error
+            raise ConfigError(f"the objective must be f1, precision=P or recall=R, got {text!r}") from error
 
     def __str__(self) -> str:
         return self.kind if self.target is None else f"{self.kind}={self.target:g}"

@@ -94,7 +94,7 @@ def test_outlines_of_every_form_are_passed_over(root, outline, spaces):
 
 def test_a_missing_folder_of_images_is_named_with_what_is_there(root):
     (root / "val").rename(root / "photos")
-    with pytest.raises(DataError, match=r"give images=FOLDER.*there is: annotations, photos"):
+    with pytest.raises(DataError, match=r"set images=FOLDER.*available: annotations, photos"):
         coco(root)
 
 
@@ -111,7 +111,7 @@ def test_images_are_found_where_images_says(root, tmp_path, monkeypatch):
     assert coco(root, images="photos").images[0].resolve() == tmp_path / "photos" / "1.jpg"
     (tmp_path / "photos").rename(root / "photos")
     assert coco(root, images="photos").images[0] == root / "photos" / "1.jpg"
-    with pytest.raises(DataError, match="there is: annotations, photos"):
+    with pytest.raises(DataError, match="available: annotations, photos"):
         coco(root, images="images")
 
 

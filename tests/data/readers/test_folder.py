@@ -70,7 +70,7 @@ def test_one_split_alone_is_a_split(tmp_path):
 
 def test_asking_for_a_split_where_there_is_none_lists_the_labels(tmp_path):
     draw(tmp_path / "cat" / "1.jpg")
-    with pytest.raises(DataError, match="no split 'val'; it has none, but these labels: cat"):
+    with pytest.raises(DataError, match="no split 'val', only the labels cat"):
         folder(tmp_path, split="val")
 
 
@@ -83,7 +83,7 @@ def test_names_images_outside_the_labels_folders(tmp_path):
 
 def test_rejects_a_folder_without_images(tmp_path):
     (tmp_path / "cat").mkdir()
-    with pytest.raises(DataError, match=r"no images in .*; in it there is: cat"):
+    with pytest.raises(DataError, match=r"no images in .*; found: cat"):
         folder(tmp_path)
 
 
@@ -155,7 +155,7 @@ def test_keeps_a_missing_image_of_a_list_for_whoever_opens_it(photos):
 @pytest.mark.parametrize(
     ("paths", "reason"),
     [
-        ("photos/gone.jpg", r"gone\.jpg does not exist; .*here is: a\.jpg, .* \(in photos\)"),
+        ("photos/gone.jpg", r"gone\.jpg does not exist; .*vailable: a\.jpg, .* \(in photos\)"),
         (["photos/a.jpg", "photoz"], "did you mean 'photos'"),
         ("photos/*.tif", r"no images in photos/\*.tif"),
         ([], "the list of images is empty"),
@@ -168,5 +168,5 @@ def test_says_what_is_there_when_nothing_is_found(photos, paths, reason):
 
 def test_says_what_is_there_in_a_folder_without_images(tmp_path):
     (tmp_path / "notes.txt").touch()
-    with pytest.raises(DataError, match=r"no images in .*\.jpg.*there is: notes\.txt"):
+    with pytest.raises(DataError, match=r"no images in .*\.jpg.*found: notes\.txt"):
         files(tmp_path)

@@ -108,10 +108,10 @@ def test_reads_images_that_the_table_only_points_to(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({}, "several columns could be the labels.*there is: label, tags"),
-        ({"label": "tag"}, "no column of labels 'tag'.*did you mean 'tags'"),
-        ({"label": "width"}, "no column of labels 'width'.*there is: label, tags"),
-        ({"image": "photo", "label": "tags"}, "no column of images 'photo'.*there is: image"),
+        ({}, "several columns could be the labels.*available: label, tags"),
+        ({"label": "tag"}, "no label column 'tag'.*did you mean 'tags'"),
+        ({"label": "width"}, "no label column 'width'.*available: label, tags"),
+        ({"image": "photo", "label": "tags"}, "no image column 'photo'.*available: image"),
     ],
 )
 def test_lists_the_columns_there_are(tmp_path, options, reason):

@@ -11,13 +11,13 @@ def test_names_the_nearest_folder_that_exists(tmp_path):
     (tmp_path / "photos" / "old").mkdir(parents=True)
     with pytest.raises(DataError) as error:
         existing(tmp_path / "photos" / "odl" / "deep" / "a.jpg")
-    assert f"did you mean 'old'? There is: old (in {tmp_path / 'photos'})" in str(error.value)
+    assert f"did you mean 'old'? Available: old (in {tmp_path / 'photos'})" in str(error.value)
 
 
 def test_names_what_is_beside_a_relative_path(tmp_path, monkeypatch):
     (tmp_path / "photos").mkdir()
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(DataError, match=r"photo does not exist; did you mean 'photos'\? There is: photos \(in \.\)"):
+    with pytest.raises(DataError, match=r"photo does not exist; did you mean 'photos'\? Available: photos \(in \.\)"):
         existing("photo")
 
 

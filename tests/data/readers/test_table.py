@@ -282,7 +282,7 @@ def test_files_of_another_kind_are_refused(tmp_path, name, text):
 
 def test_tags_that_are_objects_are_refused(tmp_path):
     path = write(tmp_path, '{"image": "1.jpg", "labels": [{"name": "cat"}]}', "labels.jsonl")
-    with pytest.raises(DataError, match="list of texts"):
+    with pytest.raises(DataError, match="lists of strings"):
         read(path)
 
 

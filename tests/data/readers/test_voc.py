@@ -106,7 +106,7 @@ def test_lists_the_years_of_a_devkit_with_several(root):
 
 def test_says_what_is_missing_and_what_is_there_in_another_kind_of_folder(tmp_path):
     (tmp_path / "photos").mkdir()
-    with pytest.raises(DataError, match="ImageSets/Main and Annotations; in it there is: photos"):
+    with pytest.raises(DataError, match="ImageSets/Main and Annotations; found: photos"):
         voc(tmp_path)
 
 

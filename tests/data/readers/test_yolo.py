@@ -67,9 +67,9 @@ def test_reads_a_list_of_images_and_data_without_a_configuration(tmp_path):
     ("files", "reason"),
     [
         ({"data.yaml": "train: images"}, "needs names"),
-        ({"data.yaml": "names: [cat]"}, "names no split"),
+        ({"data.yaml": "names: [cat]"}, "lists no split"),
         ({"data.yaml": "names: {1: cat}\ntrain: images"}, "needs names"),
-        ({"data.yaml": "names: [cat]\ntrain: foto"}, "names foto, but there is none of"),
+        ({"data.yaml": "names: [cat]\ntrain: foto"}, "refers to foto; not found: "),
         ({"data.yaml": "names: ["}, "cannot read"),
         ({"data.yaml": "!!python/object/apply:os.getcwd []"}, "cannot read"),
         ({"labels/a.txt": ""}, "does not name its labels"),

@@ -57,7 +57,7 @@ def coco(
     Examples:
         >>> coco("src")
         Traceback (most recent call last):
-        manylabel.errors.DataError: src is not MS-COCO: no file annotations/instances_*.json; in it there is: ...
+        manylabel.errors.DataError: src is not MS-COCO: no file annotations/instances_*.json; found: ...
     """
     layout.check_choices(empty=(empty, Empty))
     root, annotations = _find_annotations(layout.existing(path))
@@ -84,7 +84,7 @@ def _find_images(root: Path, split: str, images: str | Path | None) -> tuple[Pat
     found = next((prefix for prefix in (f"{split}/", f"images/{split}/") if (base / prefix).is_dir()), "")
     if not found and images is None:
         raise DataError(
-            f"no images of split {split!r}: {root / split} does not exist; give images=FOLDER "
+            f"no images of split {split!r}: {root / split} does not exist; set images=FOLDER "
             f"or choose another split; {list_choices(split, layout.subfolders(root))} (in {root})"
         )
     return base, found

@@ -56,10 +56,10 @@ def folder(path: str | Path, *, split: str | None = None) -> ImageDataset:
     """
     root = existing(path)
     if not root.is_dir():
-        raise DataError(f"{root} is a file; give a folder that holds one folder per label")
+        raise DataError(f"{root} is a file; pass a folder that contains one folder per label")
     splits = _find_splits(root)
     if split is not None and not splits:
-        raise DataError(f"{root} has no split {split!r}; it has none, but these labels: {', '.join(subfolders(root))}")
+        raise DataError(f"{root} has no split {split!r}, only the labels {', '.join(subfolders(root))}")
     folders = sorted({name for above in splits or [""] for name in subfolders(root / above)})
     labels = {name: _label(root, name, splits) for name in folders}
     if not splits:
@@ -88,7 +88,7 @@ def _read(root: Path, prefix: str, label_of: dict[str, str]) -> ImageDataset:
     labels = LabelSpace(sorted(set(label_of.values())))
     names = list_images(root / prefix)
     if not names:
-        raise DataError(f"no images in {root / prefix}; in it {list_choices('', subfolders(root / prefix))}")
+        raise DataError(f"no images in {root / prefix}; {list_choices('', subfolders(root / prefix), title='found')}")
     outside = [name for name in names if "/" not in name]
     if outside:
         raise DataError(
@@ -130,7 +130,7 @@ def files(paths: str | Path | Sequence[str | Path]) -> ImageDataset:
     """
     several = [paths] if isinstance(paths, str | Path) else list(paths)
     if not several:
-        raise DataError("the list of images is empty; give files, folders or patterns such as photos/*.jpg")
+        raise DataError("the list of images is empty; pass files, folders or patterns such as photos/*.jpg")
     alone = len(several) == 1
     if alone and Path(several[0]).is_dir():
         root, names = Path(several[0]), list_images(Path(several[0]))

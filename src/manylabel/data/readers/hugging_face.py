@@ -74,7 +74,7 @@ def _open(name_or_path: str | Path) -> dict[str, Any]:
         opened = datasets.load_from_disk(str(path)) if saved else datasets.load_dataset(str(name_or_path))
     except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
         raise DataError(
-            f"cannot open the dataset {str(name_or_path)!r}: {error}; give a hub name or a folder"
+            f"cannot open the dataset {str(name_or_path)!r}: {error}; pass a hub name or a folder"
         ) from error
     return dict(opened) if isinstance(opened, Mapping) else {str(opened.split or "train"): opened}
 
@@ -84,7 +84,7 @@ def _check_images(features: Mapping[str, Any], image: str) -> None:
     kind = require("datasets", extra="huggingface").Image
     if not isinstance(features.get(image), kind):
         there = [name for name, feature in features.items() if isinstance(feature, kind)]
-        raise DataError(f"no column of images {image!r}; give image=COLUMN, {list_choices(image, there)}")
+        raise DataError(f"no image column {image!r}; set image=COLUMN; {list_choices(image, there)}")
 
 
 def _content(feature: Any) -> tuple[Any, bool]:  # noqa: ANN401 - the package is not typed
@@ -104,9 +104,9 @@ def _find_labels(features: Mapping[str, Any], label: str | None) -> str:
         return there[0]
     if label in there:
         return str(label)
-    given = "several columns could be the labels" if label is None and there else f"no column of labels {label!r}"
+    given = "several columns could be the labels" if label is None and there else f"no label column {label!r}"
     kinds = "a ClassLabel, a list of ClassLabels or a list of strings"
-    raise DataError(f"{given}; give label=COLUMN with {kinds}; {list_choices(label or '', there)}")
+    raise DataError(f"{given}; set label=COLUMN to {kinds}; {list_choices(label or '', there)}")
 
 
 def _label_names(tables: Mapping[str, Any], column: str) -> list[str]:

@@ -52,7 +52,7 @@ def existing(path: str | Path) -> Path:
     Examples:
         >>> existing("src/manylabel/dta")
         Traceback (most recent call last):
-        manylabel.errors.DataError: src/manylabel/dta does not exist; did you mean 'data'? There is: ...
+        manylabel.errors.DataError: src/manylabel/dta does not exist; did you mean 'data'? Available: ...
     """
     path = Path(path)
     if path.exists():
@@ -71,7 +71,8 @@ def wrong_format(path: Path, name: str, lacks: str) -> DataError:
         name: Name of the format.
         lacks: What was looked for in vain.
     """
-    inside = f"in it {list_choices('', (each.name for each in path.iterdir()))}" if path.is_dir() else "it is a file"
+    names = [each.name for each in path.iterdir()] if path.is_dir() else []
+    inside = list_choices("", names, title="found") if path.is_dir() else "it is a file"
     return DataError(f"{path} is not {name}: {lacks}; {inside}")
 
 
@@ -171,7 +172,7 @@ def check_choices(**options: tuple[str, Any]) -> None:
     Examples:
         >>> check_choices(blank=("keep", Blank))
         Traceback (most recent call last):
-        manylabel.errors.ConfigError: blank cannot be 'keep'; there is: drop, negative, unknown
+        manylabel.errors.ConfigError: blank cannot be 'keep'; available: drop, negative, unknown
     """
     for name, (value, kind) in options.items():
         if value not in get_args(kind):
@@ -206,7 +207,7 @@ def find_images(names: pl.Series, *, beside: Path) -> Path:
         return best
     tried = ", ".join(str(folder) for folder in folders if folder.is_dir())
     raise DataError(
-        f"none of the images was found, such as {sample[0]!r}; looked in {tried}; give images=FOLDER, the folder that "
+        f"none of the images was found, such as {sample[0]!r}; looked in {tried}; set images=FOLDER to the folder that "
         "the names are relative to"
     )
 

@@ -49,7 +49,7 @@ def open_objects(data: Any) -> tuple[Callable[..., ImageDataset], object]:  # no
         return table, pl.DataFrame({"image": [str(path) for path, _ in items], "tags": _tag_column(items)})
     given = "an empty list" if isinstance(data, list) and not data else f"{type(data).__name__} {str(data)[:60]!r}"
     raise DataError(
-        f"cannot read a dataset from {given}; give a path, a spec such as "
+        f"cannot read a dataset from {given}; pass a path, a spec such as "
         "csv:labels.csv, a list of (path, tags), a DataFrame, a pair (images, targets) or an ImageDataset"
     )
 

@@ -127,8 +127,8 @@ def _read_rows(
     for block in _blocks(file, list(SCHEMA)):
         if min_confidence is None and not block["Confidence"].is_in([0.0, 1.0]).fill_null(False).all():
             raise DataError(
-                f"{file} has labels with a confidence that is neither 0 nor 1, as a model predicts; "
-                "give the smallest that counts as present, for example min_confidence=0.8"
+                f"{file} has confidences between 0 and 1, as predicted by a model; "
+                "set the smallest one that counts as present, for example min_confidence=0.8"
             )
         kept = block.filter(is_present | (confidence == 0)).select("ImageID", label=label, present=is_present)
         kept = kept.drop_nulls()
@@ -173,7 +173,7 @@ def _annotation_files(listing: list[Path], annotations: str) -> dict[str, Path]:
             continue
         split = SPLITS[match[1]]
         if split in found:
-            raise DataError(f"{found[split]} and {file} both hold the {split} split; keep one of them there")
+            raise DataError(f"{found[split]} and {file} both hold the {split} split; remove one of them")
         found[split] = file
     if not found:
         expected = f"train-annotations-{annotations}-imagelabels.csv"

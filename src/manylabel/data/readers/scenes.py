@@ -136,7 +136,7 @@ def scenes(
     """
     check_choices(labels=(labels, LabelSet))
     if n < 1:
-        raise ConfigError(f"n must be at least 1 image, got {n}")
+        raise ConfigError(f"n must be at least 1, got {n}")
     if size < 32:
         raise ConfigError(f"size must be at least 32 pixels, got {size}; smaller objects cannot be recognised")
     if not 0 <= unknown < 1:

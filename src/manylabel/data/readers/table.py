@@ -125,13 +125,15 @@ def table(
 def _image_names(column: pl.Series) -> pl.Series:
     if column.dtype != pl.String:
         raise DataError(
-            f"column {column.name!r} should name images but holds {column.dtype}; give image_column=NAME of a column "
-            "of file names (images inside a Parquet file: see the reader of Hugging Face datasets)"
+            f"column {column.name!r} should hold image names, but has type {column.dtype}; set image_column=NAME to a "
+            "column of file names (images inside a Parquet file: see the reader of Hugging Face datasets)"
         )
     names = column.str.strip_chars()
     blank = names.is_null() | (names == "")
     if blank.any():
-        raise DataError(f"column {column.name!r} names no image in row {(blank.arg_max() or 0) + 1}; fill or drop it")
+        raise DataError(
+            f"column {column.name!r} has no image in row {(blank.arg_max() or 0) + 1}; fill it in or drop the row"
+        )
     return names
 
 
@@ -145,7 +147,7 @@ def _find_tags(
     tags = None if are_columns else _find_tag_column(frame, label_column)
     if tags is None and separator is not None:
         choices = list_choices("", frame.columns)
-        raise DataError(f"separator={separator!r} needs a column of tags; give label_column=NAME, {choices}")
+        raise DataError(f"separator={separator!r} needs a column of tags; set label_column=NAME; {choices}")
     for label in (labels or []) if tags is None else []:
         _pick_column(frame, label, "labels")
     return tags
@@ -159,7 +161,7 @@ def _splits(column: pl.Series, names: pl.Series, images: NDArray[np.int64]) -> d
     if doubled.height:
         name = doubled["name"][0]
         where = " and ".join(map(repr, doubled.filter(pl.col("name") == name)["split"]))
-        raise DataError(f"image {name!r} is in the splits {where}; keep it in one, or the splits leak")
+        raise DataError(f"image {name!r} is in the splits {where}; keep it in one, otherwise the splits leak")
     groups = members.sort("image").group_by("split", maintain_order=True).agg("image")
     return {name: np.asarray(chosen, dtype=np.int64) for name, chosen in groups.iter_rows()}
 
@@ -264,7 +266,7 @@ def find_image_column(frame: pl.DataFrame, given: str | None = None) -> str:
         return alike[0]
     found = f"{' and '.join(map(repr, alike))} look like it" if alike else "none looks like it"
     choices = list_choices("", frame.columns)
-    raise DataError(f"cannot tell which column names the images: {found}; give image_column=NAME, {choices}")
+    raise DataError(f"cannot tell which column names the images: {found}; set image_column=NAME; {choices}")
 
 
 def _find_tag_column(frame: pl.DataFrame, given: str | None) -> str | None:
@@ -281,7 +283,7 @@ def _find_tag_column(frame: pl.DataFrame, given: str | None) -> str | None:
     )
     found = next((columns for columns in candidates if columns), [])
     if len(found) > 1:
-        raise DataError(f"cannot tell which column holds the tags; give label_column=NAME, {list_choices('', found)}")
+        raise DataError(f"cannot tell which column holds the tags; set label_column=NAME; {list_choices('', found)}")
     return found[0] if found else None
 
 

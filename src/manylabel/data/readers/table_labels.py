@@ -61,7 +61,7 @@ def split_tags(cells: pl.Series, separator: str | None = None) -> pl.Series:
     """
     if isinstance(cells.dtype, pl.List):
         if cells.dtype.inner.is_nested():
-            raise DataError(f"column {cells.name!r} holds {cells.dtype}; tags must be text or a list of texts")
+            raise DataError(f"column {cells.name!r} holds {cells.dtype}; tags must be strings or lists of strings")
         return cells.cast(pl.List(pl.String))
     texts = cells.cast(pl.String)
     separator = detect_separator(texts) if separator is None else separator
@@ -183,7 +183,7 @@ def read_label_columns(frame: pl.DataFrame, names: pl.Series, images: NDArray[np
         where = np.flatnonzero(images == image)
         raise DataError(
             f"image {names[int(where[0])]!r} has both 1 and 0 in column {label!r} "
-            f"(rows {', '.join(str(row + 1) for row in where[:5])}); keep the row that is right"
+            f"(rows {', '.join(str(row + 1) for row in where[:5])}); keep only the correct row"
         )
     if present.nnz + absent.nnz == shape[0] * shape[1]:
         return Targets(present), space
@@ -205,6 +205,6 @@ def _refuse_other_values(frame: pl.DataFrame, flags: pl.DataFrame, names: pl.Ser
     row = int(flags[column].is_null().arg_max() or 0)
     raise DataError(
         f"column {column!r} has {frame[column][row]!r} in row {row + 1} ({names[row]})"
-        f"{f' (also invalid: {others})' if others else ''}; a label's column has 1, 0, and blank or -1 for unknown: "
-        f"list the columns that are labels (labels=cat|dog), or give the one of tags (label_column=NAME)"
+        f"{f' (also invalid: {others})' if others else ''}; a label column holds 1, 0, and blank or -1 for unknown: "
+        "list the label columns (labels=cat|dog), or set the column of tags (label_column=NAME)"
     )

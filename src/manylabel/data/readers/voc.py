@@ -185,7 +185,7 @@ def _without_annotation(root: Path, members: dict[str, list[str]], annotations: 
             file = root / "Annotations" / f"{missing[0]}.xml"
             raise DataError(
                 f"{len(missing)} of {len(names)} images of split {split!r} have no annotation, the first is {file}; "
-                f"add them or take the images out of ImageSets/Main/{split}.txt"
+                f"add them or remove the images from ImageSets/Main/{split}.txt"
             )
     return unpublished
 

@@ -87,7 +87,7 @@ def _read_config(file: Path) -> tuple[list[str], dict[str, list[Path]]]:
     base = base if base.is_dir() else file.parent
     folders = {name: _places(file, base, config[name]) for name in SPLITS if config.get(name)}
     if not folders:
-        raise DataError(f"{file} names no split; add train: and val: with the folders of images")
+        raise DataError(f"{file} lists no split; add train: and val: with the folders of images")
     return list(map(str, names)), folders
 
 
@@ -98,7 +98,7 @@ def _places(file: Path, base: Path, given: Any) -> list[Path]:  # noqa: ANN401 -
         tried = [base / text, file.parent / text, file.parent / text.removeprefix("../")]
         place = next((place for place in tried if place.exists()), None)
         if place is None:
-            raise DataError(f"{file} names {text}, but there is none of {', '.join(map(str, dict.fromkeys(tried)))}")
+            raise DataError(f"{file} refers to {text}; not found: {', '.join(map(str, dict.fromkeys(tried)))}")
         found.append(place)
     return found
 
@@ -160,7 +160,7 @@ def _boxes(file: Path, labels: LabelSpace) -> list[tuple[int, float]]:
             corners = np.array(values[: len(values) // 2 * 2]).reshape(-1, 2)
             width, height = corners[1] if len(corners) == 2 else np.ptp(corners, axis=0)
             if not 0 <= label < len(labels) or label != int(label):
-                raise ValueError(f"there is no label {label:g} among {len(labels)}")
+                raise ValueError(f"there is no label {label:g} among {len(labels)} labels")
         except ValueError as error:
             raise DataError(f"cannot parse line {number} of {file}, {line[:60]!r}: {error}") from error
         boxes.append((int(label), float(width * height)))

@@ -173,7 +173,7 @@ def merge(parts: Sequence[Tensor], positions: Sequence[Tensor]) -> Tensor:
     order = torch.cat(list(positions))
     back = order.argsort()
     if not torch.equal(order[back], torch.arange(len(order))):
-        raise LabelError("the teachers of a side must cover each label exactly once; train them with self_distillation")
+        raise LabelError("the teachers of a partition must cover each label once; train them with self_distillation")
     merged = torch.cat(list(parts), dim=1)
     return merged[:, back.to(merged.device)]
 
