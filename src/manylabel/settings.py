@@ -266,7 +266,9 @@ class SelfDistillation(RecipeSettings):
     processes: Count | None = setting(
         None, "Number of teachers trained in parallel (default: one per GPU, or per core up to 8).", may_change=True
     )
-    ray_address: str | None = setting(None, "Ray cluster with the same paths (default: a local one).", may_change=True)
+    ray_address: str | None = setting(
+        None, "Ray cluster with access to the same paths (default: local).", may_change=True
+    )
     views: Count = setting(1, "With probe: cached views per training image.")
     feature_dropout: Fraction = setting(0.3, "With probe: dropout rate of feature channels.", is_flag=False)
     train_from: str = setting("auto", "With finetune: as in the recipe finetune; all trains whole networks on images.")

@@ -46,7 +46,7 @@ def run(*arguments):
 def test_prints_a_table_and_the_findings(spec):
     result = run(spec)
     assert result.exit_code == 0, result.output
-    for words in ("12 images", "2 labels", "cat", "50.0%", "0 unreadable images", "would break training"):
+    for words in ("12 images", "2 labels", "cat", "50.0%", "0 unreadable images", "No problems found"):
         assert words in result.stdout
 
 

@@ -27,7 +27,7 @@ USUAL_WEIGHTS = models.ResNet50_Weights.IMAGENET1K_V1  # trained at 224 pixels, 
 
 
 def build_torchvision(name: str, image_size: int | None, *, pretrained: bool) -> FeatureExtractor:
-    """Build a model of torchvision's without its classifier.
+    """Build a torchvision model without its classifier.
 
     Args:
         name: ``"torchvision:"`` and a name in torchvision.

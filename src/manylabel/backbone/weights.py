@@ -55,7 +55,7 @@ def timm_name(name: str) -> str:
 def build_model(
     name: str, image_size: int | None = None, *, pretrained: bool, weights: str | Path | None
 ) -> tuple[TimmModel, Blueprint]:
-    """Build a model without its classifier, and give it its weights.
+    """Build a model without its classifier, and load its weights.
 
     Args:
         name: Name in timm, that of an offline model, or ``torchvision:`` and a name there.

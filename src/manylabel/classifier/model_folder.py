@@ -106,12 +106,12 @@ class SavedModel:
 
     @property
     def includes_backbone(self) -> bool:
-        """Whether the backbone's weights are among the tensors."""
+        """True if the backbone's weights are among the tensors."""
         return self.config.backbone.fingerprint is None
 
     @property
     def is_half(self) -> bool:
-        """Whether weights are float16."""
+        """True if weights are float16."""
         return {tensor.dtype for tensor in self.tensors.values() if tensor.is_floating_point()} == {torch.float16}
 
 

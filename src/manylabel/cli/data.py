@@ -65,7 +65,7 @@ def split(
 ) -> None:
     """Split a dataset into training and validation sets, stratified over the labels.
 
-    Writes a table with the column split; training and evaluation read it.
+    Writes a table with a column 'split', which training and evaluation read.
     """
     options.new_files(out, overwrite=overwrite)
     dataset = options.load_data(data)

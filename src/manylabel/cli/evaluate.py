@@ -73,7 +73,7 @@ def evaluate(
 def compare(
     data: options.Data,
     model: Annotated[
-        list[str], option("MODEL", "Model, or file of scores (.csv, .npz, .parquet); give two, the baseline first.")
+        list[str], option("MODEL", "Model, or file of scores (.csv, .npz, .parquet); pass two, the baseline first.")
     ],
     html: options.Html = None,
     metrics: Metrics = "",

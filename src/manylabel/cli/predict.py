@@ -74,7 +74,7 @@ def predict(
 ) -> None:
     """Predict the tags of images.
 
-    Unreadable images and unwritable folders never stop the run; they are listed at the end and in FILE.
+    Unreadable images and unwritable folders never stop the run; they are listed at the end and in the output.
     Interrupted runs leave a valid FILE; continue with --resume.
     """
     if resume and out is None:
@@ -275,7 +275,7 @@ def explain(
 ) -> None:
     """Draw heat maps of the evidence for labels in images.
 
-    The drawing has a row per label and a column per method and block.
+    The output has one row per label and one column per method and block.
     """
     targets = _targets(list(list_images(images, listed=sys.stdin)), out)
     options.new_files(*targets.values(), overwrite=overwrite)

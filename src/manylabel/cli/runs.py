@@ -175,7 +175,7 @@ def list_cache(as_json: options.AsJson = False) -> None:
 
 @cache.command("remove")
 def remove_cached(
-    key: Annotated[str, argument("KEY", "Key of a feature set, or its first digits.")] = "",
+    key: Annotated[str, argument("KEY", "Key of cached features in 'cache list', or its first digits.")] = "",
     everything: Annotated[bool, flag("--all", "Remove all features and exported models.")] = False,
     older_than: Annotated[float | None, option("DAYS", "Remove entries unused for this many days.")] = None,
 ) -> None:

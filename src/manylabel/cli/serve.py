@@ -1,4 +1,4 @@
-"""`manylabel serve`: an HTTP API and a demo page."""
+"""`manylabel serve`: an HTTP API and a web page."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def serve(
     timeout: Annotated[float, option("FLOAT", "Seconds before a request times out.", min=0.1)] = 30,
     device: options.Device = "auto",
 ) -> None:
-    """Serve a model over HTTP: an API and a demo page.
+    """Serve a model over HTTP: an API and a web page.
 
     Ctrl-C or SIGTERM stops the server after it has answered all accepted requests.
     """

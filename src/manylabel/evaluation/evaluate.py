@@ -74,7 +74,7 @@ def evaluate(
     metrics: Iterable[str] = DEFAULT_METRICS,
     draws: int = 1000,
 ) -> Evaluation:
-    """Evaluate a model, or scores that it gave.
+    """Evaluate a model, or scores that it predicted.
 
     Args:
         model: Scores and targets, from `score` or `read_scores`; or a classifier, which is then run by `score`.

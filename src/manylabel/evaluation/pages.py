@@ -159,8 +159,8 @@ def _confusions(evaluation: Evaluation, dataset: ImageDataset) -> Iterator[Html]
         yield page.text("No pair of labels was confused in more than one image.")
         return
     yield page.text(
-        "Images in which a present label was missed and an absent one predicted, sorted by the excess over what "
-        "independence of the two predicts."
+        "Images in which a present label was missed and an absent one predicted, sorted by how much more often this "
+        "happens than if the two were independent."
     )
     display = dataset.labels.display
     rows: list[list[Cell]] = [

@@ -1,4 +1,4 @@
-"""Label names that are probably meant to be one, and cleaned copies of datasets.
+"""Label names that probably mean the same, and cleaned copies of datasets.
 
 Cleaning merges spelling variants, leaves one row per image, and on request leaves out unreadable images.
 """

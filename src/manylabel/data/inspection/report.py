@@ -137,7 +137,7 @@ class CheckReport:
         if self.problems:
             return f"Found {plural(len(self.problems), 'problem')} that would break training or invalidate its results."
         but = f", but see the {plural(len(self.warnings), 'warning')} above" if self.warnings else ""
-        return f"Nothing would break training{but}."
+        return f"No problems found{but}."
 
     @property
     def mean_labels(self) -> float:

@@ -64,12 +64,12 @@ def existing(path: str | Path) -> Path:
 
 
 def wrong_format(path: Path, name: str, lacks: str) -> DataError:
-    """Return the error of a path that is not of a format; it lists the content of the folder.
+    """Return the error for a path that is not in a format; it lists the content of the folder.
 
     Args:
         path: The path given.
         name: Name of the format.
-        lacks: What was looked for in vain.
+        lacks: What was not found.
     """
     names = [each.name for each in path.iterdir()] if path.is_dir() else []
     inside = list_choices("", names, title="found") if path.is_dir() else "it is a file"

@@ -55,7 +55,7 @@ def open_objects(data: Any) -> tuple[Callable[..., ImageDataset], object]:  # no
 
 
 def _tag_column(items: Sequence[tuple[object, Any]]) -> pl.Series:
-    """Return tags as lists; or as they are if all are texts, such as ``cat|dog``, which are split as in a table."""
+    """Return tags as lists; or unchanged if all are strings, such as ``cat|dog``, which are split as in a table."""
     tags = [tags for _, tags in items]
     if all(each is None or isinstance(each, str) for each in tags):
         return pl.Series(tags, dtype=pl.String)
