@@ -37,7 +37,7 @@ def as_classification_models_want_it(array: np.ndarray, spec: InputSpec) -> Tens
 @pytest.mark.parametrize("name", list(OFFLINE_MODELS))
 @pytest.mark.slow
 def test_offline_weights_see_a_cat_and_an_astronauts_helmet(name: str) -> None:
-    backbone, tensors = Backbone(name, frozen=True, stages=(-1,)), weights._offline_tensors(name)
+    backbone, tensors = Backbone(name, frozen=True, stages=(-1,)), weights.offline_tensors(name)
     tops = []
     for image in (data.chelsea(), data.astronaut()):
         images = as_classification_models_want_it(image, backbone.input_spec)
@@ -50,7 +50,7 @@ def test_offline_weights_see_a_cat_and_an_astronauts_helmet(name: str) -> None:
 
 
 def test_offline_model_needs_no_package_when_untrained(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("manylabel.backbone.weights._offline_tensors", lambda name: pytest.fail("read the package"))
+    monkeypatch.setattr("manylabel.backbone.weights.offline_tensors", lambda name: pytest.fail("read the package"))
     assert Backbone("offline:efficientnet_lite0", pretrained=False).channels[-1] == 1280
 
 

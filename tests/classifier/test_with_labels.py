@@ -142,7 +142,7 @@ def test_fusing_keeps_the_vocabulary(encoder):
 
 def test_says_which_recipe_to_use_where_labels_are_fixed(encoder):
     model = Classifier.create("resnet10t", head=heads.LinearClassifier, labels=["cat"], pretrained=False)
-    with pytest.raises(ConfigError, match=r"trained without text queries.*use the recipe zero_shot"):
+    with pytest.raises(ConfigError, match=r"knows only the 1 labels it was trained on.*use the recipe zero_shot"):
         model.predict(IMAGE, labels=["tram"])
     text = {"queries": "text", "shared_projection": True, "text_vectors": torch.randn(1, 6), "width": 16}
     unnamed = Classifier.create("resnet10t", head=heads.MLDecoder, labels=["cat"], head_settings=text, pretrained=False)

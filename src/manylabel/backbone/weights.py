@@ -21,7 +21,7 @@ from manylabel.errors import ConfigError, ModelFormatError, list_choices
 from manylabel.plugins import Registry
 from manylabel.system import require
 
-__all__ = ["OFFLINE_MODELS", "build_model", "check_tensors", "load_weights", "timm_name"]
+__all__ = ["OFFLINE_MODELS", "build_model", "check_tensors", "load_weights", "offline_tensors", "timm_name"]
 
 logger = logging.getLogger(__name__)
 
@@ -88,7 +88,7 @@ def build_model(
     if weights is not None:
         load_weights(model, Path(weights))
     elif pretrained and name in OFFLINE_MODELS:
-        complete = _offline_tensors(name)
+        complete = offline_tensors(name)
         model.load_state_dict({key: complete[key] for key in model.state_dict()})
     return model, blueprint or examine_model(model, image_size)
 
@@ -185,7 +185,7 @@ def check_tensors(
         raise ModelFormatError(f"{source} does not fit {model}: {'; '.join(found)}; is it from another model?")
 
 
-def _offline_tensors(name: str) -> dict[str, Tensor]:
+def offline_tensors(name: str) -> dict[str, Tensor]:
     """Return the tensors of an offline model under timm's keys; the order is the same."""
     short = name.removeprefix("offline:")
     package = require(f"{short}_pytorch_model", extra="offline")

@@ -23,6 +23,7 @@ from manylabel.backbone import Backbone, check_tensors, fingerprint_weights
 from manylabel.builtin import find_model
 from manylabel.classifier.engine import ScoreCalibration, TorchEngine
 from manylabel.classifier.model_folder import BackboneConfig, ModelConfig, SavedModel, read_model, write_model
+from manylabel.classifier.typed_labels import TypedLabel, add_typed_labels
 from manylabel.engine import Images
 from manylabel.errors import ConfigError, MissingExtraError, ModelFormatError
 from manylabel.heads.config import build_head, describe_head, restore_head
@@ -57,6 +58,7 @@ class Classifier(nn.Module):
 
     Attributes:
         run_folder: Folder of the run that trained it, if it was trained or loaded from there.
+        typed_labels: What is known about each label, for a classifier of fixed labels that was given others.
 
     Raises:
         ConfigError: The settings contradict each other.
@@ -93,6 +95,7 @@ class Classifier(nn.Module):
         self.input_spec = input_spec or replace(backbone.input_spec, resize="squash", crop_fraction=1.0)
         self.text = text
         self.run_folder: Path | None = None
+        self.typed_labels: tuple[TypedLabel, ...] = ()
         self.label_bias: Tensor | None
         self.register_buffer("label_bias", None if text is None else text.bias(self.labels), persistent=False)
         outputs = getattr(head, "num_labels", None)
@@ -181,7 +184,7 @@ class Classifier(nn.Module):
             Scores of every image and label, and tags; an unreadable image is recorded at its position.
 
         Raises:
-            ConfigError: Other labels are given, but the model was trained without text queries.
+            ConfigError: Other labels are given, but the model can predict its own only.
         """
         if labels is not None:
             other = self.with_labels(labels)
@@ -196,18 +199,20 @@ class Classifier(nn.Module):
     def with_labels(self, labels: LabelSpace | Sequence[str], *, encoder: TextEncoder | None = None) -> Classifier:
         """Return a classifier for other labels, trained or new, with the same weights.
 
-        Known labels retain their vectors; new ones are encoded with the model's text encoder. Duplicates are merged.
+        A model with text queries encodes new labels with its text encoder. Any other model keeps its trained outputs
+        for its own labels and their synonyms, and matches new ones to the classes that its backbone was pretrained on;
+        `typed_labels` of the result lists what is known about each. Duplicates are merged.
 
         Args:
             labels: Names, or a `LabelSpace` with descriptions, which are encoded as well.
-            encoder: Text encoder for new labels (default: the model's own).
+            encoder: Text encoder for new labels (default: the model's own, else offline:minilm).
 
         Returns:
-            The classifier; its backbone is the same object. New labels have a threshold of 0.5; so do all labels if the
-            head scores new labels differently, as ConSE does.
+            The classifier, with the same weights. New labels of a model with text queries have a threshold of 0.5; so
+            do all labels if its head scores new labels differently, as ConSE does.
 
         Raises:
-            ConfigError: The model was trained without text queries.
+            ConfigError: The model has no text queries, and its backbone knows no classes.
             LabelError: The list is empty, or a label is blank.
 
         Examples:
@@ -223,15 +228,16 @@ class Classifier(nn.Module):
             >>> model.with_labels(["tram", "dog"], encoder=StoredVectors(["tram"], torch.randn(1, 8))).labels.names
             ('tram', 'dog')
         """
+        wanted = self.labels.resolve(labels)
         head = as_open_vocabulary(self.head)
         known = None if head is None else head.text_vectors
-        if head is None or known is None or self.text is None:
-            why = "it was trained without text queries" if head is None else "its text encoder is not recorded"
+        if head is None:
+            return add_typed_labels(self, wanted, encoder)
+        if known is None or self.text is None:
             raise ConfigError(
-                f"this model ({type(self.head).__name__}) knows only the {len(self.labels)} labels it was trained on: "
-                f"{why}; to predict any label, use the recipe zero_shot (manylabel train DATA --recipe zero_shot)"
+                f"this model ({type(self.head).__name__}) knows only the {len(self.labels)} labels it was trained "
+                "on: its text encoder is not recorded; to predict any label, use the recipe zero_shot"
             )
-        wanted = self.labels.resolve(labels)
         vectors = self.text.vectors(wanted, known=self.labels, vectors=known, encoder=encoder)
         new_head, limits, calibration = head.with_text(vectors), self.thresholds, self.calibration
         if (limits or calibration) and getattr(new_head, "num_trained", None) != getattr(head, "num_trained", None):
@@ -285,6 +291,8 @@ class Classifier(nn.Module):
             The folder.
         """
         backbone = self.backbone
+        if self.typed_labels:
+            raise ConfigError("typed labels are not saved; save the model itself, and give the labels when predicting")
         backbone.check_name()
         fingerprint = None if include_backbone else fingerprint_weights(backbone)
         config = ModelConfig(

@@ -48,7 +48,7 @@ def predict(
     ] = None,
     labels: Annotated[
         str | None,
-        option("LABELS", "Labels to predict, such as cat,dog, or a file with one per line (zero-shot models only)."),
+        option("LABELS", "Labels to predict, such as zebra,sunset, also new ones, or a file with one per line."),
     ] = None,
     sidecar: Annotated[
         Literal["txt", "xmp"] | None, option("txt|xmp", "Write the tags of each image to a file next to it.")

@@ -1,0 +1,231 @@
+"""Typed labels matched to the classes that a pretrained model knows, by the similarity of their names and by WordNet.
+
+Fellbaum, "WordNet", MIT Press 1998: ``wordnet.tsv`` holds the ImageNet-1k classes and all their hypernyms.
+
+Letters in shape comments: L labels, K classes, S names of classes, E text dimensions.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from manylabel.storage import cache_folder, replacing
+from manylabel.text import OFFLINE_ENCODERS, TextEncoder, encode_labels
+from manylabel.types import LabelSpace
+
+__all__ = ["ClassMatch", "find_synonyms", "match_classes"]
+
+logger = logging.getLogger(__name__)
+
+TEMPERATURE = 0.07
+"""Temperature of the softmax over classes; results.md has the comparison."""
+
+HYPERNYM_WEIGHT = 0.5
+"""Weight of the classes below a WordNet name that is typed exactly, such as the 118 breeds of "dog", n of them: each
+gets this over sqrt(n), between the mean of their probabilities, which is small, and the sum."""
+
+SYNONYM_SIMILARITY = 0.9
+"""Cosine similarity above which a typed label counts as another name of a trained one."""
+
+_LABELS_AT_ONCE = 4096
+_MANY_LABELS = 5000  # encoding takes several seconds
+_NUM_NEAREST = 3
+
+
+@dataclass(frozen=True, eq=False)
+class ClassMatch:
+    """Typed labels as mixtures of classes.
+
+    Args:
+        weights: ``[L, K]``, weight of each class in each label; rows sum to 1, except those of WordNet groups.
+        similarity: ``[L]``, cosine similarity to the nearest name of a class; 1 for the name of a group of classes.
+        nearest: Nearest class names of each label, the most similar first.
+    """
+
+    weights: Tensor
+    similarity: Tensor
+    nearest: tuple[tuple[str, ...], ...]
+
+
+def match_classes(
+    encoder: TextEncoder, labels: LabelSpace, names: Sequence[str], synsets: Sequence[str] = ()
+) -> ClassMatch:
+    """Match labels to named classes.
+
+    A class is as similar to a label as the most similar of its names, minus its mean similarity to all classes: some
+    names are similar to everything. A softmax over classes gives the weights. A label that is, word for word, a name
+    of a WordNet group ("dog", "vehicle") has half of its weight on the classes of the group.
+
+    Args:
+        encoder: Text encoder.
+        labels: Labels; descriptions are encoded, too.
+        names: Names of each class, separated by commas.
+        synsets: WordNet identifiers of the first classes (default: no groups).
+
+    Examples:
+        >>> from manylabel.text import StoredVectors
+        >>> vectors = torch.tensor([[1.0, 0], [1, 0], [0, 1], [1, 0.1]])
+        >>> encoder = StoredVectors(["tabby", "cat", "oven", "kitten"], vectors)
+        >>> match = match_classes(encoder, LabelSpace(["kitten"]), ["tabby, cat", "oven"])
+        >>> match.nearest, [round(weight, 2) for weight in match.weights[0].tolist()]
+        ((('tabby', 'oven'),), [1.0, 0.0])
+    """
+    synonyms = [(number, name) for number, given in enumerate(names) for name in given.split(", ")]
+    owners = torch.tensor([number for number, _ in synonyms])
+    of_names = _name_vectors(encoder, [name for _, name in synonyms])  # [S, E]
+
+    def similarities(vectors: Tensor) -> Tensor:  # [L, K]
+        cosines = vectors @ of_names.t()
+        return cosines.new_full((len(vectors), len(names)), -1).scatter_reduce(
+            1, owners.expand_as(cosines), cosines, "amax"
+        )
+
+    first = torch.searchsorted(owners, torch.arange(len(names)))  # the first name of each class
+    common = similarities(of_names[first]).mean(0)  # [K]
+    vectors = _vectors(encoder, labels)
+    groups = _groups(synsets)
+    weights, best, nearest = [], [], []
+    for start in range(0, len(labels), _LABELS_AT_ONCE):
+        found = similarities(vectors[start : start + _LABELS_AT_ONCE])
+        values, columns = found.topk(min(_NUM_NEAREST, len(names)), dim=1)
+        nearest += [tuple(names[column].split(", ")[0] for column in row) for row in columns.tolist()]
+        best.append(values[:, 0])
+        weights.append(((found - common) / TEMPERATURE).softmax(1))
+    joined, similarity = torch.cat(weights), torch.cat(best)
+    for row, name in enumerate(labels):
+        if members := groups.get(_normal(labels.display(name))):
+            similarity[row] = 1
+            joined[row] *= 1 - HYPERNYM_WEIGHT
+            joined[row, list(members)] += HYPERNYM_WEIGHT / math.sqrt(len(members))
+    return ClassMatch(joined, similarity, tuple(nearest))
+
+
+def find_synonyms(encoder: TextEncoder, labels: Sequence[str], known: Sequence[str]) -> dict[str, str]:
+    """Find labels that are other names of known ones.
+
+    Names are the same if they differ in case, spaces, hyphens or a plural s only, if WordNet lists them as names of
+    one thing ("airplane", "aeroplane"), or if their text vectors are nearly the same. A name of two known labels, such
+    as "bike", is not a synonym.
+
+    Args:
+        encoder: Text encoder.
+        labels: Typed labels.
+        known: Labels of the model.
+
+    Returns:
+        The known label of each typed one that has one.
+
+    Examples:
+        >>> from manylabel.text import StoredVectors
+        >>> encoder = StoredVectors(["sofa", "sofas", "couch", "dog"], torch.eye(4))
+        >>> find_synonyms(encoder, ["sofas", "dog", "Couch"], ["sofa"])
+        {'sofas': 'sofa', 'Couch': 'sofa'}
+    """
+    owners: dict[str, set[str]] = {}
+    for name in known:
+        for form in _other_names(name):
+            owners.setdefault(form, set()).add(name)
+    exact = {_normal(name): name for name in known}
+    found: dict[str, str] = {}
+    for name in labels:
+        candidates = {exact[_normal(name)]} if _normal(name) in exact else owners.get(_normal(name), set())
+        if len(candidates) == 1:
+            found[name] = next(iter(candidates))
+    rest = [name for name in labels if name not in found and encoder.reads(name)]
+    if rest and all(map(encoder.reads, known)):
+        cosines = _vectors(encoder, LabelSpace(rest)) @ _vectors(encoder, LabelSpace(known)).t()
+        values, columns = cosines.max(1)
+        pairs = zip(rest, values.tolist(), columns.tolist(), strict=True)
+        found |= {name: known[column] for name, value, column in pairs if value >= SYNONYM_SIMILARITY}
+    return {name: found[name] for name in labels if name in found}
+
+
+def _normal(name: str) -> str:
+    """Return a name without case, spaces, hyphens and a plural s."""
+    text = re.sub(r"[\s_\-]+", "", name.lower())
+    return text[:-1] if len(text) > 3 and text.endswith("s") and not text.endswith("ss") else text
+
+
+def _vectors(encoder: TextEncoder, labels: LabelSpace) -> Tensor:
+    """Return unit vectors ``[L, E]``, the mean over the bare name and the encoder's sentences."""
+    if len(labels) > _MANY_LABELS:
+        logger.warning("encoding %s labels takes a while", f"{len(labels):,}")
+    templates = list(dict.fromkeys(("{label}", *encoder.templates)))
+    return F.normalize(encode_labels(encoder, labels, templates=templates), dim=1)
+
+
+def _name_vectors(encoder: TextEncoder, names: Sequence[str]) -> Tensor:
+    """Return the vectors of class names, cached on disk for encoders whose weights cannot change."""
+    unique = list(dict.fromkeys(names))
+    positions = {name: row for row, name in enumerate(unique)}
+    rows = [positions[name] for name in names]
+    if encoder.name not in OFFLINE_ENCODERS:
+        return _vectors(encoder, LabelSpace(unique))[rows]
+    key = "\n".join([encoder.name, version("sentence-transformers"), *unique])
+    path = cache_folder() / "text" / f"{hashlib.blake2b(key.encode(), digest_size=12).hexdigest()}.npy"
+    if path.is_file():
+        try:
+            return torch.from_numpy(np.load(path))[rows]
+        except (OSError, ValueError) as error:
+            logger.warning("encoding class names again: %s is damaged (%s)", path, error)
+    vectors = _vectors(encoder, LabelSpace(unique))
+    with replacing(path) as temporary, Path(temporary).open("wb") as file:
+        np.save(file, vectors.numpy())
+    return vectors[rows]
+
+
+@lru_cache(maxsize=1)
+def _wordnet() -> dict[str, tuple[list[str], list[str]]]:
+    """Return hypernyms and names by synset."""
+    lines = Path(__file__).with_name("wordnet.tsv").read_text(encoding="utf-8").splitlines()[1:]
+    rows = (line.split("\t") for line in lines)
+    return {synset: (parents.split(), names.split("|")) for synset, parents, names in rows}
+
+
+def _groups(synsets: Sequence[str]) -> Mapping[str, set[int]]:
+    """Return the classes at and below each WordNet name."""
+    groups: dict[str, set[int]] = {}
+    for number, synset in enumerate(synsets):
+        above, seen = [synset], set()
+        while above:
+            each = above.pop()
+            if each in seen or each not in _wordnet():
+                continue
+            seen.add(each)
+            above += _wordnet()[each][0]
+            for name in _wordnet()[each][1]:
+                groups.setdefault(_normal(name), set()).add(number)
+    return groups
+
+
+@lru_cache(maxsize=1)
+def _lemmas() -> dict[str, list[list[str]]]:
+    """Return, by name, the lists of synonyms that it is in: those of the 21,843 synsets of ImageNet."""
+    from timm.data.imagenet_info import ImageNetInfo  # imports torchvision
+
+    info = ImageNetInfo("imagenet-21k-goog")
+    found: dict[str, list[list[str]]] = {}
+    for number in range(info.num_classes()):  # type: ignore[no-untyped-call]  # timm leaves it untyped
+        names = [_normal(name) for name in info.index_to_description(number).split(", ")]
+        for name in names:
+            found.setdefault(name, []).append(names)
+    return found
+
+
+def _other_names(name: str) -> Iterable[str]:
+    """Return a name and its synonyms in WordNet, without case and spaces."""
+    form = _normal(name)
+    return {form, *(other for names in _lemmas().get(form, ()) for other in names)}

@@ -1,0 +1,185 @@
+"""Any typed label, for a classifier of fixed labels: matched to what its pretrained backbone knows.
+
+Letters in shape comments: L labels, M typed labels, K classes.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from manylabel.backbone import Backbone, Top, load_classes
+from manylabel.backbone.split import shallow_copy
+from manylabel.classifier.class_match import find_synonyms, match_classes
+from manylabel.classifier.engine import ScoreCalibration
+from manylabel.errors import ConfigError
+from manylabel.heads.typed_labels import TypedLabels
+from manylabel.text import TextEncoder, open_encoder
+from manylabel.types import LabelSpace
+
+if TYPE_CHECKING:  # a classifier makes classifiers with typed labels
+    from manylabel.classifier.classifier import Classifier
+
+__all__ = ["TypedLabel", "add_typed_labels"]
+
+logger = logging.getLogger(__name__)
+
+KNOWN_SIMILARITY = 0.6
+"""Cosine similarity to the nearest class name or trained label below which a typed label counts as unknown."""
+
+THRESHOLD = 0.3
+"""Threshold of typed labels; unknown ones get 1, so that they are never tags, but can be listed with `top`."""
+
+
+@dataclass(frozen=True)
+class TypedLabel:
+    """What a model knows about a typed label.
+
+    Args:
+        label: The label.
+        known: Whether the model knows something similar.
+        trained: The trained label that it is another name of, or None.
+        nearest: Most similar names that the model knows.
+        similarity: Cosine similarity to the first of them; 1 for a trained label or the name of a group of classes.
+
+    Examples:
+        >>> TypedLabel("sunset", known=False, nearest=("seashore", "volcano"), similarity=0.41)
+        sunset: known: no (nearest: seashore, volcano; similarity 0.41)
+    """
+
+    label: str
+    known: bool
+    trained: str | None = None
+    nearest: tuple[str, ...] = ()
+    similarity: float = 1.0
+
+    def __repr__(self) -> str:
+        if self.trained is not None:
+            return f"{self.label}: known: yes (trained as {self.trained})"
+        details = f"nearest: {', '.join(self.nearest)}; similarity {self.similarity:.2f}"
+        return f"{self.label}: known: {'yes' if self.known else 'no'} ({details})"
+
+
+def add_typed_labels(model: Classifier, wanted: LabelSpace, encoder: TextEncoder | None) -> Classifier:
+    """Return a classifier of typed labels: the model's own labels and their synonyms as trained, others by text.
+
+    Args:
+        model: A classifier of fixed labels.
+        wanted: Typed labels.
+        encoder: Text encoder (default: offline:minilm).
+
+    Raises:
+        ConfigError: The model is a single-label one, or its backbone's classes are not known or have been trained away.
+    """
+    if model.single_label:
+        raise ConfigError("typed labels need a model of several labels per image; this one gives a single label")
+    own = {name: name for name in wanted if name in model.labels}
+    rest = [name for name in wanted if name not in own]
+    used = encoder or (open_encoder() if rest else None)
+    if used is not None:
+        shown = {model.labels.display(name): name for name in model.labels}
+        own |= {name: shown[label] for name, label in find_synonyms(used, rest, list(shown)).items()}
+    typed = wanted.subset([name for name in wanted if name not in own])
+    order = [model.labels.index(own[name]) if name in own else -1 for name in wanted]
+    found = [TypedLabel(name, known=True, trained=own[name]) for name in wanted if name in own]
+    if not len(typed) or used is None:
+        backbone, head = model.backbone, _trained_only(model, order)
+    else:
+        try:
+            classes = load_classes(model.backbone.name)
+            cut, top = original_top(model.backbone, size=model.input_spec.size)
+        except ConfigError as error:
+            raise ConfigError(
+                f"this model ({type(model.head).__name__}) knows only the {len(model.labels)} labels it was trained "
+                f"on: {error}; to predict any label, use the recipe zero_shot (manylabel train DATA --recipe zero_shot)"
+            ) from error
+        names = [*classes.names, *(model.labels.display(name).replace(", ", " ") for name in model.labels)]
+        match = match_classes(used, typed, names, classes.synsets)
+        backbone = shallow_copy(model.backbone)
+        backbone.select(sorted({*([] if cut is None else [cut]), *model.backbone.stages}))
+        if cut is not None and backbone.stages[0] != cut:
+            raise ConfigError(
+                "typed labels need a head that reads the trained layers only, but "
+                f"{type(model.head).__name__} reads the stages {list(model.backbone.stages)}"
+            )
+        columns = iter(range(len(model.labels), len(model.labels) + len(typed)))
+        head = TypedLabels(
+            model.head,
+            classes,
+            weights=match.weights,
+            calibration=_table(model.calibration),
+            order=[next(columns) if column < 0 else column for column in order],
+            head_maps=[backbone.stages.index(stage) for stage in model.backbone.stages],
+            top=top,
+            stages=backbone.stages,
+        )
+        facts = zip(typed, match.nearest, match.similarity.tolist(), strict=True)
+        found += [TypedLabel(name, value >= KNOWN_SIMILARITY, None, near, value) for name, near, value in facts]
+    by_name = {each.label: each for each in found}
+    described = tuple(by_name[name] for name in wanted)
+    unknown = [each for each in described if not each.known]
+    for each in unknown[:10]:
+        logger.warning("%r; it is never a tag, but its scores can be listed", each)
+    if len(unknown) > 10:
+        logger.warning("and %s more typed labels are not known", f"{len(unknown) - 10:,}")
+    other = model._like(backbone, head, labels=wanted, **_decisions(model, described))
+    other.typed_labels = described
+    return other.train(model.training)
+
+
+def _trained_only(model: Classifier, order: list[int]) -> TypedLabels:
+    stages = model.backbone.stages
+    return TypedLabels(model.head, order=order, head_maps=range(len(stages)), stages=stages)
+
+
+def original_top(backbone: Backbone, *, size: tuple[int, int]) -> tuple[int | None, Top | None]:
+    """Return the pretrained layers above the last stage that training has left unchanged.
+
+    Args:
+        backbone: Backbone of a trained classifier.
+        size: Height and width of its images.
+
+    Returns:
+        The stage and the layers; (None, None) if nothing was changed.
+
+    Raises:
+        ConfigError: Training has changed even the first stage.
+    """
+    original = Backbone(backbone.name, image_size=backbone.image_size, stages=(-1,), frozen=True)
+    tensors = backbone.model.state_dict()
+    changed = {key for key, value in original.model.state_dict().items() if not _same(value, tensors.get(key))}
+    if not changed:
+        return None, None
+    for stage in reversed(range(original.num_stages - 1)):
+        _, top = original.split(stage, size=size)
+        if changed <= set(top.model.state_dict()):
+            return stage, top.requires_grad_(False).eval()
+    raise ConfigError(f"training has changed all layers of {backbone.name}, so the classes that it knew are lost")
+
+
+def _table(calibration: ScoreCalibration | None) -> torch.Tensor | None:
+    return None if calibration is None else torch.tensor([calibration.scale, calibration.shift])
+
+
+def _same(one: torch.Tensor, other: torch.Tensor | None) -> bool:
+    """Return whether two tensors are equal in half precision, in which models may be saved."""
+    if other is None or one.shape != other.shape:
+        return False
+    return not one.is_floating_point() or torch.equal(one.cpu().half(), other.cpu().half())
+
+
+def _decisions(model: Classifier, labels: tuple[TypedLabel, ...]) -> dict[str, Any]:
+    """Return thresholds and calibration: those of trained labels, and those of typed ones."""
+    rows = [None if each.trained is None else model.labels.index(each.trained) for each in labels]
+    own = model.thresholds or [0.5] * len(model.labels)
+    new = [THRESHOLD if each.known else 1.0 for each in labels]
+    limits = [new[position] if row is None else own[row] for position, row in enumerate(rows)]
+    calibration = model.calibration
+    if calibration is not None:
+        scale = tuple(1.0 if row is None else calibration.scale[row] for row in rows)
+        shift = tuple(0.0 if row is None else calibration.shift[row] for row in rows)
+        calibration = ScoreCalibration(calibration.method, scale, shift)
+    return {"thresholds": limits, "calibration": calibration}

@@ -1,0 +1,75 @@
+"""Typed labels matched to classes, by text and by WordNet."""
+
+from zlib import crc32
+
+import pytest
+import torch
+from timm.data import ImageNetInfo
+
+from manylabel.classifier.class_match import find_synonyms, match_classes
+from manylabel.text import StoredVectors
+from manylabel.types import LabelSpace
+
+INFO = ImageNetInfo()
+SYNSETS = INFO.label_names()
+
+
+class Unrelated:
+    """Encoder of unrelated vectors: only WordNet and spelling can match."""
+
+    name, templates = "unrelated", ("{label}",)
+
+    def reads(self, text):
+        return bool(text)
+
+    def encode(self, texts):
+        rows = [torch.Generator().manual_seed(crc32(text.encode())) for text in texts]
+        return torch.stack([torch.randn(256, generator=row) for row in rows])
+
+
+@pytest.mark.parametrize(
+    ("typed", "known"),
+    [
+        ("aeroplane", "airplane"),
+        ("plane", "airplane"),
+        ("sofa", "couch"),
+        ("pottedplant", "potted plant"),
+        ("Dining-Table", "dining table"),
+        ("mobile phone", "cell phone"),
+        ("hair dryer", "hair drier"),
+        ("dogs", "dog"),
+    ],
+)
+def test_other_names_of_a_trained_label_are_found(typed, known):
+    labels = ["airplane", "couch", "potted plant", "dining table", "cell phone", "hair drier", "dog", "bus"]
+    assert find_synonyms(Unrelated(), [typed], labels) == {typed: known}
+
+
+def test_a_name_of_two_trained_labels_or_of_none_is_no_synonym():
+    labels = ["bicycle", "motorcycle", "bus"]
+    assert find_synonyms(Unrelated(), ["bike", "glass", "business"], labels) == {}
+
+
+def test_nearly_equal_vectors_are_synonyms():
+    encoder = StoredVectors(["fridge", "refrigerator", "oven"], torch.tensor([[1.0, 0.1], [1, 0], [0, 1]]))
+    assert find_synonyms(encoder, ["fridge"], ["oven", "refrigerator"]) == {"fridge": "refrigerator"}
+
+
+def test_a_group_of_wordnet_gathers_its_classes():
+    names = [INFO.index_to_description(number) for number in range(1000)]
+    match = match_classes(Unrelated(), LabelSpace(["dog", "zebra", "qwertz"]), names, SYNSETS)
+    breeds, dog = slice(151, 269), match.weights[0]  # ImageNet's dogs, from Chihuahua to Mexican hairless
+    assert dog[breeds].min() > torch.cat([dog[:151], dog[269:]]).max()
+    assert dog[breeds].min() >= 0.5 / 118**0.5
+    assert match.weights[1].argmax() == 340
+    assert match.similarity[0] == match.similarity[1] == 1
+    assert match.similarity[2] < 0.5
+
+
+def test_weights_follow_the_most_similar_name_of_each_class():
+    vectors = torch.tensor([[1.0, 0, 0], [0, 1, 0], [0, 0, 1], [0, 0.9, 0.1]])
+    encoder = StoredVectors(["stove", "cooker", "tram", "hob"], vectors)
+    match = match_classes(encoder, LabelSpace(["hob"]), ["stove, cooker", "tram"])
+    assert match.weights[0, 0] > 0.99
+    assert match.nearest == (("stove", "tram"),)
+    assert match.similarity[0].item() == pytest.approx(0.9 / (0.81 + 0.01) ** 0.5, abs=1e-5)

@@ -1,0 +1,118 @@
+"""Typed labels for a classifier of fixed ones: trained outputs where there are any, else the backbone's own classes."""
+
+import logging
+
+import numpy as np
+import pytest
+import torch
+
+from manylabel import heads
+from manylabel.backbone import load_classes
+from manylabel.classifier import Classifier
+from manylabel.classifier.class_match import match_classes
+from manylabel.classifier.engine import ScoreCalibration
+from manylabel.errors import ConfigError, LabelError
+from manylabel.explain import explain
+from manylabel.heads.typed_labels import BIAS, SCALE, TRAINED_WEIGHT
+from manylabel.text import open_encoder
+from manylabel.types import LabelSpace
+
+BACKBONE = "offline:efficientnet_lite0"
+IMAGE = np.random.default_rng(0).integers(0, 255, (96, 96, 3), dtype=np.uint8)
+
+
+def make(head=heads.MLDecoder, **settings):
+    torch.manual_seed(0)
+    small = {"width": 16, "num_heads": 2, "feedforward": 16} if head is heads.MLDecoder else {}
+    model = Classifier.create(
+        BACKBONE, head=head, labels=["airplane", "dog", "couch"], head_settings=small, image_size=96, **settings
+    )
+    return model.eval()
+
+
+def test_trained_labels_keep_their_outputs_thresholds_and_calibration():
+    model = make()
+    model.thresholds = (0.1, 0.2, 0.4)
+    model.calibration = ScoreCalibration("platt", scale=(1.0, 2.0, 3.0), shift=(0.0, 0.5, 1.0))
+    own = model.predict(IMAGE).scores[0]
+    other = model.with_labels(["sofa", "zebra", "dog", "aeroplane"])
+    scores = other.predict(IMAGE).scores[0]
+    np.testing.assert_allclose(scores[[0, 2, 3]], own[[2, 1, 0]], rtol=1e-5)
+    assert other.thresholds == (0.4, 0.3, 0.2, 0.1)
+    assert [each.trained for each in other.typed_labels] == ["couch", None, "dog", "airplane"]
+
+
+def test_known_labels_alone_need_no_text_encoder(monkeypatch):
+    monkeypatch.setattr("manylabel.classifier.typed_labels.open_encoder", lambda: pytest.fail("opened"))
+    model = make(heads.LinearClassifier)
+    other = model.with_labels(["couch", "airplane"])
+    np.testing.assert_allclose(other.predict(IMAGE).scores[0], model.predict(IMAGE).scores[0][[2, 0]], rtol=1e-5)
+    assert explain(other, IMAGE, labels="couch")[0].heat.shape == (3, 3)
+
+
+def test_typed_scores_equal_a_slow_reference():
+    model, labels = make(), ["zebra", "vehicle"]
+    classes = load_classes(BACKBONE)
+    match = match_classes(open_encoder(), LabelSpace(labels), [*classes.names, *model.labels], classes.synsets)
+    model.calibration = ScoreCalibration("platt", scale=(1.0, 2.0, 3.0), shift=(0.0, 0.5, 1.0))
+    images = torch.rand(2, 3, 96, 96)
+    with torch.no_grad():
+        logits = model.with_labels(labels)(images)
+        for image in range(2):
+            final = model.backbone(images[image : image + 1])[-1]
+            pooled, local = (each[0].softmax(0) for each in classes(final))
+            trained = model.scores(model(images[image : image + 1]))[0]
+            for label in range(2):
+                weight = match.weights[label, :1000]
+                evidence = TRAINED_WEIGHT * float(match.weights[label, 1000:] @ trained)
+                whole = float(weight @ pooled) + evidence
+                best = max(float(weight @ local[:, y, x]) for y in range(3) for x in range(3)) + evidence
+                expected = SCALE * (np.log(whole) + np.log(best)) / 2 + BIAS
+                assert logits[image, label].item() == pytest.approx(expected, abs=1e-3)
+
+
+def test_a_trained_top_leaves_typed_scores_as_they_were():
+    model = make()
+    before = model.with_labels(["xylophone", "dog"]).predict(IMAGE).scores[0]
+    with torch.no_grad():
+        model.backbone.model.conv_head.weight.mul_(-1)
+        model.backbone.model.blocks[6][0].conv_pwl.weight.mul_(2)
+    other = model.with_labels(["xylophone", "dog"])
+    after = other.predict(IMAGE).scores[0]
+    assert after[0] == pytest.approx(before[0], rel=0.02)  # trained labels have a weight, too
+    assert abs(after[1] - before[1]) > 1e-4
+    assert other.backbone.stages == (2, 3)
+    xylophone, dog = explain(other, IMAGE, labels=["xylophone", "dog"])
+    assert xylophone.heat.shape == dog.heat.shape == (3, 3)
+    np.testing.assert_allclose(other.fuse().predict(IMAGE).scores[0], after, rtol=1e-3)
+
+
+def test_a_backbone_trained_from_its_first_layer_is_refused():
+    model = make(pretrained=False)
+    with pytest.raises(ConfigError, match=r"training has changed all layers of .*recipe zero_shot"):
+        model.with_labels(["zebra"])
+
+
+def test_unknown_labels_say_so_and_are_never_tags(caplog):
+    with caplog.at_level(logging.WARNING):
+        other = make().with_labels(["zebra", "寿司", "12345"])
+    assert [each.known for each in other.typed_labels] == [True, False, False]
+    assert "12345: known: no (nearest: " in caplog.text
+    assert other.thresholds == (0.3, 1.0, 1.0)
+
+
+def test_bad_labels_are_refused_duplicates_merged_and_long_ones_cut(caplog):
+    model = make()
+    for bad in ([], [""], [5]):
+        with pytest.raises(LabelError):
+            model.with_labels(bad)
+    other = model.with_labels(["zebra", "zebra ", "tram " * 300])
+    assert len(other.labels) == 2
+    assert "reads the first" in caplog.text
+
+
+def test_typed_labels_are_not_saved_nor_for_single_label_models(tmp_path):
+    with pytest.raises(ConfigError, match="typed labels are not saved"):
+        make().with_labels(["zebra"]).save(tmp_path / "model")
+    with pytest.raises(ConfigError, match="single label"):
+        make(single_label=True).with_labels(["zebra"])
