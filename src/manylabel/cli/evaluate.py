@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import msgspec
 import typer
 from rich.markup import escape
 
@@ -19,7 +21,6 @@ from manylabel.engine import Uncalibrated
 from manylabel.errors import ConfigError
 from manylabel.page import plural, some
 from manylabel.progress import ProgressBar, working
-from manylabel.storage import replacing_folder
 from manylabel.types import LabelSpace
 
 __all__ = ["compare", "evaluate", "tune"]
@@ -126,7 +127,7 @@ def tune(
     if out is None and not dry_run:
         options.refuse_shared(model)
     options.new_files(out, html, overwrite=overwrite)
-    from manylabel.classifier import change_config, read_model
+    from manylabel.classifier import change_config, read_model, write_model
 
     aim, folder = ml.tuning.Objective.parse(objective), find_model(model)
     saved = read_model(folder)
@@ -151,9 +152,11 @@ def tune(
         what = "calibration" if result.thresholds is None else "thresholds and calibration"
         typer.echo(f"Changed {what} in {folder / 'config.json'}")
     else:
-        with replacing_folder(out, overwrite=overwrite) as copy:
-            shutil.copytree(folder, copy, dirs_exist_ok=True)
-            change_config(copy, changes)
+        tuned = replace(saved, config=msgspec.structs.replace(saved.config, **changes))
+        write_model(tuned, out, overwrite=overwrite)  # other files in the folder stay
+        for file in folder.iterdir():  # such as a README
+            if file.is_file() and not (out / file.name).exists():
+                shutil.copyfile(file, out / file.name)
         options.report_files([out])
 
 
