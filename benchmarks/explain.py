@@ -111,7 +111,7 @@ def main() -> None:
     torch.set_num_threads(1)
     settings = {name: getattr(options, name) for name in ("images", "curves", "steps", "least_score", "rounds")}
     for folder in options.models:
-        model = Classifier.load(folder)
+        model = Classifier.from_pretrained(folder)
         found = {"cost": measure_cost(model, options), "faithfulness": measure(model, options.voc, options)}
         print(json.dumps({str(folder): found}, indent=2), flush=True)
         keep(f"{type(model.head).__name__} on {model.backbone.name}", found, settings)

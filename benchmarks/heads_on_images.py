@@ -157,7 +157,7 @@ def main() -> None:
             out = arguments.runs / arguments.name / f"{head}-{seed}"
             if not (out / "model" / "config.json").is_file():
                 continue
-            model = Classifier.load(out / "model").eval()
+            model = Classifier.from_pretrained(out / "model").eval()
             parameters = sum(each.numel() for each in model.head.parameters() if each.requires_grad)
             features = cached.val if model.backbone.stages == cached.val.stores[0].spec.stages else None
             if features is None:

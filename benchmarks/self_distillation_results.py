@@ -89,7 +89,7 @@ def scored(run: RunFolder, cached: CachedFeatures) -> ScoredImages:
     """Return the scores of a run's model on the validation images; saved next to the run."""
     saved = run.path.with_suffix(".npy")
     if not saved.is_file():
-        head = Classifier.load(run.model).head
+        head = Classifier.from_pretrained(run.model).head
         with torch.inference_mode():
             batches = [head(batch.features).sigmoid() for batch in FeatureLoader(cached, batch_size=256, view=0)]
         np.save(saved, torch.cat(batches).numpy())

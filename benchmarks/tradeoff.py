@@ -58,7 +58,7 @@ def measure_tradeoff(
     for run in runs:
         if run.is_finished and run.mean_average_precision is not None:
             try:
-                models[run.path] = Classifier.load(run.model)
+                models[run.path] = Classifier.from_pretrained(run.model)
             except ManyLabelError as error:
                 logger.warning("%s is left out: %s", run.path, error)
     images = {path: torch.zeros(1, 3, *model.input_spec.size) for path, model in models.items()}

@@ -52,7 +52,7 @@ def tiny_model(tmp_path_factory):
         "test_resnet", head=heads.LinearClassifier, labels=["cat", "dog"], pretrained=False, image_size=64
     )
     model.thresholds = (0.4, 0.6)
-    return model.save(tmp_path_factory.mktemp("tiny") / "model")
+    return model.save_pretrained(tmp_path_factory.mktemp("tiny") / "model")
 
 
 @pytest.fixture(scope="session")

@@ -59,7 +59,7 @@ def furnish(root):
     labels = data.load(f"voc:{root / 'VOCdevkit' / 'VOC2012'}").labels
     model = make_model("linear", labels=labels)
     for name in ("my-model", "old-model", "new-model", "shared/model"):
-        model.save(root / name)
+        model.save_pretrained(root / name)
     shown = data.voc(root / "VOCdevkit" / "VOC2012", split="val").images
     scores = {label: [0.5] * len(shown) for label in labels.names}
     pl.DataFrame({"image": [shown.name(index) for index in range(len(shown))], **scores}).write_csv(

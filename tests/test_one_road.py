@@ -37,14 +37,14 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def expected(folder, tiny_model):
     """Results of the classifier itself: the scores, and the errors by name."""
-    result = Classifier.load(tiny_model).predict(folder)
+    result = Classifier.from_pretrained(tiny_model).predict(folder)
     errors = {image.name.rpartition("/")[2]: image.error for image in result if image.error}
     assert list(errors) == ["cut.jpg"]
     return result, errors
 
 
 def by_classifier(folder, model):
-    return Classifier.load(model).predict(sorted(folder.iterdir()))
+    return Classifier.from_pretrained(model).predict(sorted(folder.iterdir()))
 
 
 def by_torch(folder, model):
@@ -117,11 +117,11 @@ def test_a_prediction_crosses_few_modules(tiny_model, is_first, most):
         if event == "call" and code.co_filename.startswith(root) and code.co_flags & inspect.CO_NEWLOCALS:
             crossed.add(code.co_filename)
 
-    model = None if is_first else Classifier.load(tiny_model)
+    model = None if is_first else Classifier.from_pretrained(tiny_model)
     before = sys.getprofile()
     sys.setprofile(count)
     try:
-        (model or Classifier.load(tiny_model)).predict(sample_photos()[0])
+        (model or Classifier.from_pretrained(tiny_model)).predict(sample_photos()[0])
     finally:
         sys.setprofile(before)
     assert 5 < len(crossed) <= most, sorted(crossed)

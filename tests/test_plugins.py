@@ -145,8 +145,8 @@ def test_training_and_saved_models_use_the_names(package, tmp_path, monkeypatch)
 def test_a_model_whose_package_is_gone_is_refused(package, tmp_path, monkeypatch):
     head = HEADS["corner"]
     model = Classifier.create("resnet10t", head=head, labels=["cat"], pretrained=False, image_size=64)
-    folder = model.save(tmp_path / "model")
+    folder = model.save_pretrained(tmp_path / "model")
     monkeypatch.delitem(HEADS.data, "corner")
     monkeypatch.delitem(plugins("manylabel.heads"), "corner")
     with pytest.raises(ModelFormatError, match="no head 'corner' in this version and the installed packages"):
-        Classifier.load(folder)
+        Classifier.from_pretrained(folder)

@@ -61,13 +61,13 @@ def make(arguments: argparse.Namespace) -> str:
     folder = arguments.folder / arguments.name
     photos = sample_photos()
     with TemporaryDirectory() as temporary:
-        tried = classifier.save(Path(temporary) / "model", include_backbone=False, half=True)
+        tried = classifier.save_pretrained(Path(temporary) / "model", include_backbone=False, half=True)
         num_bytes = sum(file.stat().st_size for file in tried.iterdir())
-        before, after = (model.predict(photos).scores for model in (classifier, Classifier.load(tried)))
+        before, after = (model.predict(photos).scores for model in (classifier, Classifier.from_pretrained(tried)))
     difference = float(abs(before - after).max())
     if num_bytes > MOST_BYTES or difference > MOST_DIFFERENCE:
         sys.exit(f"{folder} has {num_bytes:,} bytes and scores off by {difference:.1e}; not fit to ship")
-    classifier.save(folder, include_backbone=False, half=True, overwrite=arguments.overwrite)
+    classifier.save_pretrained(folder, include_backbone=False, half=True, overwrite=arguments.overwrite)
     recorded = arguments.run / "command.txt"
     command = recorded.read_text(encoding="utf-8").strip() if recorded.is_file() else "not recorded"
     height, width = classifier.input_spec.size

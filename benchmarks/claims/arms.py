@@ -140,7 +140,7 @@ def scores(model: Path, sets: TrainAndVal) -> NDArray[np.float32]:
     """Return a model's scores of the validation images, ``[N, L]``; cached next to the model."""
     cache_file = model.parent / "scores.npy"
     if not cache_file.is_file():
-        classifier = Classifier.load(model).eval()
+        classifier = Classifier.from_pretrained(model).eval()
         head, backbone = classifier.head, classifier.backbone
         setup = Setup(Probe(data="", views=1), sets, sets, classifier, nn.Identity(), head, backbone)
         cached = cache_sets(setup, Reporter()).val

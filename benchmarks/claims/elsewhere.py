@@ -65,7 +65,7 @@ def costs() -> list[dict[str, Any]]:
 
 def experts(models: Sequence[Path], dataset: ImageDataset) -> list[dict[str, Any]]:
     """Count the dead experts of the sharing arm."""
-    loads = [expert_load(Classifier.load(model).eval(), dataset) for model in models]
+    loads = [expert_load(Classifier.from_pretrained(model).eval(), dataset) for model in models]
     dead = [len(load.dead) for load in loads]
     least = min(float(load.average.min()) * len(load.average) for load in loads)
     return [

@@ -89,20 +89,20 @@ def test_saves_a_timm_model_by_its_name_and_refuses_others(tmp_path: Path) -> No
     images = torch.rand(1, 3, 64, 64)
     backbone = Backbone(timm.create_model("test_vit", img_size=64), stages=(-1,))
     model = Classifier(backbone, LinearClassifier(64, 2), ["cat", "dog"]).eval()
-    loaded = Classifier.load(model.save(tmp_path / "model"))
+    loaded = Classifier.from_pretrained(model.save_pretrained(tmp_path / "model"))
     torch.testing.assert_close(loaded(images), model(images))
     other = Backbone(timm.create_model("test_vit", img_size=64, depth=2), stages=(-1,))
     for strange in (other, Backbone(small_resnet(), stages=(-1,))):
         head = LinearClassifier(strange.channels[-1], 2)
         with pytest.raises(ConfigError, match="cannot be saved: neither timm nor torchvision can build it by name"):
-            Classifier(strange, head, ["cat", "dog"]).save(tmp_path / "strange")
+            Classifier(strange, head, ["cat", "dog"]).save_pretrained(tmp_path / "strange")
 
 
 @pytest.mark.slow
 def test_saves_a_torchvision_model_by_its_name_there(tmp_path: Path) -> None:
     backbone = Backbone(models.mobilenet_v3_small(num_classes=7), stages=(-1,))
     model = Classifier(backbone, LinearClassifier(576, 2), ["cat", "dog"]).eval()
-    loaded = Classifier.load(model.save(tmp_path / "model"))
+    loaded = Classifier.from_pretrained(model.save_pretrained(tmp_path / "model"))
     assert loaded.backbone.name == backbone.name == "torchvision:mobilenet_v3_small"
     images = torch.rand(1, 3, 64, 64)
     torch.testing.assert_close(loaded(images), model(images))

@@ -33,7 +33,7 @@ def test_macs_stand_beside_what_was_reached(root):
         ("linear", "linear", 0.2),
         ("csra", "csra", 0.4),
     ]
-    macs = count_macs(Classifier.load(root / "linear" / "model"), torch.zeros(1, 3, 64, 64))
+    macs = count_macs(Classifier.from_pretrained(root / "linear" / "model"), torch.zeros(1, 3, 64, 64))
     assert points[0].cost == pytest.approx(macs / 1e9)
     [axes] = draw_tradeoff(points).axes
     assert sorted(text.get_text() for text in axes.texts) == ["csra", "linear"]

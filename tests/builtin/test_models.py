@@ -68,4 +68,4 @@ def test_the_tool_that_made_a_builtin_model_makes_it_again(tmp_path):
     card = tool["make"](Namespace(run=local_model(DEFAULT_MODEL), name="again", **told))
     assert "80 labels: MLDecoder" in card
     assert (tmp_path / "again" / "README.md").read_text(encoding="utf-8") == card
-    assert Classifier.load(tmp_path / "again").labels == Classifier.from_pretrained(DEFAULT_MODEL).labels
+    assert Classifier.from_pretrained(tmp_path / "again").labels == Classifier.from_pretrained(DEFAULT_MODEL).labels

@@ -47,7 +47,7 @@ def image():
 
 @pytest.fixture
 def saved(tmp_path):
-    return make().save(tmp_path / "model")
+    return make().save_pretrained(tmp_path / "model")
 
 
 HEAD_SETTINGS = {
@@ -63,7 +63,7 @@ HEAD_SETTINGS = {
 @pytest.mark.parametrize("name", heads.HEADS)
 def test_every_head_comes_back_from_disk_exactly(name, tmp_path, image):
     model = make(heads.HEADS[name], **HEAD_SETTINGS.get(name, {}))
-    again = Classifier.load(model.save(tmp_path / "model"))
+    again = Classifier.from_pretrained(model.save_pretrained(tmp_path / "model"))
     assert np.array_equal(again.predict(image).scores, model.predict(image).scores)
     assert again.labels == model.labels
     assert again.input_spec == model.input_spec
@@ -84,17 +84,17 @@ def test_a_head_inside_another_is_saved_and_restored(tmp_path, image):
             return 2 * self.inner(features)
 
     model = make(heads.RepresentationMixup, top=heads.MLDecoder(512, 3, width=32, feedforward=64))
-    again = Classifier.load(model.save(tmp_path / "model"))
+    again = Classifier.from_pretrained(model.save_pretrained(tmp_path / "model"))
     assert repr(again.head) == repr(model.head)
     assert np.array_equal(again.predict(image).scores, model.predict(image).scores)
     model = make(Doubled, inner=heads.CSRA(512, 3, temperatures=[1, 2]))
-    again = Classifier.load(model.save(tmp_path / "own"), head=Doubled)
+    again = Classifier.from_pretrained(model.save_pretrained(tmp_path / "own"), head=Doubled)
     assert np.array_equal(again.predict(image).scores, model.predict(image).scores)
 
 
 def test_text_vectors_are_saved_with_the_model(tmp_path, image):
     model = make(heads.MLDecoder, queries="text", text_vectors=torch.randn(3, 7), width=32, feedforward=64)
-    again = Classifier.load(model.save(tmp_path / "model"))
+    again = Classifier.from_pretrained(model.save_pretrained(tmp_path / "model"))
     assert torch.equal(again.head.text_vectors, model.head.text_vectors)
     assert np.array_equal(again.predict(image).scores, model.predict(image).scores)
 
@@ -176,42 +176,42 @@ def test_fusing_keeps_the_logits_and_the_original(image):
 @pytest.mark.slow
 def test_a_small_folder_names_its_backbone_and_checks_its_weights(tmp_path, image, monkeypatch):
     model = Classifier.create("offline:efficientnet_lite0", head=heads.LinearClassifier, labels=LABELS, frozen=True)
-    folder = model.save(tmp_path / "model", include_backbone=False)
+    folder = model.save_pretrained(tmp_path / "model", include_backbone=False)
     assert (folder / "model.safetensors").stat().st_size < 100_000
-    assert np.array_equal(Classifier.load(folder).predict(image).scores, model.predict(image).scores)
+    assert np.array_equal(Classifier.from_pretrained(folder).predict(image).scores, model.predict(image).scores)
     monkeypatch.setattr(classifier, "fingerprint_weights", lambda _: "other")
     with pytest.raises(ModelFormatError, match="differ from those the model was trained with"):
-        Classifier.load(folder)
+        Classifier.from_pretrained(folder)
 
 
 def test_loading_draws_no_random_numbers(saved):
     before = torch.random.get_rng_state()
-    Classifier.load(saved)
+    Classifier.from_pretrained(saved)
     assert torch.equal(torch.random.get_rng_state(), before)
 
 
 def test_nothing_is_overwritten_unless_asked(saved):
     with pytest.raises(OutputExistsError):
-        make().save(saved)
-    make().save(saved, overwrite=True)
+        make().save_pretrained(saved)
+    make().save_pretrained(saved, overwrite=True)
 
 
 def test_overwriting_keeps_files_of_others_and_models_below(saved):
     (saved / "README.md").write_text("my model")
-    below = make().save(saved / "tuned" / "model")
-    make().save(saved, overwrite=True)
+    below = make().save_pretrained(saved / "tuned" / "model")
+    make().save_pretrained(saved, overwrite=True)
     assert (saved / "README.md").read_text() == "my model"
-    assert Classifier.load(below).labels == LABELS
+    assert Classifier.from_pretrained(below).labels == LABELS
 
 
 def test_a_head_of_ones_own_is_used_and_saved_but_loaded_only_when_passed(tmp_path, image):
     model = make(CornerHead)
-    folder = model.save(tmp_path / "model")
+    folder = model.save_pretrained(tmp_path / "model")
     with pytest.raises(ModelFormatError, match=r"a custom head.*pass head=CornerHead"):
-        Classifier.load(folder)
+        Classifier.from_pretrained(folder)
     with pytest.raises(ModelFormatError, match="LinearClassifier was passed"):
-        Classifier.load(folder, head=heads.LinearClassifier)
-    again = Classifier.load(folder, head=CornerHead)
+        Classifier.from_pretrained(folder, head=heads.LinearClassifier)
+    again = Classifier.from_pretrained(folder, head=CornerHead)
     assert np.array_equal(again.predict(image).scores, model.predict(image).scores)
 
 
@@ -221,7 +221,7 @@ def test_a_head_that_forgets_its_arguments_cannot_be_saved(tmp_path):
             super().__init__(in_channels, num_labels)
 
     with pytest.raises(ConfigError, match=r"does not store its argument 'scale'; write self\.scale = scale"):
-        make(Forgetful).save(tmp_path / "model")
+        make(Forgetful).save_pretrained(tmp_path / "model")
 
 
 def test_a_wrong_head_setting_suggests_the_right_one():
@@ -252,7 +252,7 @@ def change_config(folder: Path, **changes):
 def test_a_damaged_foreign_or_newer_folder_is_refused_with_a_reason(saved, damage, message):
     damage(saved)
     with pytest.raises(ModelFormatError, match=message):
-        Classifier.load(saved)
+        Classifier.from_pretrained(saved)
 
 
 def test_weights_that_do_not_fit_are_named(saved):
@@ -260,16 +260,16 @@ def test_weights_that_do_not_fit_are_named(saved):
     config["head"]["settings"]["num_labels"] = 5
     (saved / "config.json").write_text(json.dumps(config))
     with pytest.raises(ModelFormatError, match="3 labels, but the head has 5 outputs"):
-        Classifier.load(saved)
+        Classifier.from_pretrained(saved)
     labels = {"names": ["a", "b", "c", "d", "e"]}
     (saved / "labels.json").write_text(json.dumps(labels))
     with pytest.raises(ModelFormatError, match=r"does not fit its config.json: 2 of another shape \(head\."):
-        Classifier.load(saved)
+        Classifier.from_pretrained(saved)
 
 
 def test_a_missing_folder_is_told(tmp_path):
-    with pytest.raises(ModelFormatError, match="there is no such folder"):
-        Classifier.load(tmp_path / "nowhere")
+    with pytest.raises(ModelFormatError, match="there is no model"):
+        Classifier.from_pretrained(tmp_path / "nowhere")
 
 
 class FolderHub:
@@ -312,7 +312,7 @@ def test_a_revision_of_the_hub_is_asked_for(tmp_path, monkeypatch):
 def test_a_model_on_the_hub_has_a_card(tmp_path, monkeypatch):
     monkeypatch.setattr("huggingface_hub.HfApi", lambda: FolderHub(tmp_path))
     run = tmp_path / "run"
-    make().save(run / "model")
+    make().save_pretrained(run / "model")
     numbers = {"num_images": 120, "mAP": {"value": 0.7692, "low": 0.69, "high": 0.84}, "best_epoch": 3}
     (run / "validation.json").write_text(json.dumps(numbers))
     model = Classifier.from_pretrained(run)
@@ -366,7 +366,7 @@ def test_calibration_changes_scores_and_is_saved(tmp_path):
     expected = torch.tensor([[1.0, 2.0]]).sigmoid()
     torch.testing.assert_close(model.scores(logits), expected)
     torch.testing.assert_close(model.fuse().scores(logits), expected)
-    again = Classifier.load(model.save(tmp_path / "model"))
+    again = Classifier.from_pretrained(model.save_pretrained(tmp_path / "model"))
     assert again.calibration == model.calibration
     with pytest.raises(ConfigError, match="one scale for each of 2 labels, got 1"):
         Classifier(model.backbone, model.head, model.labels, calibration=ScoreCalibration("platt", (1.0,), (0.0,)))
@@ -378,18 +378,20 @@ def test_half_the_size_gives_almost_the_same_scores(tmp_path):
     model = Classifier.create(
         "test_resnet", head=heads.LinearClassifier, labels=["cat", "dog"], pretrained=False
     ).eval()
-    whole, half = (model.save(tmp_path / str(half), half=half) / "model.safetensors" for half in (False, True))
+    whole, half = (
+        model.save_pretrained(tmp_path / str(half), half=half) / "model.safetensors" for half in (False, True)
+    )
     assert half.stat().st_size < 0.6 * whole.stat().st_size
     image = np.full((64, 64, 3), 100, dtype=np.uint8)
-    again = Classifier.load(half.parent)
+    again = Classifier.from_pretrained(half.parent)
     assert next(again.parameters()).dtype == torch.float32
     torch.testing.assert_close(again.predict(image).scores, model.predict(image).scores, atol=1e-2, rtol=0)
 
 
 def test_settings_on_disk_are_changed_in_place(tmp_path):
     model = Classifier.create("test_resnet", head=heads.LinearClassifier, labels=["cat", "dog"], pretrained=False)
-    change_settings(model.save(tmp_path / "model"), {"thresholds": [0.2, 0.3]})
-    assert Classifier.load(tmp_path / "model").thresholds == (0.2, 0.3)
+    change_settings(model.save_pretrained(tmp_path / "model"), {"thresholds": [0.2, 0.3]})
+    assert Classifier.from_pretrained(tmp_path / "model").thresholds == (0.2, 0.3)
     with pytest.raises(ModelFormatError, match="not a manylabel model"):
         change_settings(tmp_path, {})
 

@@ -113,6 +113,6 @@ def test_bad_labels_are_refused_duplicates_merged_and_long_ones_cut(caplog):
 
 def test_typed_labels_are_not_saved_nor_for_single_label_models(tmp_path):
     with pytest.raises(ConfigError, match="typed labels are not saved"):
-        make().with_labels(["zebra"]).save(tmp_path / "model")
+        make().with_labels(["zebra"]).save_pretrained(tmp_path / "model")
     with pytest.raises(ConfigError, match="single label"):
         make(single_label=True).with_labels(["zebra"])

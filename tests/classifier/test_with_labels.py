@@ -67,7 +67,7 @@ def test_answers_for_new_labels_and_saves_them(case, encoder, tmp_path):
     asked = make(head, bias=0.5, **settings).with_labels(["tram", "dog", "fire truck"])
     scores = asked.predict(IMAGE).scores
     assert scores.shape == (1, 3)
-    again = Classifier.load(asked.save(tmp_path / "model"))
+    again = Classifier.from_pretrained(asked.save_pretrained(tmp_path / "model"))
     assert again.text == asked.text
     assert np.array_equal(again.predict(IMAGE).scores, scores)
     assert len(encoder.calls) == 1  # saved vectors need no text model
@@ -158,11 +158,11 @@ def test_rejects_vectors_of_another_encoder(encoder):
 def test_models_saved_before_there_was_text_still_load(tmp_path):
     model = make()
     model.text = None
-    folder = model.save(tmp_path / "model")
+    folder = model.save_pretrained(tmp_path / "model")
     config = (folder / "config.json").read_text().replace(',\n  "text": null', "")
     (folder / "config.json").write_text(config)
     assert '"text"' not in config.replace('"text",', "").replace('"text_dim"', "")
-    assert Classifier.load(folder).text is None
+    assert Classifier.from_pretrained(folder).text is None
 
 
 def test_a_vocabulary_is_a_value():

@@ -15,7 +15,7 @@ from tiny_runs import make_model
 def model(tmp_path_factory):
     made = make_model("linear", labels=["cat", "dog"])
     folder = tmp_path_factory.mktemp("models") / "tagger"
-    made.save(folder)
+    made.save_pretrained(folder)
     return made, folder
 
 

@@ -24,7 +24,7 @@ def folder(tmp_path_factory):
     model = Classifier.create(
         "resnet10t", head=heads.LinearClassifier, labels=dataset.labels, pretrained=False, image_size=64
     )
-    model.save(folder / "tagger")
+    model.save_pretrained(folder / "tagger")
     targets, _ = dataset.targets.dense()
     noise = np.random.default_rng(0).random(targets.shape)
     names = np.array([dataset.images.name(index) for index in range(12)])

@@ -16,8 +16,8 @@ from tiny_runs import make_model
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("explain")
-    make_model("linear", labels=["cat", "dog"]).save(folder / "first" / "model")
-    make_model("csra", labels=["cat", "dog"]).save(folder / "second")
+    make_model("linear", labels=["cat", "dog"]).save_pretrained(folder / "first" / "model")
+    make_model("csra", labels=["cat", "dog"]).save_pretrained(folder / "second")
     Image.effect_noise((90, 60), 90).convert("RGB").save(folder / "photo.jpg")
     return folder
 
@@ -48,7 +48,7 @@ def test_models_methods_and_blocks_multiply(folder, tmp_path):
 
 @pytest.mark.slow
 def test_all_blocks_are_those_of_each_model(folder, tmp_path):
-    make_model("linear", labels=["cat"], backbone="test_vit", image_size=160).save(tmp_path / "other")
+    make_model("linear", labels=["cat"], backbone="test_vit", image_size=160).save_pretrained(tmp_path / "other")
     models = ("--model", folder / "second", "--model", tmp_path / "other")
     arguments = ("--label", "cat", "--blocks", "all", "--out", tmp_path / "a.png")
     lines = run(folder / "photo.jpg", *models, *arguments).stdout.splitlines()[:-1]
@@ -60,7 +60,7 @@ def test_all_blocks_are_those_of_each_model(folder, tmp_path):
 @pytest.mark.slow
 def test_models_of_the_same_name_are_all_shown(folder, tmp_path):
     for place in ("a", "b"):
-        make_model("linear", labels=["cat", "dog"]).save(tmp_path / place / "same")
+        make_model("linear", labels=["cat", "dog"]).save_pretrained(tmp_path / place / "same")
     models = [part for place in ("a", "b") for part in ("--model", tmp_path / place / "same")]
     lines = run(folder / "photo.jpg", *models, "--label", "cat", "--out", tmp_path / "a.png").stdout.splitlines()
     assert [line.startswith(str(tmp_path / place / "same")) for line, place in zip(lines, "ab", strict=False)] == [
@@ -102,8 +102,8 @@ def test_blocks_that_are_no_numbers_are_refused(folder, tmp_path):
 def test_teachers_stand_beside_their_student(folder, tmp_path):
     run_folder = tmp_path / "distilled"
     for name, labels in (("co-01", ["cat"]), ("co-02", ["dog"]), ("dis-01", ["dog"])):
-        make_model("linear", labels=labels).save(run_folder / "teachers" / name / "model")
-    make_model("linear", labels=["cat", "dog"]).save(run_folder / "model")
+        make_model("linear", labels=labels).save_pretrained(run_folder / "teachers" / name / "model")
+    make_model("linear", labels=["cat", "dog"]).save_pretrained(run_folder / "model")
     shown = run(
         folder / "photo.jpg", "--model", run_folder, "--teachers", "--label", "dog", "--out", tmp_path / "a.png"
     )

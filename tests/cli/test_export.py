@@ -28,7 +28,7 @@ def make():
 @pytest.mark.slow
 def test_a_model_is_exported_and_made_smaller(tmp_path):
     model = make()
-    folder, out = model.save(tmp_path / "model"), tmp_path / "model.onnx"
+    folder, out = model.save_pretrained(tmp_path / "model"), tmp_path / "model.onnx"
     result = run("scenes:30", "--model", folder, "--out", out, "--int8", "--fixed-size")
     assert result.exit_code == 0
     assert "Largest difference from the model's scores: " in result.output
@@ -89,7 +89,7 @@ def test_what_cannot_be_compared_is_told(tmp_path, quantised, table, reason):
     rows = "".join(f"{index}.png,{table}\n" for index in range(8))
     (tmp_path / "labels.csv").write_text(f"image,labels\n{rows}")
     data = f"files:{photos}" if table is None else f"csv:{tmp_path / 'labels.csv'},images={photos}"
-    model, out = make().save(tmp_path / "model"), tmp_path / "model.onnx"
+    model, out = make().save_pretrained(tmp_path / "model"), tmp_path / "model.onnx"
     result = run(data, "--model", model, "--out", out, "--int8", "--fixed-size")
     assert result.output.endswith(f"mAP was not compared: {reason}\n")
 
@@ -101,7 +101,7 @@ def test_mAP_is_compared_on_images_behind_those_for_calibration(tmp_path, quanti
     data = f"csv:{tmp_path / 'labels.csv'},images={photos}"
     monkeypatch.setattr("manylabel.cli.models.CALIBRATION_IMAGES", 3)
     arguments = ("--out", tmp_path / "model.onnx", "--int8", "--fixed-size")
-    result = run(data, "--model", make().save(tmp_path / "model"), *arguments)
+    result = run(data, "--model", make().save_pretrained(tmp_path / "model"), *arguments)
     assert quantised == [3]  # 1, 3 and 4
     assert "Flipped tags on 3 other images: 0 of " in result.output
     assert "mAP on them: " in result.output
@@ -112,7 +112,7 @@ def test_mAP_is_compared_on_images_behind_those_for_calibration(tmp_path, quanti
 def test_int8_that_flips_many_tags_is_not_recommended(tmp_path, quantised, monkeypatch):
     monkeypatch.setattr("manylabel.inference.export.flipped_tags", lambda *_: (6, 100))
     arguments = ("--out", tmp_path / "model.onnx", "--int8", "--fixed-size")
-    result = run("scenes:6", "--model", make().save(tmp_path / "model"), *arguments)
+    result = run("scenes:6", "--model", make().save_pretrained(tmp_path / "model"), *arguments)
     assert "6 of 100 (6.0 %)" in result.output
     assert result.output.endswith("int8 is not recommended for this model: it changes more than 5 % of the tags\n")
 
@@ -143,7 +143,7 @@ def test_images_that_are_cut_short_are_left_out(tmp_path, exported, monkeypatch)
     for name, content in (("a.png", whole[: len(whole) // 2]), ("b.png", whole)):
         (photos / name).write_bytes(content)
     out = tmp_path / "model.onnx"
-    result = run(f"files:{photos}", "--model", make().save(tmp_path / "model"), "--out", out, "--fixed-size")
+    result = run(f"files:{photos}", "--model", make().save_pretrained(tmp_path / "model"), "--out", out, "--fixed-size")
     assert result.exit_code == 0
     assert seen == [photos / "b.png"]
 
@@ -153,5 +153,12 @@ def test_what_is_there_is_refused_before_the_export_begins(tmp_path, monkeypatch
     (tmp_path / there).write_text("mine")
     monkeypatch.setattr("manylabel.inference.export.export_onnx", lambda *_, **__: pytest.fail("the export began"))
     with pytest.raises(OutputExistsError, match=there):
-        run("scenes:3", "--model", make().save(tmp_path / "model"), "--out", tmp_path / "model.onnx", "--int8")
+        run(
+            "scenes:3",
+            "--model",
+            make().save_pretrained(tmp_path / "model"),
+            "--out",
+            tmp_path / "model.onnx",
+            "--int8",
+        )
     assert (tmp_path / there).read_text() == "mine"

@@ -23,7 +23,7 @@ def make(labels=LABELS, **settings):
 
 @pytest.fixture
 def folder(tmp_path):
-    return make().save(tmp_path / "tagger")
+    return make().save_pretrained(tmp_path / "tagger")
 
 
 def run(*arguments):
@@ -50,11 +50,11 @@ def test_a_tuned_copy_keeps_all_but_thresholds_and_calibration(folder, tmp_path)
     assert {key: value for key, value in tuned.items() if key not in changed} == {
         key: value for key, value in config(folder).items() if key not in changed
     }
-    model = Classifier.load(tmp_path / "tuned")
+    model = Classifier.from_pretrained(tmp_path / "tuned")
     assert model.calibration.method == "platt"
     assert model.thresholds == tuple(tuned["thresholds"])
     image = scenes(1).images[0]
-    raw = torch.from_numpy(Classifier.load(folder).predict(image).scores)
+    raw = torch.from_numpy(Classifier.from_pretrained(folder).predict(image).scores)
     torch.testing.assert_close(
         torch.from_numpy(model.predict(image).scores), model.calibration.apply(raw.logit()).sigmoid()
     )
@@ -72,12 +72,12 @@ def test_the_model_itself_is_changed_unless_it_is_a_trial(folder):
 @pytest.mark.slow
 def test_a_copy_leaves_what_else_is_in_its_folder(folder, tmp_path):
     runs = tmp_path / "runs"
-    other = make().save(runs / "first" / "model")
+    other = make().save_pretrained(runs / "first" / "model")
     (runs / "notes.txt").write_text("do not delete")
     run(SPEC, "--model", folder, "--out", runs, "--overwrite", "--folds", "2")
     assert (runs / "notes.txt").read_text() == "do not delete"
-    assert Classifier.load(other).thresholds is None
-    assert Classifier.load(runs).thresholds is not None
+    assert Classifier.from_pretrained(other).thresholds is None
+    assert Classifier.from_pretrained(runs).thresholds is not None
 
 
 @pytest.mark.slow
@@ -92,12 +92,12 @@ def test_a_copy_may_lie_inside_the_model(folder):
 def test_a_single_label_model_is_calibrated_as_its_softmax_is_and_gets_no_thresholds(tmp_path):
     model = make(single_label=True)  # the data do not say so
     model.thresholds = (0.5,) * len(model.labels)
-    folder = model.save(tmp_path / "model")
+    folder = model.save_pretrained(tmp_path / "model")
     result = run(SPEC, "--model", folder, "--folds", "2")
     assert "2-fold cross-validation; calibration only" in result.output
     assert "no thresholds to tune" in result.output
     assert "Changed calibration in" in result.output
-    tuned = Classifier.load(folder)
+    tuned = Classifier.from_pretrained(folder)
     assert (tuned.thresholds, tuned.calibration.method, len(set(tuned.calibration.scale))) == (None, "temperature", 1)
     assert set(tuned.calibration.shift) == {0.0}
 
@@ -105,11 +105,11 @@ def test_a_single_label_model_is_calibrated_as_its_softmax_is_and_gets_no_thresh
 @pytest.mark.slow
 def test_labels_in_another_order_are_put_into_the_models(tmp_path):
     model = make(labels=LABELS.names[::-1])
-    run(SPEC, "--model", model.save(tmp_path / "model"), "--calibrate", "none", "--folds", "2")
+    run(SPEC, "--model", model.save_pretrained(tmp_path / "model"), "--calibrate", "none", "--folds", "2")
     scored = score(model, scenes(40).select_labels(model.labels.names))
     expected = tuning.tune(scored, method="none", num_folds=2).thresholds
     assert len(set(expected)) > 1
-    assert Classifier.load(tmp_path / "model").thresholds == pytest.approx(expected, abs=1e-6)
+    assert Classifier.from_pretrained(tmp_path / "model").thresholds == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.slow
@@ -118,7 +118,7 @@ def test_labels_that_do_not_fit_are_told_before_images_are_scored(tmp_path, monk
     few, many = LABELS.names[:3], [*LABELS, "unheard-of"]
     for name, labels in (("few", few), ("many", many)):
         with pytest.raises(ConfigError, match=r"exactly the labels of the model.*add labels=FILE to the spec"):
-            run(SPEC, "--model", make(labels=labels).save(tmp_path / name))
+            run(SPEC, "--model", make(labels=labels).save_pretrained(tmp_path / name))
 
 
 def test_the_package_itself_is_never_changed():

@@ -23,7 +23,7 @@ def model(tmp_path):
         "resnet10t", head=heads.TextMap, labels=["cat", "dog"], head_settings=text, pretrained=False
     )
     made.text = TextVocabulary(f"npz:{tmp_path / 'vectors.npz'}", ("{label}",), trained=("cat", "dog"))
-    return made.save(tmp_path / "model")
+    return made.save_pretrained(tmp_path / "model")
 
 
 def run(*arguments):
@@ -53,8 +53,8 @@ def test_reads_labels_from_a_file_and_writes_elsewhere(model, tmp_path):
 
 
 def test_a_model_that_is_changed_in_place_keeps_its_form_and_the_files_beside_it(model):
-    loaded = Classifier.load(model)
-    loaded.save(model, half=True, overwrite=True)
+    loaded = Classifier.from_pretrained(model)
+    loaded.save_pretrained(model, half=True, overwrite=True)
     (model / "README.md").write_text("my card")
     size = (model / "model.safetensors").stat().st_size
     run("add", "tram", "--model", model)
@@ -88,7 +88,7 @@ def test_refuses_what_makes_no_sense(model):
 
 def test_says_which_recipe_to_use_where_labels_are_fixed(tmp_path):
     made = Classifier.create("resnet10t", head=heads.LinearClassifier, labels=["cat"], pretrained=False)
-    folder = made.save(tmp_path / "model")
+    folder = made.save_pretrained(tmp_path / "model")
     assert "was not trained with the recipe zero_shot" in run("list", "--model", folder).stdout
     with pytest.raises(ConfigError, match="use the recipe zero_shot"):
         run("add", "tram", "--model", folder)
@@ -97,5 +97,5 @@ def test_says_which_recipe_to_use_where_labels_are_fixed(tmp_path):
 def test_labels_in_brackets_are_shown(tmp_path):
     labels = ["cat [pet]", "dog[/]"]
     made = Classifier.create("test_resnet", head=heads.LinearClassifier, labels=labels, pretrained=False)
-    shown = run("list", "--model", made.save(tmp_path / "model")).stdout
+    shown = run("list", "--model", made.save_pretrained(tmp_path / "model")).stdout
     assert all(label in shown for label in labels)

@@ -44,7 +44,7 @@ def whole(tmp_path_factory):
     model.thresholds = (0.5, 0.4, 0.3)
     model.calibration = ScoreCalibration("platt", scale=(1.0, 0.5, 2.0), shift=(0.0, 0.1, -0.1))
     model.text = TextVocabulary("npz:vectors.npz", ("{label}",), trained=("cat", "dog"), centre=(0.1, 0.2, 0.3, 0.4))
-    return model.save(tmp_path_factory.mktemp("models") / "whole")
+    return model.save_pretrained(tmp_path_factory.mktemp("models") / "whole")
 
 
 @pytest.fixture
@@ -152,7 +152,7 @@ SLOW = ["a backbone of 28 GB", "many small layers"]
 def test_a_hostile_config_is_refused(folder, name):
     edit(folder / "config.json", CONFIGS[name])
     with bounds(), pytest.raises(ModelFormatError) as error:
-        Classifier.load(folder)
+        Classifier.from_pretrained(folder)
     assert len(str(error.value)) < 1000
     assert "\n" not in str(error.value)
 
@@ -182,7 +182,7 @@ LABELS = {
 def test_labels_that_do_not_fit_are_refused(folder, name):
     (folder / "labels.json").write_text(json.dumps(LABELS[name]))
     with bounds(), pytest.raises(ModelFormatError):
-        Classifier.load(folder)
+        Classifier.from_pretrained(folder)
 
 
 @pytest.mark.parametrize("count", [60_000, 200_000])
@@ -203,7 +203,7 @@ def test_weights_that_are_no_numbers_are_refused(folder, value, half):
         {name: tensor.half() if half else tensor for name, tensor in tensors.items()}, folder / "model.safetensors"
     )
     with pytest.raises(ModelFormatError, match="weights that are inf or nan"):
-        Classifier.load(folder)
+        Classifier.from_pretrained(folder)
 
 
 WEIGHTS = {
@@ -222,18 +222,18 @@ def test_weights_that_do_not_fit_are_refused(folder, name):
     WEIGHTS[name](tensors)
     save_file(tensors, folder / "model.safetensors")
     with bounds(), pytest.raises(ModelFormatError):
-        Classifier.load(folder)
+        Classifier.from_pretrained(folder)
 
 
 def test_a_calibration_or_threshold_that_is_no_number_cannot_be_made(folder):
-    model = Classifier.load(folder)
+    model = Classifier.from_pretrained(folder)
     with pytest.raises(ManyLabelError, match="finite"):
         ScoreCalibration("platt", (float("nan"),), (0.0,))
     with pytest.raises(ManyLabelError, match=r"0\.\.1"):
         Classifier(model.backbone, model.head, model.labels, thresholds=[float("nan"), 0.5, 0.5])
     with pytest.raises(ModelFormatError):
         change_config(folder, {"thresholds": ["high", 0.5, 0.5]})
-    assert Classifier.load(folder).thresholds == (0.5, 0.4, 0.3)
+    assert Classifier.from_pretrained(folder).thresholds == (0.5, 0.4, 0.3)
 
 
 @pytest.fixture
@@ -247,7 +247,7 @@ def no_network(monkeypatch):
 
 @pytest.mark.usefixtures("no_network")
 def test_a_local_folder_never_asks_a_hub(folder, monkeypatch, tmp_path):
-    assert Classifier.load(folder).labels.names == tuple(NAMES)
+    assert Classifier.from_pretrained(folder).labels.names == tuple(NAMES)
     monkeypatch.chdir(tmp_path)
     for name in ("model/no_such", "./model2", "../nowhere/model", str(tmp_path / "no"), tmp_path / "no", "nothing"):
         with pytest.raises(ModelFormatError, match=r"there is no model|neither a local folder"):
@@ -260,7 +260,7 @@ def test_weights_by_name_respect_the_offline_mode_and_say_why_they_are_needed(fo
     edit(folder / "config.json", setting("backbone", "fingerprint", to="0" * 64))
     edit(folder / "config.json", setting("backbone", "name", to="resnet10t.c3_in1k"))
     with pytest.raises(ModelFormatError, match=r"saved without the weights of its backbone.*hub cannot be reached"):
-        Classifier.load(folder)
+        Classifier.from_pretrained(folder)
 
 
 COMMANDS = {
@@ -324,7 +324,7 @@ def mutate(data, values):
 def loads_or_is_refused(folder):
     with bounds():
         try:
-            model = Classifier.load(folder)
+            model = Classifier.from_pretrained(folder)
         except ManyLabelError:
             return
         if max(model.input_spec.size) <= 64:

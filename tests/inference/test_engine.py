@@ -70,7 +70,7 @@ def test_few_images_run_in_torch_at_once_unless_an_export_exists(tiny_model, tmp
 
 
 def test_another_model_has_another_export(tiny_model, tmp_path):
-    other = build().save(tmp_path / "model")
+    other = build().save_pretrained(tmp_path / "model")
     paths = {export_path(tiny_model), export_path(other), export_path(other, ["cat"])}
     assert len(paths) == 3
     with pytest.raises(ModelFormatError, match=r"config\.json missing"):

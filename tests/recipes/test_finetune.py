@@ -44,7 +44,9 @@ def test_cached_maps_train_like_a_frozen_bottom_run_in_every_step(settings, sets
     settings = replace(settings, optimizer="sgd", learning_rate=0.02)
     start = finetune.setup(settings, sets=sets).model.state_dict()
     online = replace(finetune, prepare=run_bottom_each_step)(replace(settings, out=tmp_path / "other"), sets=sets)
-    expected, found = (Classifier.load(run.model).state_dict() for run in (online, finetune(settings, sets=sets)))
+    expected, found = (
+        Classifier.from_pretrained(run.model).state_dict() for run in (online, finetune(settings, sets=sets))
+    )
     changed = {name for name, value in found.items() if not torch.equal(value, start[name])}
     assert {name.split(".")[2] if name.startswith("backbone.") else "head" for name in changed} == {"layer4", "head"}
     assert not any("running" in name for name in changed)
@@ -58,7 +60,7 @@ def test_cached_maps_train_like_a_frozen_bottom_run_in_every_step(settings, sets
 @pytest.mark.slow
 def test_a_saved_model_predicts_what_was_validated(settings, sets):
     run = finetune(replace(settings, augment=True), sets=sets)
-    model = Classifier.load(run.model)
+    model = Classifier.from_pretrained(run.model)
     values, known = map(torch.from_numpy, sets.val.targets.dense())
     from manylabel.metrics import mean_average_precision
 
@@ -85,7 +87,7 @@ def test_a_stopped_run_resumes_to_the_same_weights(settings, sets, tmp_path):
     with pytest.raises(RunInterruptedError):
         finetune(other, sets=sets, reporter=Stopping())
     resumed = finetune(other, sets=sets, resume=True)
-    one, two = (Classifier.load(run.model).state_dict() for run in (whole, resumed))
+    one, two = (Classifier.from_pretrained(run.model).state_dict() for run in (whole, resumed))
     assert all(torch.equal(value, two[name]) for name, value in one.items())
 
 

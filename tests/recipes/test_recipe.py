@@ -134,7 +134,7 @@ def saved(setup, *, num_images, scale=1.0):
     reporter.scores.known = torch.ones_like(truth)
     run = RunFolder.open(setup.settings.out)
     save_model(setup, run, reporter)
-    return Classifier.load(run.model), text.getvalue()
+    return Classifier.from_pretrained(run.model), text.getvalue()
 
 
 @pytest.mark.slow

@@ -49,7 +49,7 @@ def test_a_recipe_leaves_a_run_and_a_model_that_predicts_what_was_measured(name,
     heads = {} if name == "representation_mixup" else {"head": "csra"}
     few = {"executor": "sequential", "k": 2, "teacher_epochs": 1} if name == "self_distillation" else {}
     run = recipe(recipe.settings(**quick, **heads, **few, out=tmp_path / "run"), sets=sets)
-    model = Classifier.load(run.model)
+    model = Classifier.from_pretrained(run.model)
     predictions = model.predict([sets.val.images[index] for index in range(len(sets.val))])
     values, known = sets.val.targets.dense()
     from manylabel.metrics import mean_average_precision
@@ -78,7 +78,7 @@ def test_the_frozen_backbone_stays_as_it_is_and_finetune_changes_it(quick, sets,
     start = Classifier.create(
         "resnet10t", head=LinearClassifier, labels=sets.train.labels, pretrained=False, frozen=True, image_size=64
     ).backbone.state_dict()
-    frozen, changed = (Classifier.load(run.model).backbone.state_dict() for run in (first, tuned))
+    frozen, changed = (Classifier.from_pretrained(run.model).backbone.state_dict() for run in (first, tuned))
     assert all(torch.equal(value, frozen[name]) for name, value in start.items())
     assert not all(torch.equal(value, changed[name]) for name, value in start.items())
 
@@ -89,14 +89,14 @@ def test_freezing_first_needs_an_epoch_more_for_the_backbone_to_change(quick, se
     start = Classifier.create(
         "resnet10t", head=LinearClassifier, labels=sets.train.labels, pretrained=False, image_size=64
     ).backbone.state_dict()
-    found = Classifier.load(run.model).backbone.state_dict()
+    found = Classifier.from_pretrained(run.model).backbone.state_dict()
     assert all(torch.equal(value, found[name]) for name, value in start.items())
 
 
 def test_training_without_a_cache_is_the_same_but_for_rounding(quick, sets, tmp_path):
     quick |= {"head": "linear", "views": 1}
     models = [probe(Probe(**quick, out=tmp_path / str(cache), cache=cache), sets=sets).model for cache in (True, False)]
-    cached, direct = (Classifier.load(model).head.state_dict() for model in models)
+    cached, direct = (Classifier.from_pretrained(model).head.state_dict() for model in models)
     assert all(torch.allclose(value, direct[name], atol=1e-3) for name, value in cached.items())
 
 
@@ -105,7 +105,7 @@ def test_views_are_drawn_from(quick, sets, tmp_path):
         probe(Probe(**quick, out=tmp_path / str(views), head="linear", views=views), sets=sets).model
         for views in (1, 2)
     )
-    one, other = (Classifier.load(model).head.linear.weight for model in (plain, varied))
+    one, other = (Classifier.from_pretrained(model).head.linear.weight for model in (plain, varied))
     assert not torch.equal(one, other)
 
 
@@ -118,7 +118,7 @@ def test_single_label_data_train_with_a_softmax(quick, tmp_path):
     settings = Probe(**{**quick, "data": f"folder:{tmp_path / 'photos'}"}, out=tmp_path / "run", head="linear")
     assert folder(tmp_path / "photos").single_label
     run = probe(settings)
-    assert Classifier.load(run.model).single_label
+    assert Classifier.from_pretrained(run.model).single_label
     assert "val_accuracy" in run.metrics.read_text()
 
 
@@ -137,7 +137,7 @@ def test_a_head_of_ones_own_trains_with_the_settings_that_were_given(recipe, qui
     train, kind = RECIPES[recipe], RECIPES[recipe].settings
     settings = replace(kind(**quick, head_settings={"factor": 2}), out=tmp_path / "run")
     run = train(settings, sets=sets, head=OwnHead)
-    head = Classifier.load(run.model, head=OwnHead).head
+    head = Classifier.from_pretrained(run.model, head=OwnHead).head
     assert (head.num_labels, head.factor) == (24, 2)
     told = yaml.safe_load((run.path / "config.yaml").read_text())
     assert (told["head"], told["head_settings"]) == (f"{OwnHead.__module__}:OwnHead", {"factor": 2})
@@ -274,7 +274,7 @@ def test_a_run_that_was_stopped_goes_on(quick, sets, tmp_path):
     with pytest.raises(RunInterruptedError):
         finetune(Finetune(**settings, out=tmp_path / "run"), sets=sets, reporter=Stopping())
     resumed = finetune(Finetune(**settings, out=tmp_path / "run"), sets=sets, resume=True)
-    one, other = (Classifier.load(run.model).state_dict() for run in (whole, resumed))
+    one, other = (Classifier.from_pretrained(run.model).state_dict() for run in (whole, resumed))
     assert all(torch.equal(value, other[name]) for name, value in one.items())
 
 
@@ -298,7 +298,7 @@ def test_heads_on_frozen_features_are_small_unless_asked_otherwise():
 def test_dropped_channels_change_training_and_are_not_part_of_the_model(quick, sets, tmp_path):
     quick |= {"head": "linear", "views": 1}
     runs = [probe(Probe(**quick, out=tmp_path / str(share), feature_dropout=share), sets=sets) for share in (0.0, 0.5)]
-    plain, dropped = (Classifier.load(run.model).train() for run in runs)
+    plain, dropped = (Classifier.from_pretrained(run.model).train() for run in runs)
     assert not torch.equal(plain.head.linear.weight, dropped.head.linear.weight)
     maps = [torch.ones(2, 512, 2, 2)]
     assert torch.equal(dropped.head(maps), dropped.head(maps))
@@ -312,7 +312,7 @@ def test_finetuning_goes_on_from_a_trained_model(quick, sets, tmp_path):
     still = {"start_from": str(first.path), "learning_rate": 1e-12, "augment": False, "ema_decay": 0.0}
     tuned = finetune(Finetune(**quick, **still, out=tmp_path / "tuned"), sets=sets)
     blurred = finetune(Finetune(**quick, **still, keep_statistics=False, out=tmp_path / "blurred"), sets=sets)
-    before, after, other = (Classifier.load(run.model) for run in (first, tuned, blurred))
+    before, after, other = (Classifier.from_pretrained(run.model) for run in (first, tuned, blurred))
     assert torch.allclose(before.head.linear.weight, after.head.linear.weight)
     assert (before.thresholds is not None, after.thresholds) == (True, None)  # they were for the weights before
     name = next(name for name in before.backbone.state_dict() if name.endswith("running_mean"))
@@ -330,7 +330,7 @@ def test_the_start_keeps_its_share_of_the_finished_model(quick, sets, tmp_path):
         finetune(Finetune(**quick, **start, start_fraction=share, out=tmp_path / f"{share}"), sets=sets)
         for share in (0.0, 0.25)
     ]
-    begun, tuned, mixed = (Classifier.load(run.model).state_dict() for run in (first, *runs))
+    begun, tuned, mixed = (Classifier.from_pretrained(run.model).state_dict() for run in (first, *runs))
     assert not torch.equal(begun["head.linear.weight"], tuned["head.linear.weight"])
     for name, weights in mixed.items():
         if weights.is_floating_point():

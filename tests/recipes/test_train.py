@@ -83,7 +83,7 @@ def test_ready_objects_are_trained_and_recorded(pairs, tmp_path):
     assert all(torch.equal(value, head.state_dict()[name]) for name, value in before.items())
     assert not torch.equal(model.head.linear.weight, before["linear.weight"])
     with pytest.raises(ModelFormatError, match=r"custom head, .*Corner, but none was passed"):
-        Classifier.load(tmp_path / "run" / "model")
+        Classifier.from_pretrained(tmp_path / "run" / "model")
 
 
 @pytest.mark.slow
@@ -118,7 +118,7 @@ def test_a_torchvision_model_is_trained_saved_loaded_and_exported(pairs, tmp_pat
     given = {name: value for name, value in SMALL.items() if name != "backbone"}
     backbone = "torchvision:resnet18" if kind == "name" else resnet18()
     model = ml.train(pairs, backbone=backbone, head="linear", out=tmp_path / "run", **given)
-    loaded = Classifier.load(tmp_path / "run" / "model")
+    loaded = Classifier.from_pretrained(tmp_path / "run" / "model")
     assert loaded.backbone.name == "torchvision:resnet18"
     image = pairs[0][0]
     scores = model.predict(image).scores

@@ -39,7 +39,7 @@ HEADS = {
 @pytest.mark.slow
 def test_trains_judges_and_answers_for_new_labels(case, text, sets):
     run = zero_shot(ZeroShot(**text, **HEADS[case], unseen="random:6"), sets=sets)
-    model = Classifier.load(run.model)
+    model = Classifier.from_pretrained(run.model)
     found = json.loads((run.path / "zero_shot.json").read_text())
     assert len(found["unseen"]) == 6
     assert set(found["unseen"]).isdisjoint(model.labels)
@@ -62,7 +62,7 @@ def test_unseen_labels_that_no_image_to_judge_by_has_do_not_cost_the_model(text,
     run = zero_shot(
         ZeroShot(**text, head_settings=SMALL, unseen=rare), sets=TrainAndVal(sets.train, without), reporter=reporter
     )
-    assert rare not in Classifier.load(run.model).labels
+    assert rare not in Classifier.from_pretrained(run.model).labels
     assert not (run.path / "zero_shot.json").exists()
     assert f"no image has one of the 1 labels to evaluate, such as {rare}" in "".join(said)
 
@@ -70,7 +70,7 @@ def test_unseen_labels_that_no_image_to_judge_by_has_do_not_cost_the_model(text,
 @pytest.mark.slow
 def test_all_labels_can_be_seen_and_the_bias_comes_from_everyday_things(text, sets):
     run = zero_shot(ZeroShot(**text, head_settings=SMALL), sets=sets)
-    model = Classifier.load(run.model)
+    model = Classifier.from_pretrained(run.model)
     assert model.labels.names == sets.train.labels.names
     assert model.text.new_label_bias != 0
     assert not (run.path / "zero_shot.json").exists()
@@ -81,7 +81,7 @@ def test_the_augmentation_changes_training_and_leaves_nothing_in_the_model(text,
     heads = []
     for number, changes in enumerate([{}, {"random_queries": 10, "query_noise": 0.1}]):
         settings = ZeroShot(**text | {"out": tmp_path / str(number), "epochs": 1}, head_settings=SMALL, **changes)
-        heads.append(Classifier.load(zero_shot(settings, sets=sets).model).head.state_dict())
+        heads.append(Classifier.from_pretrained(zero_shot(settings, sets=sets).model).head.state_dict())
     assert heads[0].keys() == heads[1].keys()
     assert not torch.equal(heads[0]["embed.weight"], heads[1]["embed.weight"])
 

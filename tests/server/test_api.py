@@ -150,7 +150,7 @@ def test_an_explanation_has_the_heat_that_explain_finds_and_an_overlay(tiny, tin
     assert answer.status_code == 200, answer.text
     dog, cat = answer.json()["explanations"]
     assert (dog["label"], cat["label"], dog["method"]) == ("dog", "cat", "cam")
-    expected = explain(Classifier.load(tiny_model), content, labels=["dog", "cat"])
+    expected = explain(Classifier.from_pretrained(tiny_model), content, labels=["dog", "cat"])
     for found, own in zip((dog, cat), expected, strict=True):
         assert found["heat"] == [pytest.approx(row, abs=1e-3) for row in own.heat.tolist()]
         assert found["score"] == pytest.approx(own.score, abs=1e-5)

@@ -253,7 +253,7 @@ def test_new_tags_are_asked_for_where_the_model_takes_them(browser, images, tmp_
         image_size=64,
     )
     model.text = TextVocabulary("npz:secret.npz", ("{label}",), trained=("cat", "dog"))
-    served = ServedModel.open(model.save(tmp_path / "open"), engine="torch")
+    served = ServedModel.open(model.save_pretrained(tmp_path / "open"), engine="torch")
     with listening(create_app(served)) as (address, _):
         open_page(browser, address)
         upload(browser, images / "photo 0.jpg")

@@ -275,16 +275,16 @@ class Classifier(nn.Module):
         settings = {name: getattr(self, name) for name in names} | changes
         return Classifier(backbone, head, **settings).to(next(self.parameters()).device)
 
-    def save(
+    def save_pretrained(
         self, folder: str | Path, *, include_backbone: bool = True, half: bool = False, overwrite: bool = False
     ) -> Path:
         """Save the classifier to a folder of tensors and JSON.
 
         Args:
             folder: Destination.
-            include_backbone: Whether to include the backbone's weights. Without them, `load` uses the pretrained
+            include_backbone: Whether to include the backbone's weights. Without them, loading uses the pretrained
                 weights of the same name, from the hub if necessary, and verifies their fingerprint.
-            half: Whether to round weights to float16, which halves the size; `load` returns float32.
+            half: Whether to round weights to float16, which halves the size; loading returns float32.
             overwrite: Whether to replace an existing folder.
 
         Returns:
@@ -314,46 +314,33 @@ class Classifier(nn.Module):
         return write_model(SavedModel(config, self.labels, tensors), folder, overwrite=overwrite)
 
     @classmethod
-    def load(cls, folder: str | Path, *, head: type[nn.Module] | None = None) -> Classifier:
-        """Load a classifier from a folder, and validate everything in it.
+    def from_pretrained(
+        cls, name: str | Path, *, revision: str | None = None, head: type[nn.Module] | None = None
+    ) -> Classifier:
+        """Load a classifier from a folder, this package or the Hugging Face hub, and validate everything in it.
 
-        Nothing is downloaded, except the backbone of a folder saved with ``include_backbone=False``.
+        From a folder, nothing is downloaded, except a backbone that was saved with ``include_backbone=False``.
 
         Args:
-            folder: The folder.
+            name: Model or run folder, ``"builtin:coco80"``, or a repository such as ``"someone/street-tagger"``.
+            revision: Branch, tag or commit of the repository.
             head: Class of a custom head; code is never imported because a file names it.
 
         Returns:
             The classifier, in eval mode, on the CPU.
 
         Raises:
-            ModelFormatError: The folder is missing, damaged, not a manylabel model, or from a newer version.
+            ModelFormatError: The model is missing, damaged, not one of manylabel, or from a newer version.
         """
+        folder = find_model(name, revision=revision)
         saved = read_model(folder)
         try:
-            return _restore(cls, saved, head)
+            classifier = _restore(cls, saved, head)
         except (MissingExtraError, ModelFormatError):
             raise
         except Exception as error:  # damaged settings can make a constructor fail in any way
             reason = " ".join(str(error).split())[:300] or type(error).__name__
             raise ModelFormatError(f"{folder} cannot be loaded: {reason}") from error
-
-    @classmethod
-    def from_pretrained(
-        cls, name: str | Path, *, revision: str | None = None, head: type[nn.Module] | None = None
-    ) -> Classifier:
-        """Load a classifier by name: from a folder, this package or the Hugging Face hub.
-
-        Args:
-            name: Model or run folder, ``"builtin:coco80"``, or a repository such as ``"someone/street-tagger"``.
-            revision: Branch, tag or commit of the repository.
-            head: Class of a custom head.
-
-        Returns:
-            The classifier, in eval mode, on the CPU.
-        """
-        folder = find_model(name, revision=revision)
-        classifier = cls.load(folder, head=head)
         if (folder.parent / "validation.json").is_file():
             classifier.run_folder = folder.parent
         return classifier
@@ -396,7 +383,7 @@ class Classifier(nn.Module):
         )
         hub = HfApi()
         with TemporaryDirectory() as folder:
-            saved = self.save(Path(folder) / "model")
+            saved = self.save_pretrained(Path(folder) / "model")
             write_text(saved / "README.md", card)
             hub.create_repo(name, private=private, exist_ok=True)
             return str(hub.upload_folder(folder_path=saved, repo_id=name, commit_message=message).commit_url)

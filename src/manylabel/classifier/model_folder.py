@@ -225,7 +225,7 @@ def _checked_config(folder: Path) -> bytes:
     content = _read_json(folder / CONFIG)
     header = decode_json(content, _Header, source=folder / CONFIG)
     if header.format != "manylabel":
-        raise ModelFormatError(f"{folder / CONFIG} was not written by manylabel; pass a folder written by `save`")
+        raise ModelFormatError(f"{folder / CONFIG} was not written by manylabel; pass a folder of `save_pretrained`")
     if header.format_version != FORMAT_VERSION:
         writer = header.versions.get("manylabel", "another version")
         raise ModelFormatError(

@@ -165,10 +165,10 @@ def _change(model: str, change: Callable[[list[str]], list[str]], out: Path | No
     if out is None:
         options.refuse_shared(model)
     source = find_model(model)
-    before = ml.Classifier.load(source)
+    before = ml.Classifier.from_pretrained(source)
     changed = before.with_labels(change(list(before.labels)))
     saved = read_model(source)
-    folder = changed.save(
+    folder = changed.save_pretrained(
         out or source, include_backbone=saved.includes_backbone, half=saved.is_half, overwrite=overwrite or out is None
     )
     typer.echo(f"{folder} now has {len(changed.labels):,} labels ({len(changed.labels) - len(before.labels):+,}).")

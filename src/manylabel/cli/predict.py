@@ -319,7 +319,7 @@ def _teachers(sources: list[str]) -> dict[str, list[ml.Classifier]]:
         run = Path(source).parent if Path(source).name == "model" else Path(source)
         for folder in sorted((run / "teachers").glob("*/model")):
             side = f"{folder.parent.name.rpartition('-')[0]} teachers"
-            sides.setdefault(side, []).append(ml.Classifier.load(folder))
+            sides.setdefault(side, []).append(ml.Classifier.from_pretrained(folder))
     if not sides:
         raise ConfigError(f"--teachers needs the folder of a self_distillation run, got {', '.join(sources)}")
     return sides

@@ -116,7 +116,7 @@ def open_engine(
         >>> from PIL import Image
         >>> from manylabel import Classifier, heads
         >>> model = Classifier.create("resnet10t", head=heads.LinearClassifier, labels=["cat", "dog"], pretrained=False)
-        >>> engine = open_engine(model.save(Path(tempfile.mkdtemp()) / "model"), engine="torch")
+        >>> engine = open_engine(model.save_pretrained(Path(tempfile.mkdtemp()) / "model"), engine="torch")
         >>> image, bad = engine.predict([Image.new("RGB", (64, 48)), b"no image"])
         >>> image.error, bad.error
         (None, "it is not an image in a supported format ...")
@@ -208,7 +208,7 @@ def engine_device(model: str | Path, device: str = "auto", *, engine: EngineName
 def _load(folder: Path, labels: Sequence[str] | None) -> Classifier:
     from manylabel.classifier import Classifier
 
-    classifier = Classifier.load(folder)
+    classifier = Classifier.from_pretrained(folder)
     return classifier if labels is None else classifier.with_labels(list(labels))
 
 

@@ -105,7 +105,7 @@ def train(
         reporter=None if progress else Reporter(),
         **objects,
     )
-    model = Classifier.load(run.model, head=Parts(**objects).head_class)
+    model = Classifier.from_pretrained(run.model, head=Parts(**objects).head_class)
     model.run_folder = run.path
     return model
 

@@ -245,7 +245,7 @@ def evaluate_run(
     """
     if not run.is_finished:
         raise ConfigError(f"the run {run.name} is not finished and has no model; resume it with --resume")
-    model = Classifier.load(run.model)
+    model = Classifier.from_pretrained(run.model)
     val = run.sets.val
     scored = _saved_scores(run, val)
     if scored is None:

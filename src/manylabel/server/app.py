@@ -59,7 +59,7 @@ def create_app(model: ServedModel, settings: ServerSettings | None = None) -> Fa
         >>> from fastapi.testclient import TestClient
         >>> from manylabel import Classifier, heads
         >>> model = Classifier.create("resnet10t", head=heads.LinearClassifier, labels=["cat", "dog"], pretrained=False)
-        >>> served = ServedModel.open(model.save(Path(tempfile.mkdtemp()) / "pets"), engine="torch")
+        >>> served = ServedModel.open(model.save_pretrained(Path(tempfile.mkdtemp()) / "pets"), engine="torch")
         >>> with TestClient(create_app(served), "http://localhost") as client:
         ...     [each["label"] for each in client.get("/v1/labels").json()["labels"]]
         ['cat', 'dog']

@@ -46,7 +46,7 @@ class ServedModel:
         >>> import tempfile
         >>> from manylabel import Classifier, heads
         >>> model = Classifier.create("resnet10t", head=heads.LinearClassifier, labels=["cat", "dog"], pretrained=False)
-        >>> served = ServedModel.open(model.save(Path(tempfile.mkdtemp()) / "pets"), engine="torch")
+        >>> served = ServedModel.open(model.save_pretrained(Path(tempfile.mkdtemp()) / "pets"), engine="torch")
         >>> served.name, served.takes_new_labels
         ('pets', False)
     """
@@ -146,7 +146,7 @@ class ServedModel:
 
         if self.folder is None:
             raise ConfigError("an exported file has no torch model")
-        return Classifier.load(self.folder)
+        return Classifier.from_pretrained(self.folder)
 
     def _asked(self, labels: Sequence[str]) -> Classifier:
         try:

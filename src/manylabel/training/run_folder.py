@@ -9,7 +9,7 @@ run/
 ├── validation.json    validation mAP with its confidence interval
 ├── scores.npz         scores of the validation images, cached by `manylabel report`
 ├── checkpoints/       last checkpoint, and the best weights with ``--keep best``
-└── model/             trained model, for `Classifier.load`
+└── model/             trained model, for `Classifier.from_pretrained`
 
 Recipes may add files.
 """
@@ -219,10 +219,10 @@ class RunFolder:
 
         Args:
             model: Trained model.
-            include_backbone: Save the weights of the backbone, too; see `Classifier.save`.
+            include_backbone: Save the weights of the backbone, too; see `Classifier.save_pretrained`.
         """
         if is_first_process():
-            model.save(self.model, include_backbone=include_backbone, overwrite=True)
+            model.save_pretrained(self.model, include_backbone=include_backbone, overwrite=True)
 
     def require_space(self, needed: int) -> None:
         """Check the free disk space.

@@ -31,7 +31,7 @@ FORKS = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:Dep
 
 
 def teachers_of(run):
-    return {name: Classifier.load(run.path / "teachers" / name / "model").state_dict() for name in NAMES}
+    return {name: Classifier.from_pretrained(run.path / "teachers" / name / "model").state_dict() for name in NAMES}
 
 
 def equal(one, other):
@@ -105,7 +105,9 @@ def test_a_teacher_that_fails_is_named_and_the_others_are_kept(brief, sets, tmp_
     trained = counting(monkeypatch)
     run = self_distillation(settings, sets=sets, resume=True)
     assert trained == ["co-02"]
-    assert equal(Classifier.load(run.model).state_dict(), Classifier.load(whole.model).state_dict())
+    assert equal(
+        Classifier.from_pretrained(run.model).state_dict(), Classifier.from_pretrained(whole.model).state_dict()
+    )
 
 
 def test_a_teacher_that_fails_once_is_tried_again(brief, sets, tmp_path, monkeypatch):
@@ -121,7 +123,9 @@ def test_processes_train_the_same_teachers(brief, sets, tmp_path, forking, whole
     run = self_distillation(settings, sets=sets)
     found, expected = teachers_of(run), teachers_of(whole)
     assert all(equal(found[name], expected[name]) for name in NAMES)
-    assert equal(Classifier.load(run.model).state_dict(), Classifier.load(whole.model).state_dict())
+    assert equal(
+        Classifier.from_pretrained(run.model).state_dict(), Classifier.from_pretrained(whole.model).state_dict()
+    )
 
 
 def kill_when(path, victim, number):
@@ -175,7 +179,9 @@ def test_kill_9_in_the_middle_of_a_teacher_and_resume(brief, sets, tmp_path, for
         assert (path / "teachers" / name / "model/config.json").stat().st_mtime_ns == time_before
     found, wanted = teachers_of(run), teachers_of(expected)
     assert all(equal(found[name], wanted[name]) for name in NAMES)
-    assert equal(Classifier.load(run.model).state_dict(), Classifier.load(expected.model).state_dict())
+    assert equal(
+        Classifier.from_pretrained(run.model).state_dict(), Classifier.from_pretrained(expected.model).state_dict()
+    )
 
 
 @FORKS

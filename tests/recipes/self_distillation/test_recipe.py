@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.usefixtures("undrawn"), pytest.mark.slow]
 
 
 def weights(folder):
-    return Classifier.load(folder).state_dict()
+    return Classifier.from_pretrained(folder).state_dict()
 
 
 def equal(one, other):
@@ -41,7 +41,7 @@ def test_a_run_tells_the_whole_story(brief, sets, tmp_path):
     assert story["gain"]["low"] <= story["gain"]["value"] <= story["gain"]["high"]
     partitions = json.loads((run.path / "partitions.json").read_text())
     for side in partitions["sides"]:
-        labels = [Classifier.load(run.path / "teachers" / name / "model").labels.names for name in names]
+        labels = [Classifier.from_pretrained(run.path / "teachers" / name / "model").labels.names for name in names]
         assert [list(each) for each in labels if list(each) in side["subsets"]]
         rows = [each for each in story["teachers"] if each["name"].startswith(side["name"])]
         expected = sum(each["mAP"] * each["evaluated_labels"] for each in rows) / sum(
@@ -58,7 +58,7 @@ def test_teachers_of_few_labels_have_fewer_groups_also_under_representation_mixu
     top = {"num_groups": 20, "width": 16, "num_heads": 2, "feedforward": 16}
     head = {"head": "rm", "head_settings": {"top": {"name": "ml_decoder", "settings": top}}}
     run = self_distillation(SelfDistillation(**{**brief, **head}, out=tmp_path / "run"), sets=sets)
-    teacher, student = (Classifier.load(run.path / name) for name in ("teachers/co-01/model", "model"))
+    teacher, student = (Classifier.from_pretrained(run.path / name) for name in ("teachers/co-01/model", "model"))
     assert teacher.head.top.num_groups == len(teacher.labels) < 20
     assert student.head.top.num_groups == 20
 
@@ -92,7 +92,7 @@ def test_more_subsets_than_labels_are_refused_before_anything_is_computed(brief,
 
 def test_an_ensemble_is_two_teachers_of_all_labels(brief, sets, tmp_path):
     run = self_distillation(SelfDistillation(**brief, out=tmp_path / "run", partition="ensemble"), sets=sets)
-    first, second = (Classifier.load(run.path / f"teachers/{name}-01/model") for name in ("first", "second"))
+    first, second = (Classifier.from_pretrained(run.path / f"teachers/{name}-01/model") for name in ("first", "second"))
     assert first.labels.names == second.labels.names == sets.train.labels.names
     assert not equal(first.state_dict(), second.state_dict())
     assert {*json.loads((run.path / "summary.json").read_text())["sides"]} == {"first", "second"}
@@ -102,7 +102,7 @@ def test_an_ensemble_is_two_teachers_of_all_labels(brief, sets, tmp_path):
 def test_whole_is_plain_self_distillation(brief, sets, tmp_path, images):
     settings = SelfDistillation(**brief, out=tmp_path / "run", partition="whole", teacher_images=images)
     run = self_distillation(settings, sets=sets)
-    teacher = Classifier.load(run.path / "teachers/whole-01/model")
+    teacher = Classifier.from_pretrained(run.path / "teachers/whole-01/model")
     assert teacher.labels.names == sets.train.labels.names
     assert not equal(teacher.state_dict(), weights(run.model))
     story = json.loads((run.path / "summary.json").read_text())
@@ -193,7 +193,7 @@ def test_cached_logits_are_those_of_the_whole_teacher(brief, sets, tmp_path, mon
     monkeypatch.setattr(recipe_module, "CachedTeachers", lambda files: kept.extend(files) or CachedTeachers(files))
     monkeypatch.setattr(recipe_module.shutil, "rmtree", lambda *args, **settings: None)
     run = self_distillation(SelfDistillation(**brief, **same, out=tmp_path / "run"), sets=sets)
-    teacher = Classifier.load(run.path / "teachers/whole-01/model").eval()
+    teacher = Classifier.from_pretrained(run.path / "teachers/whole-01/model").eval()
     (batch,) = ImageLoader(sets.train, transform=eval_transform(teacher.input_spec), batch_size=len(sets.train))
     with torch.inference_mode():
         expected = teacher(batch.images)
@@ -210,7 +210,9 @@ def test_what_is_unknown_is_not_taken_for_absent(brief, tmp_path):
         for name, images in (("unknown", sets), ("absent", absent))
     ]
     for model in ("model", "teachers/whole-01/model"):
-        unknown, taken_for_absent = (Classifier.load(run.path / model).head.linear.bias.mean() for run in runs)
+        unknown, taken_for_absent = (
+            Classifier.from_pretrained(run.path / model).head.linear.bias.mean() for run in runs
+        )
         assert unknown > taken_for_absent  # what was never said to be absent is thought more likely
 
 
@@ -218,9 +220,9 @@ def test_more_groups_than_a_teacher_has_labels_are_as_many_as_it_has(brief, sets
     heads = {"head": "ml_decoder", "head_settings": {"num_groups": 20, "width": 16, "num_heads": 2, "feedforward": 16}}
     settings = SelfDistillation(**{**brief, **heads, "epochs": 1, "teacher_epochs": 1}, out=tmp_path / "run")
     run = self_distillation(settings, sets=sets)
-    teachers = [Classifier.load(folder / "model") for folder in sorted((run.path / "teachers").iterdir())]
+    teachers = [Classifier.from_pretrained(folder / "model") for folder in sorted((run.path / "teachers").iterdir())]
     assert [each.head.num_groups for each in teachers] == [min(20, len(each.labels)) for each in teachers]
-    assert Classifier.load(run.model).head.num_groups == 20
+    assert Classifier.from_pretrained(run.model).head.num_groups == 20
 
 
 def test_single_labels_are_refused(brief, sets, tmp_path):

@@ -147,7 +147,7 @@ def _distillation(
     folders = {side: [training.run_of(task).model for task in members] for side, members in sides.items()}
 
     def load(paths: Sequence[Path]) -> Iterator[Classifier]:
-        return (Classifier.load(path, head=training.parts.head_class) for path in paths)
+        return (Classifier.from_pretrained(path, head=training.parts.head_class) for path in paths)
 
     files = [run.path / "teacher-logits" / f"{side}.npy" for side in sides]
     cached = training.sets.train if isinstance(training.sets, CachedSets) else None
