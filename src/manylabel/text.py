@@ -183,7 +183,7 @@ class StoredVectors:
 
     @classmethod
     def read(cls, path: str | Path) -> StoredVectors:
-        """Read an ``.npz`` file with the arrays ``labels`` (texts) and ``vectors``.
+        """Read an ``.npz`` file with the arrays ``labels`` (strings) and ``vectors``.
 
         Raises:
             DataError: There is no such file, or it holds something else.
@@ -203,7 +203,7 @@ class StoredVectors:
             ) from error
 
     def reads(self, text: str) -> bool:
-        """Return whether there is a vector of this very text."""
+        """Return whether there is a vector for exactly this text."""
         return text.strip().lower() in self.rows
 
     def encode(self, texts: Sequence[str]) -> Tensor:

@@ -57,7 +57,7 @@ def voc(path: str | Path, *, split: str | None = None, difficult: Difficult = "u
     Examples:
         >>> voc("src")
         Traceback (most recent call last):
-        manylabel.errors.DataError: src is not PASCAL VOC: no folders ImageSets/Main and Annotations; in it ...
+        manylabel.errors.DataError: src is not PASCAL VOC: no folders ImageSets/Main and Annotations; found: ...
     """
     layout.check_choices(difficult=(difficult, Difficult))
     root = _find_root(layout.existing(path))

@@ -40,7 +40,7 @@ async function ask(path, form) {
     }
     if (answer.status === 401) find("key").hidden = false;
     const problem = await answer.json().catch(() => ({}));
-    throw new Error(problem.message || `The server answered ${answer.status}.`);
+    throw new Error(problem.message || `The server responded with status ${answer.status}.`);
   }
 }
 
@@ -130,7 +130,7 @@ function results() {
 function announce() {
   const bad = state.cards.filter((card) => card.problem).length;
   const count = `${state.cards.length} image${state.cards.length === 1 ? "" : "s"}`;
-  const hint = state.model?.explains ? " Hover over or tap a tag to see where the model finds it." : "";
+  const hint = state.model?.explains ? " Hover over a tag, or tap it, to see its heat map." : "";
   say(state.cards.length ? `${count}${bad ? `, ${bad} could not be tagged` : ""}.${state.trouble || hint}` : "");
   state.trouble = "";
 }
