@@ -7,18 +7,20 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from lightning import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import WeightAveraging
 from rich.console import Console
 from torch import Tensor, nn
+from torchmetrics.utilities import dim_zero_cat
 
 from manylabel.backbone import Backbone
 from manylabel.errors import ConfigError
 from manylabel.progress import ProgressBar
 from manylabel.storage import write_text
+from manylabel.training.task import ClassificationTask
 
 __all__ = [
     "FreezeFirst",
@@ -240,7 +242,6 @@ class ValidationScores(Callback):
         self.best_epoch = 0
         self.best_value = float("-inf")
         self.targets = self.known = torch.zeros(0, 0, dtype=torch.bool)
-        self._batches: list[tuple[Tensor, Tensor, Tensor]] = []
 
     def of(self, keep: str) -> Tensor | None:
         """Return the scores of the ``"last"`` or ``"best"`` epoch, if any."""
@@ -251,26 +252,17 @@ class ValidationScores(Callback):
         self.last = self.best = scores
         self.targets, self.known = targets, known
 
-    def on_validation_epoch_start(self, *_: object) -> None:
-        """Discard the scores of an earlier validation."""
-        self._batches = []
-
-    def on_validation_batch_end(self, trainer: Trainer, _: object, outputs: Any, batch: Any, *__: object) -> None:  # noqa: ANN401 (Lightning's)
-        """Collect the scores of a batch."""
-        seen = sum(scores.numel() for scores, _, _ in self._batches)
-        if trainer.world_size == 1 and seen < MOST_SCORES:
-            self._batches.append((outputs.cpu(), batch.targets.cpu() > 0, batch.known.cpu()))
+    def on_validation_epoch_end(self, trainer: Trainer, task: LightningModule) -> None:
+        """Store the scores of the epoch, which the task has collected for its mAP."""
+        metric = cast("ClassificationTask", task).mean_average_precision
+        scores, targets, known = (dim_zero_cat(each).cpu() for each in (metric.scores, metric.targets, metric.known))
+        if trainer.world_size == 1 and scores.numel() < MOST_SCORES:
+            self.last, self.targets, self.known = scores, targets, known
 
     def on_train_epoch_end(self, trainer: Trainer, *_: object) -> None:
-        """Store the scores of the epoch."""
-        if not self._batches:
-            return
-        self.last, self.targets, self.known = (torch.cat(parts) for parts in zip(*self._batches, strict=True))
-        self._batches = []
+        """Store the scores again if the epoch is the best."""
         value = float(trainer.callback_metrics["val_mAP"])
-        if self.last.numel() >= MOST_SCORES:
-            self.last = self.best = None
-        elif value > self.best_value:
+        if self.last is not None and value > self.best_value:
             self.best, self.best_value, self.best_epoch = self.last, value, trainer.current_epoch + 1
 
     def state_dict(self) -> dict[str, Any]:

@@ -111,8 +111,8 @@ class ClassificationTask(LightningModule):
             raise TrainingError(self._not_finite(float(loss.detach()), batch, batch_idx))
         return {"loss": loss, "image_loss": self._per_image(loss.detach(), batch)}
 
-    def validation_step(self, batch: Batch | FeatureBatch, batch_idx: int) -> Tensor:  # noqa: ARG002 (Lightning's)
-        """Evaluate a batch and return its scores ``[B, L]``."""
+    def validation_step(self, batch: Batch | FeatureBatch, *_: object) -> None:
+        """Evaluate a batch."""
         logits: Tensor = self(batch).float()
         loss = self.loss(logits, batch.targets, batch.known)
         self.log("val_loss", self._per_image(loss, batch), batch_size=len(batch), on_epoch=True, sync_dist=True)
@@ -120,7 +120,6 @@ class ClassificationTask(LightningModule):
         self.mean_average_precision.update(scores, batch.targets, batch.known)
         if self.accuracy is not None:
             self.accuracy.update(scores, batch.targets, batch.known)
-        return scores
 
     def on_validation_epoch_end(self) -> None:
         """Log the metrics of the whole validation set."""
