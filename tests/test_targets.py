@@ -54,7 +54,7 @@ def test_rejects_contradictions():
         Targets.from_lists([[0]], num_labels=2, unknown=[[0]])
     with pytest.raises(ConfigError, match="not both"):
         Targets.from_lists([[0]], num_labels=2, unknown=[[1]], absent=[[1]])
-    with pytest.raises(ConfigError, match="one shape"):
+    with pytest.raises(ConfigError, match="the same shape"):
         Targets(boolean_matrix([0], [0], shape=(1, 2)), unknown=boolean_matrix([], [], shape=(1, 3)))
     with pytest.raises(ConfigError, match="cannot stack"):
         Targets.stack([Targets.from_lists([[0]], num_labels=1), Targets.from_lists([[0]], num_labels=1, absent=[[]])])

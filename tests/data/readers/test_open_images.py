@@ -137,7 +137,7 @@ def test_reads_a_last_line_without_a_line_end_and_windows_line_ends(tmp_path):
     [
         ([], "", ["train-annotations-human-imagelabels.csv"]),
         (["notes.csv"], HEADER, ["notes.csv"]),
-        ([TRAIN, TRAIN.replace("v6", "v7")], HEADER, ["oidv6", "oidv7", "keep one"]),
+        ([TRAIN, TRAIN.replace("v6", "v7")], HEADER, ["oidv6", "oidv7", "remove one"]),
         ([TRAIN], "a,b\n1,2\n", ["ImageID, LabelName, Confidence"]),
         ([TRAIN], "", [TRAIN]),
         ([TRAIN], f"{HEADER}\na,verification,/m/1,yes\n", ["confidence"]),

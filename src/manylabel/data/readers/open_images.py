@@ -127,7 +127,7 @@ def _read_rows(
     for block in _blocks(file, list(SCHEMA)):
         if min_confidence is None and not block["Confidence"].is_in([0.0, 1.0]).fill_null(False).all():
             raise DataError(
-                f"{file} has confidences between 0 and 1, as predicted by a model; "
+                f"{file} has confidences that are neither 0 nor 1, as predicted by a model; "
                 "set the smallest one that counts as present, for example min_confidence=0.8"
             )
         kept = block.filter(is_present | (confidence == 0)).select("ImageID", label=label, present=is_present)
