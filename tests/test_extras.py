@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 
 from colour_model import write_colour_model
+from manylabel.builtin import sample_photos
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -40,6 +41,12 @@ def folder(tmp_path_factory):
 def test_no_dependency_of_the_small_installation_is_one_of_training():
     assert "torch" in PACKAGES
     assert not {re.match(r"[\w-]+", line)[0] for line in PROJECT["dependencies"]} & set(PACKAGES)
+
+
+@pytest.mark.slow
+def test_the_builtin_model_names_a_cat():
+    shown = manylabel("predict", sample_photos()[1])
+    assert "\tcat " in shown.stdout, shown.stderr
 
 
 @pytest.mark.slow

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import safe_open
 
 from manylabel.errors import ConfigError
 from manylabel.storage import replacing
@@ -17,6 +22,8 @@ if TYPE_CHECKING:  # opening a file must not import torch
 __all__ = ["open_session", "write_onnx"]
 
 MAX_BYTES = 1.9e9  # ONNX files are limited to 2 GB
+WEIGHTS_KEY = "onnx"  # in the metadata of a safetensors file: the names of its tensors in the graph beside it
+TRANSPOSED = ".T"  # after the name of a tensor whose transpose the graph uses
 
 
 def open_session(path: str | Path, *, num_threads: int | None = None) -> Any:  # noqa: ANN401 - onnxruntime has no types
@@ -39,7 +46,28 @@ def open_session(path: str | Path, *, num_threads: int | None = None) -> Any:  #
     options.log_severity_level = 3  # errors only
     # waiting threads must not spin on cores that decode images
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    values = {name: onnxruntime.OrtValue.ortvalue_from_numpy(value) for name, value in _weights_of(Path(path)).items()}
+    if values:
+        options.add_external_initializers(list(values), list(values.values()))
     return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+
+def _weights_of(path: Path) -> dict[str, NDArray[np.float32]]:
+    """Return the weights of a graph that are stored in a safetensors file of the same name, by their names in it."""
+    file = path.with_suffix(".safetensors")
+    if not file.is_file():
+        return {}
+    with safe_open(file, "np") as stored:
+        names: dict[str, str] = json.loads((stored.metadata() or {}).get(WEIGHTS_KEY, "{}"))
+        return {
+            name: np.ascontiguousarray(
+                stored.get_tensor(key.removesuffix(TRANSPOSED)).T
+                if key.endswith(TRANSPOSED)
+                else stored.get_tensor(key),
+                dtype=np.float32,
+            )
+            for name, key in names.items()
+        }
 
 
 def write_onnx(

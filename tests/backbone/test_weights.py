@@ -10,6 +10,8 @@ from skimage import data
 from torch import Tensor
 
 from manylabel.backbone import OFFLINE_MODELS, Backbone, weights
+from manylabel.builtin import DEFAULT_MODEL
+from manylabel.classifier import Classifier
 from manylabel.errors import ConfigError, ModelFormatError
 from manylabel.types import InputSpec
 
@@ -34,7 +36,7 @@ def as_classification_models_want_it(array: np.ndarray, spec: InputSpec) -> Tens
     return torch.from_numpy(normalised).permute(2, 0, 1).unsqueeze(0)
 
 
-@pytest.mark.parametrize("name", list(OFFLINE_MODELS))
+@pytest.mark.parametrize("name", sorted(set(OFFLINE_MODELS) - {weights.EVERYDAY}))
 @pytest.mark.slow
 def test_offline_weights_see_a_cat_and_an_astronauts_helmet(name: str) -> None:
     backbone, tensors = Backbone(name, frozen=True, stages=(-1,)), weights.offline_tensors(name)
@@ -47,6 +49,13 @@ def test_offline_weights_see_a_cat_and_an_astronauts_helmet(name: str) -> None:
             tops.append(logits[0].topk(5).indices.tolist())
     assert set(tops[0][:3]) == CATS
     assert HELMETS & set(tops[1])
+
+
+def test_everyday_is_the_backbone_of_the_builtin_model() -> None:
+    everyday, model = Backbone(weights.EVERYDAY), Classifier.from_pretrained(DEFAULT_MODEL)
+    assert everyday.input_spec.size == model.input_spec.size == (256, 256)
+    for name, tensor in model.backbone.model.state_dict().items():
+        assert torch.equal(everyday.model.state_dict()[name], tensor), name
 
 
 def test_offline_model_needs_no_package_when_untrained(monkeypatch: pytest.MonkeyPatch) -> None:

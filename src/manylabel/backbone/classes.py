@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from manylabel.backbone.blueprint import Layout, TimmModel, examine, from_nchw
 from manylabel.backbone.extractor import TORCHVISION
-from manylabel.backbone.weights import OFFLINE_MODELS, offline_tensors, timm_name
+from manylabel.backbone.weights import OFFLINE_MODELS, PRETRAINED, offline_tensors, timm_name
 from manylabel.errors import ConfigError
 
 __all__ = ["PretrainedClasses", "load_classes"]
@@ -107,6 +107,7 @@ def load_classes(name: str) -> PretrainedClasses:
     """
     if name.startswith(TORCHVISION):
         raise ConfigError(f"the classes of {name} are not known; use a model of timm's with ImageNet weights")
+    name = PRETRAINED.get(name, name)
     own = timm_name(name)
     if name not in OFFLINE_MODELS and not timm.is_model_pretrained(own):
         raise ConfigError(f"timm has no pretrained weights for {name}, so it knows no classes; use another model")

