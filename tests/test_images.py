@@ -308,7 +308,7 @@ def test_a_wrong_array_is_a_bad_image():
 
 
 def test_what_is_no_image_at_all_is_an_unreadable_image():
-    with pytest.raises(ImageError, match=r"an image is a path, .* got NoneType"):
+    with pytest.raises(ImageError, match=r"an image must be a path, .* got NoneType"):
         prepare(None, SPECS[0])
 
 

@@ -232,9 +232,9 @@ def test_a_blank_name_is_an_error_in_words(tmp_path, dataset):
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"labels": np.array([1, 2])}, r"labels in .* must be a list of texts, got int64 \[2\]"),
-        ({"labels": np.array([["cat", "dog"]])}, r"labels in .* must be a list of texts, got <U3 \[1, 2\]"),
-        ({"images": np.array(5)}, r"images in .* must be a list of texts, got int64 \[\]"),
+        ({"labels": np.array([1, 2])}, r"labels in .* must be a list of strings, got int64 \[2\]"),
+        ({"labels": np.array([["cat", "dog"]])}, r"labels in .* must be a list of strings, got <U3 \[1, 2\]"),
+        ({"images": np.array(5)}, r"images in .* must be a list of strings, got int64 \[\]"),
         ({"scores": np.zeros((3, 2, 1))}, r"must be \[images, labels\] = \[3, 2\], got \[3, 2, 1\]"),
         ({"scores": np.array([["a", "b"]] * 3)}, "scores in .* must be numbers, got <U1"),
         ({"scores": np.zeros((3, 2), dtype=complex)}, "must be numbers, got complex128"),
@@ -245,7 +245,7 @@ def test_a_blank_name_is_an_error_in_words(tmp_path, dataset):
         ({"thresholds": np.array(["a", "b"])}, "thresholds in .* must be numbers"),
         ({"single_label": np.array([True, False])}, "single_label in .* must be true or false"),
         ({"single_label": np.array("yes")}, "single_label in .* must be true or false"),
-        ({"bad_images": np.array(3), "bad_reasons": np.array(3)}, "bad_images in .* must be a list of texts"),
+        ({"bad_images": np.array(3), "bad_reasons": np.array(3)}, "bad_images in .* must be a list of strings"),
         ({"labels": np.array(["cat", ""])}, "lacks 1 of the dataset's 2 labels"),
         ({"images": np.zeros(0, dtype=str), "scores": np.zeros((0, 2))}, "no scores for 3 of the 3 images"),
     ],
