@@ -259,7 +259,8 @@ def explain(
         DEFAULT_MODEL
     ],
     label: Annotated[
-        list[str] | None, option("LABEL", "Label to explain; repeat for more (default: the predicted labels).")
+        list[str] | None,
+        option("LABEL", "Label to explain, known or new; repeat for more (default: the predicted ones)."),
     ] = None,
     method: Annotated[
         list[str],
@@ -281,8 +282,13 @@ def explain(
     options.new_files(*targets.values(), overwrite=overwrite)
     from manylabel.page import write_drawing
 
-    load = ml.Classifier.from_pretrained
     sources, which = list(dict.fromkeys(model)), _read_blocks(blocks)
+
+    def load(source: str) -> ml.Classifier:
+        loaded = ml.Classifier.from_pretrained(source)
+        is_new = label is not None and len(sources) == 1 and not all(name in loaded.labels for name in label)
+        return loaded.with_labels(label) if label is not None and is_new and not teachers else loaded
+
     with ProgressBar("explaining images") as bar:
         models: dict[str, ml.Classifier | list[ml.Classifier]] = {}
         if teachers:

