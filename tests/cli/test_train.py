@@ -107,7 +107,7 @@ def test_rejects_more_than_one_dataset(arguments):
 
 
 def test_rare_settings_are_set_in_a_file():
-    assert "freeze_epochs can be set in a YAML file only" in str(
+    assert "freeze_epochs can only be set in a YAML file" in str(
         call("scenes:10", "--recipe", "finetune", "--freeze-epochs", "2").exception
     )
 
