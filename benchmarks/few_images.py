@@ -51,6 +51,7 @@ def train(options: argparse.Namespace, sets: TrainAndVal, head: str, steps: int,
         data=options.data,
         val=options.val,
         head=head,
+        backbone=options.backbone,
         epochs=-(-steps // -(-num // Probe.batch_size)),
         seed=seed,
         logger="none",
@@ -74,6 +75,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--images", type=int, nargs="+", default=[250, 500, 1000, 2000])
     default: list[Any] = [("ml_decoder", 50), ("ml_decoder", 100), ("ml_decoder", 200), ("linear", 200)]
     parser.add_argument("--setups", type=setup, nargs="+", default=default, help="HEAD:STEPS")
+    parser.add_argument("--backbone", default=Probe.backbone)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--out", type=Path, default=Path("runs/few_images"))
     return parser.parse_args()

@@ -42,6 +42,8 @@ STRENGTHS = (0.001, 0.003, 0.01, 0.03)
 DRAWS = 1000
 TEXT_HEADS = {"conse", "text_map"}  # of the recipe zero_shot
 
+BACKBONE = "offline:efficientnet_lite0"
+
 
 def read_all(cached: CachedFeatures, *, head: torch.nn.Module | None = None) -> tuple[Tensor, Tensor, Tensor]:
     """Return logits (or average-pooled features, without a head), targets and what is known of them."""
@@ -85,7 +87,7 @@ def train(arguments: argparse.Namespace, head: str, seed: int) -> None:
     if not (out / "model" / "config.json").is_file():
         extra = ["--val", arguments.val] if arguments.val else []
         recipe = ["--recipe", "representation_mixup", "--preset", "paper"] if head == "rm" else ["--head", head]
-        common = [*extra, "--seed", str(seed), "--out", str(out), "--resume"]
+        common = [*extra, "--backbone", BACKBONE, "--seed", str(seed), "--out", str(out), "--resume"]
         begun, whole = time.time(), not out.exists()
         subprocess.run([sys.executable, "-m", "manylabel", "train", arguments.data, *recipe, *common], check=True)
         minutes = (time.time() - begun) / 60 if whole else None
@@ -134,7 +136,7 @@ def main() -> None:
     if not arguments.only_collect:
         for head, seed in product(arguments.heads, arguments.seeds):
             train(arguments, head, seed)
-    settings = Probe(data=arguments.data, val=arguments.val, views=1)
+    settings = Probe(data=arguments.data, val=arguments.val, backbone=BACKBONE, views=1)
     sets = open_sets(settings)
     setup = probe.setup(settings, sets=sets)
     cached = cache_sets(setup, Reporter())

@@ -26,6 +26,7 @@ from manylabel.recipes import Probe, TrainAndVal, open_sets
 from manylabel.storage import write_text
 
 HERE = Path(__file__).parent
+BACKBONE = "offline:efficientnet_lite0"
 QUICK = {"epochs": 3, "views": 1}
 
 Reached = NDArray[np.float64]
@@ -83,7 +84,8 @@ def open_datasets(options: argparse.Namespace) -> dict[str, ClaimData]:
         ("small COCO", options.small_coco, options.small_coco_val),
     ):
         if data is not None and not (options.quick and "COCO" in name):
-            settings = {"data": data, "val": val, "limit": limit, **(QUICK if options.quick else {})}
+            settings = {"data": data, "val": val, "limit": limit, "backbone": BACKBONE}
+            settings |= QUICK if options.quick else {}
             sets = open_sets(Probe(data=data, val=val, limit=limit))
             datasets[name] = ClaimData(settings, sets, options.runs / name.lower().replace(" ", "_"), seeds, more)
     voc = datasets["VOC"]

@@ -57,7 +57,7 @@ class ModelSettings:
 
     head: str = setting("ml_decoder", "Classification head; see 'manylabel models list heads'.")
     head_settings: Mapping[str, Any] = setting({}, "Arguments of the head; as flags: --head.NAME VALUE.", is_flag=False)
-    backbone: str = setting("offline:efficientnet_lite0", "Backbone: a timm model or torchvision:NAME.")
+    backbone: str = setting("offline:everyday", "Backbone: a timm model or torchvision:NAME.")
     pretrained: bool = setting(True, "Initialise the backbone with pretrained weights.")
     image_size: Count | None = setting(None, "Input height and width in pixels (default: that of the backbone).")
     loss: LossName = setting("auto", "Loss; auto: asymmetric, or cross_entropy for single-label data.", is_object=True)
