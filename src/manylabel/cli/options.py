@@ -160,8 +160,9 @@ def open_model(model: str | Path, **settings: Any) -> Engine:  # noqa: ANN401 (t
 
 def load_data(data: str) -> ml.data.ImageDataset:
     """Load a dataset; large ones take a while."""
+    load = ml.data.load  # importing it takes a moment, which is not reading
     with working(f"reading {data}"):
-        return ml.data.load(data)
+        return load(data)
 
 
 def model_names(sources: Sequence[str]) -> list[str]:
