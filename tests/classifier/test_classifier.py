@@ -402,3 +402,9 @@ def test_importing_the_classifier_loads_no_readers_of_data():
     code = f"import sys, manylabel.classifier; print([name for name in {heavy} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_restoring_ends_where_an_initialisation_rejects_values():
+    with classifier._Restoration(10**9):
+        weight = torch.nn.init.trunc_normal_(torch.empty(64, 64).fill_(9.0), std=0.02)
+    assert not weight.any()
