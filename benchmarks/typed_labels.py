@@ -46,11 +46,14 @@ def main() -> None:
     parser.add_argument("data")
     parser.add_argument("--fit", help="dataset to fit the calibration on")
     parser.add_argument("--images", type=int, default=1000)
+    parser.add_argument(
+        "--skip", type=int, default=0, help="images to leave out first, such as those settings were chosen on"
+    )
     parser.add_argument("--model", default="builtin:coco80")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     model = Classifier.from_pretrained(arguments.model)
-    test = _measure(model, arguments.data, arguments.images)
+    test = _measure(model, arguments.data, arguments.images, arguments.skip)
     labels, targets, logs, typed = test
     print(f"| {len(targets):,} images | 15 unseen | all labels | groups |\n|---|---|---|---|")
     unseen = [labels.index(name) for name in NAMED_SPLITS["coco_65_15"] if name in labels]
@@ -60,13 +63,13 @@ def main() -> None:
         cells = [values[rows] for rows in (unseen, range(count), range(count, len(labels)))]
         print(f"| {variant} |" + "".join(f" {np.nanmean(cell):.1f} |" if len(cell) else " |" for cell in cells))
     if arguments.fit:
-        _calibrate(test, _measure(model, arguments.fit, arguments.images), count)
+        _calibrate(test, _measure(model, arguments.fit, arguments.images, arguments.skip), count)
 
 
-def _measure(model: Classifier, spec: str, count: int) -> tuple[list[str], Tensor, list[Tensor], Tensor]:
+def _measure(model: Classifier, spec: str, count: int, skip: int) -> tuple[list[str], Tensor, list[Tensor], Tensor]:
     """Return labels, targets ``[N, L]``, mean log probabilities of each variant ``[N, L]``, and logits as typed."""
     dataset = data.load(spec)
-    dataset = dataset.subset(np.random.default_rng(0).permutation(len(dataset))[:count])
+    dataset = dataset.subset(np.random.default_rng(0).permutation(len(dataset))[skip : skip + count])
     targets = torch.as_tensor(dataset.targets.dense()[0] > 0.5)
     labels = list(dataset.labels)
     if set(labels) >= {name for names in GROUPS.values() for name in names.split("|")}:
@@ -83,20 +86,23 @@ def _measure(model: Classifier, spec: str, count: int) -> tuple[list[str], Tenso
             column = len(classes.names) + model.labels.index(own[name])
             mixed[row] *= mixed[row].sum() / (mixed[row].sum() - mixed[row, column])
             mixed[row, column] = 0
-    asked, transform, parts, start = model.with_labels(labels).eval(), eval_transform(model.input_spec), [], time.time()
+    # a label that no model knows: the head then holds the pretrained classes in any case
+    asked = model.with_labels([*labels, "xylophone"]).eval()
+    transform, parts, start = eval_transform(model.input_spec), [], time.time()
     with torch.inference_mode():
         for first in range(0, len(dataset), 32):
             names = range(first, min(first + 32, len(dataset)))
             images = torch.stack([transform(decode(dataset.images[row])) for row in names])
-            features = model.backbone(images)
-            pooled, local = (each.softmax(1) for each in classes(features[-1]))
-            evidence = TRAINED_WEIGHT * model.scores(model.classify(features)) @ mixed[:, len(classes.names) :].t()
+            features = asked.backbone(images)
+            pooled, local = asked.head._classify(features, classes)
+            trained = model.scores(asked.head._trained(features))
+            evidence = TRAINED_WEIGHT * trained @ mixed[:, len(classes.names) :].t()
             at = local.flatten(2).transpose(1, 2)
             rows = [(pooled @ plain.t()).clamp(min=SMALLEST).log()]
             for weights, more in ((plain, 0), (grouped, 0), (mixed[:, : len(classes.names)], evidence)):
                 both = torch.stack([pooled @ weights.t(), (at @ weights.t()).amax(1)]) + more
                 rows.append(both.clamp(min=SMALLEST).log().mean(0))
-            parts.append([*rows, asked(images)])
+            parts.append([*rows, asked.classify(features)[:, :-1]])
             if first % 320 == 0:
                 print(f"{first:,} of {len(dataset):,} images, {time.time() - start:.0f} s", flush=True)
     *logs, typed = (torch.cat(each) for each in zip(*parts, strict=True))
