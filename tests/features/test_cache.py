@@ -252,7 +252,7 @@ def test_progress_counts_every_view_and_ends_at_the_total(backbone, images, tmp_
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"pooling": "mean"}, "pooling cannot be 'mean'; .*average, earlier, max, none"),
+        ({"pooling": "mean"}, "pooling cannot be 'mean'; .*average, earlier, max, max_average, max_cells, none"),
         ({"engine": "tf"}, "engine cannot be 'tf'; .*auto, onnx, torch"),
         ({"views": 0}, "views must be at least 1, got 0"),
         ({"batch_size": 0}, "batch_size must be at least 1"),

@@ -24,7 +24,7 @@ def test_lists_stores_the_last_used_first_and_removes_them(tmp_path):
     assert newest.num_bytes == sum(path.stat().st_size for path in newest.folder.iterdir())
     remove_store(specs[0].key[:6], tmp_path)
     assert {store.key for store in list_stores(tmp_path)} == {spec.key for spec in specs[1:]}
-    with pytest.raises(CacheError, match=f"there is.*{specs[1].key}"):
+    with pytest.raises(CacheError, match=f"available.*{specs[1].key}"):
         remove_store("no such key", tmp_path)
 
 
