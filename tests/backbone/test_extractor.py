@@ -99,11 +99,12 @@ def test_saves_a_timm_model_by_its_name_and_refuses_others(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-def test_saves_a_torchvision_model_by_its_name_there(tmp_path: Path) -> None:
-    backbone = Backbone(models.mobilenet_v3_small(num_classes=7), stages=(-1,))
-    model = Classifier(backbone, LinearClassifier(576, 2), ["cat", "dog"]).eval()
+@pytest.mark.parametrize("name", ["mobilenet_v3_small", "mnasnet0_5", "regnet_y_400mf", "swin_t"])
+def test_saves_a_torchvision_model_by_its_name_there(name: str, tmp_path: Path) -> None:
+    backbone = Backbone(models.get_model(name, weights=None, num_classes=7), stages=(-1,))
+    model = Classifier(backbone, LinearClassifier(backbone.channels[-1], 2), ["cat", "dog"]).eval()
     loaded = Classifier.from_pretrained(model.save_pretrained(tmp_path / "model"))
-    assert loaded.backbone.name == backbone.name == "torchvision:mobilenet_v3_small"
+    assert loaded.backbone.name == backbone.name == f"torchvision:{name}"
     images = torch.rand(1, 3, 64, 64)
     torch.testing.assert_close(loaded(images), model(images))
 

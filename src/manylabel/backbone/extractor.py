@@ -56,9 +56,13 @@ def find_name(model: TimmModel, image_size: int | None) -> str | None:
     if not isinstance(model, FeatureExtractor):
         name: str = model.pretrained_cfg["architecture"]
         return name if timm.is_model(name) and _shapes(build_on_meta(name, image_size)) == _shapes(model) else None
-    for name in models.list_models(module=models):
+    names = models.list_models(module=models)
+    for name in sorted(names, key=lambda name: models.get_model_weights(name).DEFAULT.meta["num_params"]):
         if models.get_model_builder(name).__module__ == model.pretrained_cfg["module"]:
-            with torch.device("meta"):
+            try:
+                with torch.device("meta"):
+                    built = _torchvision(name, image_size, None)
+            except NotImplementedError:  # RegNet computes its widths with tensors
                 built = _torchvision(name, image_size, None)
             same_shapes = _shapes(built) == _shapes(model.model)
             if same_shapes and repr(FeatureExtractor(built, image_size=image_size).model) == repr(model.model):

@@ -134,7 +134,8 @@ def load_weights(model: TimmModel, path: Path) -> None:
         tensors = {f"{part}.weight": torch.zeros(0) for part in heads} | tensors
         tensors = _resample_positions(_convert(tensors, model), model)
         check_tensors(tensors, expected, source=path, model=architecture, extra=extra)
-    model.load_state_dict({key: tensors[key] for key in expected})
+    expected.update({key: tensors[key] for key in expected})  # it knows the versions of modules, as files do not
+    model.load_state_dict(expected)
 
 
 def _convert(tensors: dict[str, Tensor], model: TimmModel) -> dict[str, Tensor]:

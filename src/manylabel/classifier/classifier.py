@@ -439,10 +439,11 @@ def _restore(kind: type[Classifier], saved: SavedModel, head: type[nn.Module] | 
         input_spec=config.input,
         text=config.text,
     )
-    own = model.state_dict().items()
-    expected = {name: tensor for name, tensor in own if named is None or not name.startswith("backbone.")}
+    own = model.state_dict()
+    expected = {name: own[name] for name in own if named is None or not name.startswith("backbone.")}
     check_tensors(saved.tensors, expected, source="model.safetensors", model="its config.json")
-    model.load_state_dict(dict(saved.tensors), strict=False)
+    own.update(saved.tensors)  # it knows the versions of modules, as files do not
+    model.load_state_dict(own)
     model.eval()
     shapes = zip(backbone.channels, backbone.strides, strict=True)
     with torch.inference_mode():
