@@ -243,7 +243,7 @@ def test_a_model_that_never_predicts_anything_is_evaluated_too():
 def test_rejects_what_cannot_be_evaluated(scored):
     with pytest.raises(ConfigError, match="none of the 0 images is known to have one of the 1 labels"):
         evaluate(ScoredImages.from_arrays(np.zeros((0, 1)), np.zeros((0, 1)), labels=["a"]))
-    with pytest.raises(ConfigError, match="none of 4 images is known to have one of 4 labels"):
+    with pytest.raises(ConfigError, match="none of the 4 images is known to have one of the 4 labels"):
         evaluate(replace(scored, known=torch.zeros_like(scored.known)))
     with pytest.raises(ConfigError, match="no metric 'F1'; did you mean 'OF1'"):
         evaluate(scored, metrics=["F1"])
