@@ -1,4 +1,4 @@
-"""Compare backbones on photos and elsewhere: python -m benchmarks.backbones --data voc:VOCdevkit/VOC2012,split=train.
+"""Compare backbones on photos and elsewhere: python benchmarks/backbones.py --data voc:VOCdevkit/VOC2012,split=train.
 
 Logistic regression, one per label, on average-pooled features of frozen backbones: on photos, for several numbers of
 training images, and on images far from photos, drawn scenes and scanned digits. The L2 penalty is chosen on a fifth of

@@ -65,9 +65,9 @@ def test_the_first_predict_ever_answers_soon(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert "cat 1.00" in done.stdout
-    assert done.stderr.startswith("Running the model in torch")
+    assert not done.stderr  # nothing to export, nothing to wait for
     seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    assert seconds < 10  # 5 on an idle machine; an export would take 20 more
+    assert seconds < 5  # 1 on an idle machine; importing torch alone takes 3 more
 
 
 @pytest.mark.slow
