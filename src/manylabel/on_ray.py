@@ -158,6 +158,8 @@ class _Actor(Generic[Item, Result]):
 
 
 def _call(function: Callable[[Item], Result], item: Item) -> Result:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # inherited from a shell's background job; Ray cancels by it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     return function(item)
 
 
