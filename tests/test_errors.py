@@ -6,7 +6,7 @@ import manylabel.errors as errors
 from manylabel.errors import ImageError, ManyLabelError, list_choices
 
 
-@pytest.mark.parametrize("name", [name for name in errors.__all__ if name.endswith("Error")])
+@pytest.mark.parametrize("name", [name for name in vars(errors) if name.endswith("Error")])
 def test_every_error_is_a_manylabel_error_and_is_drawn_in_the_tree(name):
     assert issubclass(getattr(errors, name), ManyLabelError)
     assert name in errors.__doc__

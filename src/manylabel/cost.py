@@ -21,8 +21,6 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from manylabel.errors import ConfigError
 
-__all__ = ["Cost", "count_cost", "count_macs", "count_parameters", "median_seconds", "peak_memory"]
-
 
 @dataclass(frozen=True)
 class Cost:

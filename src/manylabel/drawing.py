@@ -1,7 +1,5 @@
 """Images with their tags below them: drawn, on contact sheets, and as HTML for notebooks."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -10,8 +8,6 @@ from PIL import Image, ImageDraw, ImageFont
 
 from manylabel.images import data_url
 from manylabel.page import escape
-
-__all__ = ["contact_sheet", "draw_tags", "figure_html"]
 
 NARROWEST = 240  # pixels; a narrower image gets margins, for the tags to fit
 INK, PAPER, CHIP, STRONG = "#1b1f24", "#ffffff", "#e7ecf2", "#9cc3ee"

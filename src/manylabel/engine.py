@@ -30,20 +30,6 @@ from manylabel.types import BadImage, InputSpec
 if TYPE_CHECKING:
     from manylabel.progress import ProgressBar
 
-__all__ = [
-    "Dataset",
-    "Engine",
-    "ImageSource",
-    "Images",
-    "NamedImage",
-    "PreparedBatch",
-    "Uncalibrated",
-    "join_predictions",
-    "name_images",
-    "prepare_batch",
-    "score_batch",
-]
-
 
 class ImageSource(Protocol):
     """Encoded images by position, as in `manylabel.data.ImageSource`, which needs polars."""

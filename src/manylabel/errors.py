@@ -24,27 +24,6 @@ Every message states what was wrong, what was given and what to do.
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-__all__ = [
-    "BadImagesError",
-    "BusyError",
-    "CacheError",
-    "ClusterError",
-    "ConfigError",
-    "DataError",
-    "DiskFullError",
-    "ImageError",
-    "LabelError",
-    "ManyLabelError",
-    "MissingExtraError",
-    "ModelFormatError",
-    "OutputExistsError",
-    "RunInterruptedError",
-    "SpecError",
-    "StorageError",
-    "TrainingError",
-    "list_choices",
-]
-
 
 class ManyLabelError(Exception):
     """Base class of all errors that a user of manylabel can fix."""

@@ -3,8 +3,6 @@
 All commands and readers that walk folders use this module.
 """
 
-from __future__ import annotations
-
 import http.client
 import logging
 import os
@@ -20,8 +18,6 @@ from urllib.parse import quote, urlsplit, urlunsplit
 
 from manylabel.errors import ConfigError, DataError, ImageError, list_choices
 from manylabel.images import IMAGE_ENDINGS
-
-__all__ = ["EXPLAINED", "expand", "fetch", "image_names", "is_address", "list_images"]
 
 logger = logging.getLogger(__name__)
 

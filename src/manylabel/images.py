@@ -6,8 +6,6 @@ raises an `ImageError` with the reason in words.
 Letters in shape comments: H and W pixels.
 """
 
-from __future__ import annotations
-
 import re
 import stat
 import warnings
@@ -29,20 +27,6 @@ from manylabel.types import InputSpec
 
 if TYPE_CHECKING:  # only to recognise tensors
     from torch import Tensor
-
-__all__ = [
-    "FORMATS",
-    "IMAGE_ENDINGS",
-    "MAX_PIXELS",
-    "ImageLike",
-    "Pixels",
-    "data_url",
-    "decode",
-    "image_size",
-    "prepare",
-    "resize",
-    "resized_size",
-]
 
 ImageLike: TypeAlias = "str | Path | bytes | Image.Image | NDArray[np.uint8] | Tensor"
 """A path, encoded bytes, a PIL image, an array ``[H, W, 3]`` of bytes, or a tensor ``[3, H, W]``, bytes or 0..1."""
@@ -143,7 +127,7 @@ def decode(image: ImageLike, *, name: str | None = None, at_least: tuple[int, in
     raise ImageError(name or "image", f"an image must be {kinds}, got {type(image).__name__}")
 
 
-def _to_bytes(image: NDArray[Any] | Tensor, name: str | None) -> Pixels:
+def _to_bytes(image: "NDArray[Any] | Tensor", name: str | None) -> Pixels:
     """Return an array or tensor as bytes ``[H, W, 3]``."""
     if isinstance(image, np.ndarray):
         if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3 or not image.size:

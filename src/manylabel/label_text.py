@@ -4,25 +4,10 @@ A character that a file cannot hold is percent-encoded as in URLs (``a|b`` becom
 look like such an escape; `unquote` reverses it.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from hashlib import blake2b
 from urllib.parse import unquote
-
-__all__ = [
-    "LABEL_FILE",
-    "PROTECTED",
-    "SEPARATOR",
-    "TAG_COLUMNS",
-    "folder_name",
-    "join_labels",
-    "printable",
-    "protect_cell",
-    "split_labels",
-    "unprotect_cell",
-]
 
 SEPARATOR = "|"
 """Separator of labels in a CSV cell."""

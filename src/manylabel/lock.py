@@ -1,7 +1,5 @@
 """Writer lock: a lock file that identifies its holder and becomes stale when the holder is gone."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket
@@ -13,8 +11,6 @@ from typing import Self
 from uuid import uuid4
 
 from manylabel.errors import BusyError
-
-__all__ = ["Holder", "WriterLock"]
 
 STALE_AFTER = 3600.0  # seconds without renewal; longer than any batch of images takes
 

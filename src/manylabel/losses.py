@@ -34,18 +34,6 @@ from manylabel.errors import ConfigError, list_choices
 from manylabel.plugins import Registry
 from manylabel.targets import Targets
 
-__all__ = [
-    "LOSSES",
-    "AsymmetricLoss",
-    "BinaryCrossEntropy",
-    "CrossEntropy",
-    "FocalLoss",
-    "MultiLabelLoss",
-    "MultiLabelSoftMargin",
-    "Reduction",
-    "positive_weights",
-]
-
 Reduction = Literal["mean", "sum"]
 Unknown = Literal["ignore", "negative", "selective"]
 

@@ -1,7 +1,5 @@
 """Parallel work on a Ray cluster, or on a local Ray that is stopped afterwards."""
 
-from __future__ import annotations
-
 import logging
 import os
 import signal
@@ -15,8 +13,6 @@ from typing import Any, Generic, TypeVar
 
 from manylabel.errors import ClusterError, ConfigError
 from manylabel.system import require
-
-__all__ = ["connected_to_ray", "map_on_ray", "run_on_ray"]
 
 logger = logging.getLogger(__name__)
 

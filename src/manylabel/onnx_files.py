@@ -1,7 +1,5 @@
 """ONNX files: export any torch module, and open files in onnxruntime without torch."""
 
-from __future__ import annotations
-
 import json
 import warnings
 from collections.abc import Mapping, Sequence
@@ -18,8 +16,6 @@ from manylabel.system import available_cores, require
 
 if TYPE_CHECKING:  # opening a file must not import torch
     from torch import Tensor, nn
-
-__all__ = ["open_session", "write_onnx"]
 
 MAX_BYTES = 1.9e9  # ONNX files are limited to 2 GB
 WEIGHTS_KEY = "onnx"  # in the metadata of a safetensors file: the names of its tensors in the graph beside it
@@ -71,8 +67,8 @@ def _weights_of(path: Path) -> dict[str, NDArray[np.float32]]:
 
 
 def write_onnx(
-    module: nn.Module,
-    images: Tensor,
+    module: "nn.Module",
+    images: "Tensor",
     path: str | Path,
     *,
     name: str,

@@ -28,30 +28,6 @@ if TYPE_CHECKING:  # matplotlib takes a second to import, and most commands draw
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Drawing
 
-__all__ = [
-    "ACCENT",
-    "INK",
-    "Cell",
-    "Fraction",
-    "Html",
-    "Page",
-    "Thumbnail",
-    "columns",
-    "escape",
-    "figure",
-    "heading",
-    "new_figure",
-    "note",
-    "plural",
-    "section",
-    "some",
-    "table",
-    "text",
-    "thumbnails",
-    "tiles",
-    "write_drawing",
-]
-
 Html = NewType("Html", str)
 """A part of a page: HTML, all text escaped."""
 

@@ -8,8 +8,6 @@ from typing import TypeVar
 
 from manylabel.errors import ConfigError
 
-__all__ = ["Registry", "plugins"]
-
 Value = TypeVar("Value")
 
 

@@ -30,8 +30,6 @@ if TYPE_CHECKING:  # imported only when asked for
     import pandas as pd
     import polars as pl
 
-__all__ = ["METADATA_KEY", "ImagePrediction", "InferenceSpec", "Predictions", "TagChoice", "write_drawings"]
-
 METADATA_KEY = "manylabel"
 """Metadata key of the `InferenceSpec` in an exported file."""
 

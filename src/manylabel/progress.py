@@ -3,8 +3,6 @@
 Lines come from a thread as well, so that a single long step, such as an export or a slow batch, is not silent.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Iterator
@@ -15,8 +13,6 @@ from typing import ClassVar, Self
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-__all__ = ["ProgressBar", "duration", "working"]
 
 SECONDS_BETWEEN_LINES = 10  # in a log
 

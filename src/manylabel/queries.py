@@ -14,17 +14,6 @@ from torch import Tensor, nn
 from manylabel.errors import ConfigError, list_choices
 from manylabel.seeds import private_generator
 
-__all__ = [
-    "LearnableQueries",
-    "QueryKind",
-    "RandomQueries",
-    "TextQueries",
-    "check_text_vectors",
-    "group_labels",
-    "group_means",
-    "make_queries",
-]
-
 QueryKind = Literal["learnable", "random", "text"]
 
 

@@ -22,25 +22,6 @@ from msgspec import Meta, inspect
 from manylabel.errors import ConfigError, list_choices
 from manylabel.plugins import plugins
 
-__all__ = [
-    "Count",
-    "Field",
-    "Fraction",
-    "NotNegative",
-    "Positive",
-    "Whole",
-    "build",
-    "check",
-    "parse_yaml",
-    "read_flags",
-    "read_settings",
-    "read_yaml",
-    "setting",
-    "settings_fields",
-    "to_dict",
-    "to_yaml",
-]
-
 Settings = TypeVar("Settings")
 
 Count: TypeAlias = Annotated[int, Meta(ge=1)]

@@ -9,8 +9,6 @@ import hashlib
 
 import numpy as np
 
-__all__ = ["private_generator", "seed_sequence"]
-
 
 def seed_sequence(purpose: str, *numbers: int) -> np.random.SeedSequence:
     """Return the seed sequence of a purpose.

@@ -10,22 +10,6 @@ from msgspec import Meta
 from manylabel.errors import ConfigError
 from manylabel.schema import Count, Fraction, NotNegative, Positive, Whole, check, setting
 
-__all__ = [
-    "PRESETS",
-    "RECIPE_SETTINGS",
-    "DataSettings",
-    "Finetune",
-    "LoopSettings",
-    "LossName",
-    "ModelSettings",
-    "Probe",
-    "RecipeSettings",
-    "RepresentationMixup",
-    "ScheduleName",
-    "SelfDistillation",
-    "ZeroShot",
-]
-
 FEWEST_EPOCHS, FEWEST_STEPS = 6, 200
 MOST_VIEWS, VIEWS_IN_ALL = 4, 25_000
 

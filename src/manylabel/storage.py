@@ -17,18 +17,6 @@ import msgspec
 
 from manylabel.errors import DiskFullError, ManyLabelError, ModelFormatError, OutputExistsError, StorageError
 
-__all__ = [
-    "append",
-    "cache_folder",
-    "decode_json",
-    "free_path",
-    "refuse_existing",
-    "replacing",
-    "replacing_folder",
-    "write_errors",
-    "write_text",
-]
-
 _FULL = (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC))  # EFBIG: limit of the process or disk
 # Libraries that write files themselves: safetensors and polars word the reason differently, torch and numpy omit it
 _FULL_WORDS = (*map(os.strerror, _FULL), "inline_container.cc", "iostream error", " requested and ")

@@ -1,7 +1,5 @@
 """The machine and its installed packages: available cores, devices and optional dependencies."""
 
-from __future__ import annotations
-
 import os
 import platform
 import shutil
@@ -18,8 +16,6 @@ from manylabel.errors import ConfigError, MissingExtraError
 
 if TYPE_CHECKING:  # imported only when a device is selected
     import torch
-
-__all__ = ["available_cores", "default_workers", "device_name", "find_device", "naming_extras", "require"]
 
 GPU_FILES = ("/dev/nvidiactl", "/dev/nvhost-gpu", "/dev/dxg", "/dev/kfd")  # NVIDIA, its Jetson, in WSL, AMD
 
@@ -73,7 +69,7 @@ def _may_have_gpu() -> bool:
     return shutil.which("nvidia-smi") is not None or any(Path(file).exists() for file in GPU_FILES)
 
 
-def find_device(name: str | torch.device, *, count: int = 1) -> torch.device:
+def find_device(name: "str | torch.device", *, count: int = 1) -> "torch.device":
     """Return a torch device, after checking that this machine has it.
 
     Args:

@@ -6,8 +6,6 @@ pandas, DuckDB and Spark read it as one table. Rows of the next part are journal
 at most one batch.
 """
 
-from __future__ import annotations
-
 import csv
 import hashlib
 import io
@@ -30,8 +28,6 @@ from manylabel.system import require
 if TYPE_CHECKING:  # prediction must not wait for it
     import polars as pl
 
-__all__ = ["DoneImages", "TagWriter", "TaggedImage", "open_output", "tag_columns", "tag_table", "write_tags"]
-
 ROWS_PER_PART = 2048
 
 
@@ -43,7 +39,7 @@ class TaggedImage(Protocol):
         ...
 
 
-def open_output(path: str | Path, *, resume: bool = False, overwrite: bool = False) -> tuple[TagWriter, DoneImages]:
+def open_output(path: str | Path, *, resume: bool = False, overwrite: bool = False) -> "tuple[TagWriter, DoneImages]":
     """Open an output file for tags.
 
     Args:
@@ -142,7 +138,7 @@ def tag_columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
     }
 
 
-def tag_table(rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
+def tag_table(rows: Sequence[Mapping[str, Any]]) -> "pl.DataFrame":
     """Return the table of `tag_columns` in polars."""
     import polars as pl
 

@@ -15,8 +15,6 @@ from scipy.sparse import csr_array, vstack
 from manylabel.errors import ConfigError, LabelError
 from manylabel.types import LabelSpace
 
-__all__ = ["Targets", "boolean_matrix"]
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Targets:

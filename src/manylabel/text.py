@@ -9,8 +9,6 @@ Pennington et al., "GloVe", EMNLP 2014; Mikolov et al., "Distributed Representat
 Letters in shape comments: L labels, n texts, V words, E text dimensions.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 import os
@@ -30,19 +28,6 @@ from torch import Tensor
 from manylabel.errors import ConfigError, DataError, LabelError, list_choices
 from manylabel.system import require
 from manylabel.types import LabelSpace
-
-__all__ = [
-    "DEFAULT_ENCODER",
-    "SentenceEncoder",
-    "StoredVectors",
-    "TextEncoder",
-    "TextVocabulary",
-    "WordVectors",
-    "check_templates",
-    "encode_labels",
-    "open_encoder",
-    "text_centre",
-]
 
 logger = logging.getLogger(__name__)
 
@@ -182,7 +167,7 @@ class StoredVectors:
         self.rows = {text.strip().lower(): row for row, text in enumerate(names)}
 
     @classmethod
-    def read(cls, path: str | Path) -> StoredVectors:
+    def read(cls, path: str | Path) -> "StoredVectors":
         """Read an ``.npz`` file with the arrays ``labels`` (strings) and ``vectors``.
 
         Raises:
@@ -244,7 +229,7 @@ class WordVectors:
             self.rows.setdefault(word.lower(), row)  # files are sorted by frequency: the first is the most common
 
     @classmethod
-    def read(cls, path: str | Path, *, name: str | None = None) -> WordVectors:
+    def read(cls, path: str | Path, *, name: str | None = None) -> "WordVectors":
         """Read a file of GloVe (text) or word2vec (text or binary), detected by its first bytes.
 
         Args:

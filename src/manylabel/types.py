@@ -21,8 +21,6 @@ if TYPE_CHECKING:  # running an exported model needs these types, but must not n
     import torch
     from torch import Tensor
 
-__all__ = ["BadImage", "Batch", "FeatureBatch", "InputSpec", "LabelSpace", "Tag", "position_of"]
-
 logger = logging.getLogger(__name__)
 
 

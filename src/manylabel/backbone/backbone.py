@@ -3,8 +3,6 @@
 Letters in shape comments: B images, C channels, H and W pixels of an image or positions of a map.
 """
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import hashlib
@@ -31,8 +29,6 @@ from manylabel.backbone.weights import build_model
 from manylabel.errors import ConfigError
 from manylabel.seeds import private_generator
 from manylabel.types import LARGEST_INPUT, InputSpec
-
-__all__ = ["Backbone", "fingerprint_weights", "fold_batch_norms"]
 
 # Convolutions that use their weight unchanged; a norm cannot be folded into one that standardises it first.
 FOLDABLE = (nn.Conv2d, Conv2dSame)
@@ -224,7 +220,7 @@ class Backbone(FeatureModule):
             )
         self.name, self._has_name = name, True
 
-    def fuse(self, *, channels_last: bool = False) -> Backbone:
+    def fuse(self, *, channels_last: bool = False) -> "Backbone":
         """Return a frozen copy for inference, with every batch-norm folded into the preceding convolution.
 
         Args:
@@ -266,7 +262,7 @@ class Backbone(FeatureModule):
         cuts = [self._cut_after(name, calls, total) for name in self.stage_modules]
         return [cut for cut in cuts if cut is not None]
 
-    def split(self, stage: int | str, *, size: tuple[int, int] | None = None) -> tuple[Backbone, Top]:
+    def split(self, stage: int | str, *, size: tuple[int, int] | None = None) -> "tuple[Backbone, Top]":
         """Cut the backbone after a stage, to cache the output of the bottom and train only the top.
 
         ``top(bottom(images))`` equals ``backbone(images)``, which is verified on one image before the parts are
@@ -352,7 +348,7 @@ class Backbone(FeatureModule):
         stage = stages.index(name) if name in stages else None
         return Cut(stage, name, (channels, height, width), layout, 1 - last.flops / flops)
 
-    def _bottom(self, model: nn.Module, cut: Cut, below: Sequence[int]) -> Backbone:
+    def _bottom(self, model: nn.Module, cut: Cut, below: Sequence[int]) -> "Backbone":
         """Return a frozen backbone whose final map is the output at the cut."""
         blueprint = self._blueprint
         bottom = shallow_copy(self)
@@ -368,7 +364,7 @@ class Backbone(FeatureModule):
         return bottom.eval()
 
     @torch.no_grad()
-    def _verify(self, bottom: Backbone, top: Top) -> None:
+    def _verify(self, bottom: "Backbone", top: Top) -> None:
         """Raise unless both parts together give the same maps as the whole, on one image."""
         like = next(self.model.parameters())
         image = torch.from_numpy(private_generator("cut of a backbone").random((1, 3, *top.size))).to(like)

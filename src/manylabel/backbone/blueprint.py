@@ -5,8 +5,6 @@ timm's models give NCHW, NHWC or tokens, with or without prefix tokens; heads ge
 Letters in shape comments: B images, C channels, H and W positions of a map, N tokens.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,8 +17,6 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from manylabel.errors import ConfigError, list_choices
-
-__all__ = ["Blueprint", "FeatureModule", "Layout", "TimmModel", "examine", "examine_model", "stage_maps"]
 
 Layout = Literal["NCHW", "NHWC", "tokens"]
 # timm's models have attributes and methods that the type nn.Module lacks

@@ -3,8 +3,6 @@
 Letters in shape comments: B images, C channels, H and W positions of a map, K classes.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 
 import timm
@@ -17,8 +15,6 @@ from manylabel.backbone.blueprint import Layout, TimmModel, examine, from_nchw
 from manylabel.backbone.extractor import TORCHVISION
 from manylabel.backbone.weights import OFFLINE_MODELS, PRETRAINED, offline_tensors, timm_name
 from manylabel.errors import ConfigError
-
-__all__ = ["PretrainedClasses", "load_classes"]
 
 
 class PretrainedClasses(nn.Module):

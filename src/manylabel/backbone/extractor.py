@@ -3,8 +3,6 @@
 Letters in shape comments: B images, C channels, H and W positions of a map, N tokens.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from math import isqrt
 from typing import Any
@@ -18,15 +16,13 @@ from manylabel.backbone.blueprint import TimmModel, build_on_meta, module_output
 from manylabel.backbone.split import Call, trace_calls, without_rest
 from manylabel.errors import ConfigError, list_choices
 
-__all__ = ["TORCHVISION", "FeatureExtractor", "adopt_model", "build_torchvision", "find_name"]
-
 TORCHVISION = "torchvision:"  # prefix of the names of its models
 # Names of the parts that turn features into logits, in torchvision's models
 CLASSIFIERS = ("AuxLogits", "aux1", "aux2", "classifier", "fc", "head", "heads")
 USUAL_WEIGHTS = models.ResNet50_Weights.IMAGENET1K_V1  # trained at 224 pixels, as most models are
 
 
-def build_torchvision(name: str, image_size: int | None, *, pretrained: bool) -> FeatureExtractor:
+def build_torchvision(name: str, image_size: int | None, *, pretrained: bool) -> "FeatureExtractor":
     """Build a torchvision model without its classifier.
 
     Args:

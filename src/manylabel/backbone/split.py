@@ -6,8 +6,6 @@ placeholders: they hold no parameters, compute nothing and return zeros of the s
 Letters in shape comments: B images, C channels, H and W pixels of an image or positions of a map, N tokens.
 """
 
-from __future__ import annotations
-
 import copy
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -30,8 +28,6 @@ from manylabel.backbone.blueprint import (
     stage_maps,
     unused_parameters,
 )
-
-__all__ = ["Call", "Cut", "Top", "shallow_copy", "top_model", "trace_calls", "without_rest"]
 
 Module = TypeVar("Module", bound=nn.Module)
 

@@ -1,7 +1,5 @@
 """Pretrained weights: from the Hugging Face hub, a file, or a package on disk."""
 
-from __future__ import annotations
-
 import logging
 import sys
 from collections import OrderedDict
@@ -21,16 +19,6 @@ from manylabel.builtin import DEFAULT_MODEL, find_model
 from manylabel.errors import ConfigError, ModelFormatError, list_choices
 from manylabel.plugins import Registry
 from manylabel.system import require
-
-__all__ = [
-    "OFFLINE_MODELS",
-    "PRETRAINED",
-    "build_model",
-    "check_tensors",
-    "load_weights",
-    "offline_tensors",
-    "timm_name",
-]
 
 logger = logging.getLogger(__name__)
 

@@ -4,8 +4,6 @@ from pathlib import Path
 
 from manylabel.errors import ModelFormatError, list_choices
 
-__all__ = ["BUILTIN", "DEFAULT_MODEL", "MODEL_FILES", "builtin_models", "find_model", "local_model", "sample_photos"]
-
 BUILTIN = "builtin:"
 DEFAULT_MODEL = "builtin:coco80"
 """Default model: the 80 labels of COCO."""

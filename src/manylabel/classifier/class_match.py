@@ -5,8 +5,6 @@ Fellbaum, "WordNet", MIT Press 1998: ``wordnet.tsv`` holds the ImageNet-1k class
 Letters in shape comments: L labels, K classes, S names of classes, E text dimensions.
 """
 
-from __future__ import annotations
-
 import hashlib
 import logging
 import math
@@ -25,8 +23,6 @@ from torch import Tensor
 from manylabel.storage import cache_folder, replacing
 from manylabel.text import OFFLINE_ENCODERS, TextEncoder, encode_labels
 from manylabel.types import LabelSpace
-
-__all__ = ["ClassMatch", "find_synonyms", "match_classes"]
 
 logger = logging.getLogger(__name__)
 

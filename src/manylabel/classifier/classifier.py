@@ -33,8 +33,6 @@ from manylabel.storage import write_text
 from manylabel.text import TextEncoder, TextVocabulary
 from manylabel.types import InputSpec, LabelSpace
 
-__all__ = ["Classifier"]
-
 logger = logging.getLogger(__name__)
 
 HeadFactory: TypeAlias = Callable[..., nn.Module]

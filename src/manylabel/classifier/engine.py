@@ -3,8 +3,6 @@
 Letters in shape comments: B images, H and W pixels, L labels.
 """
 
-from __future__ import annotations
-
 import math
 from statistics import median
 from typing import TYPE_CHECKING, Literal
@@ -22,8 +20,6 @@ from manylabel.types import LabelSpace
 
 if TYPE_CHECKING:  # a classifier predicts with an engine, which runs a classifier
     from manylabel.classifier.classifier import Classifier
-
-__all__ = ["CalibrationMethod", "InferenceModule", "ScoreCalibration", "TorchEngine"]
 
 CalibrationMethod = Literal["temperature", "platt"]
 """One temperature for all labels (Guo et al., ICML 2017), or scale and shift for each (Platt, 1999)."""
@@ -63,7 +59,7 @@ class ScoreCalibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         shift = torch.tensor(self.shift, dtype=logits.dtype, device=logits.device)
         return logits * scale + shift
 
-    def for_labels(self, old: LabelSpace, new: LabelSpace) -> ScoreCalibration:
+    def for_labels(self, old: LabelSpace, new: LabelSpace) -> "ScoreCalibration":
         """Return the calibration of other labels; new ones get the median of the others.
 
         Args:
@@ -98,7 +94,7 @@ class InferenceModule(nn.Module):
     scale: Tensor
     shift: Tensor
 
-    def __init__(self, classifier: Classifier) -> None:
+    def __init__(self, classifier: "Classifier") -> None:
         super().__init__()
         self.classifier = classifier
         spec = classifier.input_spec
@@ -125,7 +121,9 @@ class TorchEngine(Engine):
             is moved to the device and put into eval mode.
     """
 
-    def __init__(self, classifier: Classifier, *, device: str | torch.device | None = None, fuse: bool = True) -> None:
+    def __init__(
+        self, classifier: "Classifier", *, device: str | torch.device | None = None, fuse: bool = True
+    ) -> None:
         self.device = next(classifier.parameters()).device if device is None else torch.device(device)
         self.module = InferenceModule(classifier.fuse() if fuse else classifier).to(self.device)
         self.spec = classifier.spec

@@ -9,8 +9,6 @@ from manylabel.errors import ConfigError
 from manylabel.predictions import InferenceSpec
 from manylabel.storage import decode_json
 
-__all__ = ["Validation", "model_card", "read_validation"]
-
 CARD = """---
 {metadata}
 ---

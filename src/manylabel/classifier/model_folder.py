@@ -29,8 +29,6 @@ from manylabel.storage import decode_json, replacing_folder, write_text
 from manylabel.text import TextVocabulary
 from manylabel.types import InputSpec, LabelSpace
 
-__all__ = ["BackboneConfig", "ModelConfig", "SavedModel", "change_config", "read_model", "write_model"]
-
 FORMAT_VERSION = 1
 WEIGHTS, CONFIG, LABELS = MODEL_FILES
 LARGEST_JSON = 256_000_000  # bytes; a million labels with thresholds and descriptions take less

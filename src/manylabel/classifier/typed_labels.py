@@ -3,8 +3,6 @@
 Letters in shape comments: L labels, M typed labels, K classes.
 """
 
-from __future__ import annotations
-
 import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -23,8 +21,6 @@ from manylabel.types import LabelSpace
 
 if TYPE_CHECKING:  # a classifier makes classifiers with typed labels
     from manylabel.classifier.classifier import Classifier
-
-__all__ = ["TypedLabel", "add_typed_labels"]
 
 logger = logging.getLogger(__name__)
 
@@ -64,7 +60,7 @@ class TypedLabel:
         return f"{self.label}: known: {'yes' if self.known else 'no'} ({details})"
 
 
-def add_typed_labels(model: Classifier, wanted: LabelSpace, encoder: TextEncoder | None) -> Classifier:
+def add_typed_labels(model: "Classifier", wanted: LabelSpace, encoder: TextEncoder | None) -> "Classifier":
     """Return a classifier of typed labels: the model's own labels and their synonyms as trained, others by text.
 
     Args:
@@ -131,7 +127,7 @@ def add_typed_labels(model: Classifier, wanted: LabelSpace, encoder: TextEncoder
     return other.train(model.training)
 
 
-def _trained_only(model: Classifier, order: list[int]) -> TypedLabels:
+def _trained_only(model: "Classifier", order: list[int]) -> TypedLabels:
     stages = model.backbone.stages
     return TypedLabels(model.head, order=order, head_maps=range(len(stages)), stages=stages)
 
@@ -173,7 +169,7 @@ def _same(one: torch.Tensor, other: torch.Tensor | None) -> bool:
     return not one.is_floating_point() or torch.equal(one.cpu().half(), other.cpu().half())
 
 
-def _decisions(model: Classifier, labels: tuple[TypedLabel, ...]) -> dict[str, Any]:
+def _decisions(model: "Classifier", labels: tuple[TypedLabel, ...]) -> dict[str, Any]:
     """Return thresholds and calibration: those of trained labels, and those of typed ones."""
     rows = [None if each.trained is None else model.labels.index(each.trained) for each in labels]
     own = model.thresholds or [0.5] * len(model.labels)

@@ -1,7 +1,5 @@
 """`manylabel data` and `manylabel graph`: check, split and draw datasets, and the co-occurrence of their labels."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -16,8 +14,6 @@ from manylabel.cli import options
 from manylabel.cli.options import flag, option
 from manylabel.page import plural, some
 from manylabel.progress import ProgressBar, working
-
-__all__ = ["app", "graph"]
 
 app = typer.Typer(help="Check, split or fix a dataset, or generate a demo dataset.", no_args_is_help=True)
 

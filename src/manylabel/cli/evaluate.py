@@ -1,7 +1,5 @@
 """`manylabel evaluate`, `compare` and `tune`: metrics of models, paired tests, thresholds and calibration."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,8 +20,6 @@ from manylabel.errors import ConfigError
 from manylabel.page import plural, some
 from manylabel.progress import ProgressBar, working
 from manylabel.types import LabelSpace
-
-__all__ = ["compare", "evaluate", "tune"]
 
 _MOST_LABELS = 10
 

@@ -22,8 +22,6 @@ from manylabel.cli.train import OWN_PARSER, train
 from manylabel.errors import ManyLabelError
 from manylabel.system import naming_extras
 
-__all__ = ["app", "main"]
-
 COMMANDS: dict[str, Callable[..., None] | typer.Typer] = {
     "data": data,
     "train": train,

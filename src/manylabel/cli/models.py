@@ -1,7 +1,5 @@
 """`manylabel models`, `cost`, `vocabulary` and `export`: names to choose from, and what can be done with a model."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -22,8 +20,6 @@ from manylabel.progress import working
 from manylabel.settings import RECIPE_SETTINGS
 from manylabel.system import find_device
 from manylabel.types import LabelSpace
-
-__all__ = ["cost", "export", "models", "vocabulary"]
 
 Kind = Literal["models", "backbones", "heads", "recipes", "formats"]
 NewLabels = Annotated[list[str], argument("LABELS...", "Labels, or files with one label per line.")]

@@ -1,7 +1,5 @@
 """Options, outputs and help common to all commands: one name, meaning, default and form everywhere."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -25,40 +23,6 @@ from manylabel.engine import Engine
 from manylabel.errors import ConfigError
 from manylabel.progress import working
 from manylabel.storage import refuse_existing
-
-__all__ = [
-    "AnyModel",
-    "AsJson",
-    "BatchSize",
-    "Command",
-    "Data",
-    "Device",
-    "Draws",
-    "Group",
-    "Html",
-    "Images",
-    "Model",
-    "ModelCopy",
-    "Overwrite",
-    "Seed",
-    "Workers",
-    "argument",
-    "flag",
-    "load_data",
-    "model_names",
-    "new_files",
-    "open_model",
-    "option",
-    "option_row",
-    "print_help",
-    "print_table",
-    "read_labels",
-    "refuse_shared",
-    "report_files",
-    "show_result",
-    "stderr_console",
-    "stdout_console",
-]
 
 
 def argument(metavar: str, text: str) -> Any:  # noqa: ANN401 (typer's)

@@ -1,7 +1,5 @@
 """`manylabel predict` and `explain`: tags of images, from one photo to millions, and heat maps of the evidence."""
 
-from __future__ import annotations
-
 import sys
 import threading
 import time
@@ -28,8 +26,6 @@ from manylabel.inference.sidecars import copy_by_tag, write_sidecar
 from manylabel.predictions import ImagePrediction, TagChoice, write_drawings
 from manylabel.progress import ProgressBar
 from manylabel.tag_files import TagWriter, open_output
-
-__all__ = ["explain", "predict"]
 
 _MOST_NAMED = 20
 _BAR = 24

@@ -1,7 +1,5 @@
 """`manylabel runs`, `report` and `cache`: past runs, and cached features and exported models."""
 
-from __future__ import annotations
-
 import shutil
 import time
 from collections.abc import Mapping, Sequence
@@ -25,8 +23,6 @@ from manylabel.system import device_name
 
 if TYPE_CHECKING:  # keeps --help fast: it imports torch
     from manylabel.features import StoreInfo
-
-__all__ = ["cache", "report", "runs"]
 
 runs = typer.Typer(help="List, show and compare past runs.", no_args_is_help=True)
 
@@ -203,7 +199,7 @@ def _exports() -> list[Path]:
     return sorted((cache_folder() / EXPORTS).glob("*.onnx*"))
 
 
-def _show_stores(stores: Sequence[StoreInfo]) -> None:
+def _show_stores(stores: "Sequence[StoreInfo]") -> None:
     from manylabel.features import default_root
 
     rows = []
@@ -222,7 +218,7 @@ def _show_stores(stores: Sequence[StoreInfo]) -> None:
         typer.echo(f"{len(exports)} exported models, {size / 1e9:.2f} GB")
 
 
-def _age(store: StoreInfo) -> str:
+def _age(store: "StoreInfo") -> str:
     """Return the time since a store was last used."""
     seconds = time.time() - store.used
     for length, name in ((86400, "days"), (3600, "h")):

@@ -1,7 +1,5 @@
 """`manylabel serve`: an HTTP API and a web page."""
 
-from __future__ import annotations
-
 import ipaddress
 from typing import Annotated
 
@@ -11,8 +9,6 @@ from manylabel.cli.options import option, stderr_console
 from manylabel.inference.engine import engine_device
 from manylabel.progress import working
 from manylabel.system import available_cores, require
-
-__all__ = ["serve"]
 
 _MOST_WORKERS = 8
 

@@ -1,7 +1,5 @@
 """`manylabel train`: one flag per setting of the recipe; torch is imported only to train."""
 
-from __future__ import annotations
-
 from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -14,8 +12,6 @@ from manylabel.cli.options import option_row, print_help
 from manylabel.errors import ConfigError, RunInterruptedError, list_choices
 from manylabel.schema import Field, build, read_flags, read_settings, setting, settings_fields
 from manylabel.settings import PRESETS, RECIPE_SETTINGS
-
-__all__ = ["OWN_PARSER", "train"]
 
 OWN_PARSER = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 """Settings of the command: it parses its own flags, which depend on the recipe, and lists all errors at once."""

@@ -25,12 +25,6 @@ from manylabel.page import Thumbnail, plural, some
 from manylabel.targets import Targets, boolean_matrix
 from manylabel.types import LabelSpace, position_of
 
-__all__ = [
-    "ImageDataset",
-    "largest_areas",
-]
-
-
 logger = logging.getLogger(__name__)
 
 NUM_THUMBNAILS = 12  # in a notebook

@@ -23,16 +23,6 @@ from manylabel.errors import BadImagesError, ConfigError, DataError, ImageError
 from manylabel.images import decode
 from manylabel.types import BadImage, Batch
 
-__all__ = [
-    "BadImages",
-    "DecodedImages",
-    "ImageLoader",
-    "Sample",
-    "collate",
-    "explained_worker_deaths",
-    "most_bad",
-]
-
 logger = logging.getLogger(__name__)
 
 MOST_LISTED = 20  # bad images in an error

@@ -15,8 +15,6 @@ from manylabel.errors import ConfigError
 from manylabel.seeds import seed_sequence
 from manylabel.targets import Targets
 
-__all__ = ["Draw", "EpochSampler", "SeededBatches", "class_aware_sampler", "every_image"]
-
 
 class EpochSampler(Sampler[int]):
     """Sample new image positions each epoch, reproducibly for a seed and epoch.

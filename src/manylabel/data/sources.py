@@ -4,8 +4,6 @@ A source is a sequence of encoded images. Nothing is opened or decoded before ac
 tens of megabytes, not hundreds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,8 +14,6 @@ import polars as pl
 from numpy.typing import ArrayLike
 
 from manylabel.errors import ImageError
-
-__all__ = ["Files", "ImageSource", "JoinedSource", "LazyBytes", "fetch"]
 
 
 @runtime_checkable
@@ -34,7 +30,7 @@ class ImageSource(Protocol):
         """Return the image's name in reports and result files."""
         ...
 
-    def take(self, indices: ArrayLike) -> ImageSource:
+    def take(self, indices: ArrayLike) -> "ImageSource":
         """Return a source of some of the images, in the order given."""
         ...
 
@@ -80,7 +76,7 @@ class Files:
         """Return the file name, relative to the root."""
         return str(self.names[int(index)])
 
-    def take(self, indices: ArrayLike) -> Files:
+    def take(self, indices: ArrayLike) -> "Files":
         """Return some of the files, in the order given."""
         return Files(self.root, self.names[np.asarray(indices, dtype=np.int64)])
 
@@ -116,7 +112,7 @@ class LazyBytes:
         """Return the image's name."""
         return self.names[index]
 
-    def take(self, indices: ArrayLike) -> LazyBytes:
+    def take(self, indices: ArrayLike) -> "LazyBytes":
         """Return some of the images, in the order given."""
         chosen = np.asarray(indices, dtype=np.int64)
         old = np.arange(len(self)) if self.positions is None else np.asarray(self.positions)
@@ -156,7 +152,7 @@ class JoinedSource:
         part, position = self._find(index)
         return part.name(position)
 
-    def take(self, indices: ArrayLike) -> JoinedSource:
+    def take(self, indices: ArrayLike) -> "JoinedSource":
         """Return some of the images, in the order given; consecutive images of one source stay in one part."""
         chosen = np.asarray(indices, dtype=np.int64)
         ends = np.cumsum([len(part) for part in self.parts])

@@ -22,8 +22,6 @@ from manylabel.images import IMAGE_ENDINGS
 from manylabel.label_text import split_labels
 from manylabel.plugins import Registry
 
-__all__ = ["FORMATS", "find_reader", "load", "relabel", "spec_path"]
-
 logger = logging.getLogger(__name__)
 
 FORMATS: Registry[str | Callable[..., ImageDataset]] = Registry(

@@ -33,12 +33,6 @@ from manylabel.data.dataset import ImageDataset
 from manylabel.errors import ConfigError
 from manylabel.targets import Targets
 
-__all__ = [
-    "hold_out",
-    "stratified_folds",
-    "stratified_split",
-]
-
 NUM_CANDIDATES = 32  # images per fold and round
 SAMPLE_SIZE = 8_000
 ROUNDS_PER_FOLD = 50  # a bound for thousands of labels; 80 labels take about ten rounds per fold

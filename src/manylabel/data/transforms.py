@@ -15,8 +15,6 @@ from manylabel.errors import ConfigError
 from manylabel.images import resize, resized_size
 from manylabel.types import InputSpec
 
-__all__ = ["Cutout", "ImageTransform", "Resize", "eval_transform", "train_transform"]
-
 
 class ImageTransform:
     """Composition of steps that turn an image into a normalised tensor.

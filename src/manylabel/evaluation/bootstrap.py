@@ -11,8 +11,6 @@ the same size and distribution. Differences are not shifted: what inflates one m
 Letters in shape comments: N images, L labels, D draws.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -23,17 +21,6 @@ from torch import Tensor
 
 from manylabel.errors import ConfigError
 from manylabel.metrics import mean_average_precision
-
-__all__ = [
-    "FEWEST_DRAWS",
-    "Estimate",
-    "bootstrap_weights",
-    "compare_map",
-    "estimate",
-    "estimate_map",
-    "estimates",
-    "to_plain",
-]
 
 FEWEST_DRAWS = 20
 """Fewest usable draws for an interval."""

@@ -6,8 +6,6 @@ detects much smaller differences than two separate intervals, whose overlap mean
 Letters in shape comments: L labels, D draws.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -20,8 +18,6 @@ from manylabel.evaluation.bootstrap import FEWEST_DRAWS, Estimate, estimate, est
 from manylabel.evaluation.metrics import DEFAULT_METRICS, METRICS, bootstrap
 from manylabel.evaluation.results import image_losses
 from manylabel.evaluation.scores import ScoredImages
-
-__all__ = ["Comparison", "ImageChange", "LabelChange", "MetricChange", "PairsImproved", "compare"]
 
 Verdict = Literal["better", "worse", "unclear"]
 

@@ -1,7 +1,5 @@
 """Evaluation of a model: metrics with intervals, results of each label, and an error analysis."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -16,8 +14,6 @@ from manylabel.evaluation.metrics import DEFAULT_METRICS, METRICS, bootstrap
 from manylabel.evaluation.scores import ScoredImages, score
 from manylabel.metrics import CalibrationBin, calibration
 from manylabel.types import BadImage
-
-__all__ = ["Evaluation", "evaluate"]
 
 
 @dataclass(frozen=True)

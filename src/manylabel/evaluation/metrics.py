@@ -5,8 +5,6 @@ A new metric is one function in `manylabel.metrics` and one line in `METRICS`.
 Letters in shape comments: N images, L labels, D draws.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -21,8 +19,6 @@ from manylabel import metrics
 from manylabel.errors import ConfigError, list_choices
 from manylabel.evaluation.bootstrap import Estimate, bootstrap_weights
 from manylabel.evaluation.scores import ScoredImages
-
-__all__ = ["DEFAULT_METRICS", "METRICS", "Metric", "Resampled", "bootstrap", "choose_metrics", "compute_metrics"]
 
 Compute = Callable[[ScoredImages, Tensor], Any]
 """Computes a result from scores and image weights ``[1 + D, N]``; several metrics may be parts of one result."""

@@ -12,16 +12,6 @@ from manylabel.evaluation.plots import FEW_LABELS, draw_calibration, draw_change
 from manylabel.evaluation.results import SIZE_LIMITS, ImageResult, LabelResult
 from manylabel.page import Cell, Fraction, Html, plural, some
 
-__all__ = [
-    "DrawImage",
-    "comparison_page",
-    "comparison_parts",
-    "evaluation_details",
-    "evaluation_headline",
-    "evaluation_page",
-    "metric_tile",
-]
-
 DrawImage = Callable[[ImageResult, str], page.Thumbnail]
 """Draws the thumbnail of an image result, given its caption."""
 

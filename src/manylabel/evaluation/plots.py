@@ -1,7 +1,5 @@
 """Plots of evaluations and comparisons, in colours and line styles safe for colour blindness."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
@@ -16,8 +14,6 @@ from manylabel.page import ACCENT, INK, Html, figure, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-__all__ = ["FEW_LABELS", "draw_calibration", "draw_changes", "draw_curves", "draw_groups", "draw_labels"]
 
 # Okabe and Ito's vermilion and green: distinct for every kind of colour vision, on white and on black.
 _VERMILION = "#d55e00"
@@ -119,7 +115,7 @@ def _short(name: str) -> str:
     return name if len(name) <= 28 else f"{name[:27]}…"
 
 
-def _rows(axes: Axes, names: Sequence[str], values: Sequence[Estimate], colours: Sequence[str]) -> None:
+def _rows(axes: "Axes", names: Sequence[str], values: Sequence[Estimate], colours: Sequence[str]) -> None:
     """Plot one row per value: a dot and its interval; hollow in the text colour."""
     heights = np.arange(len(values))[::-1]
     for height, value, colour in zip(heights, values, colours, strict=True):

@@ -7,8 +7,6 @@ image a hard instance if its objects differ much in size: the small ones are mis
 Letters in shape comments: N images, L labels, D draws.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 
@@ -23,21 +21,6 @@ from manylabel.evaluation.scores import ScoredImages
 from manylabel.metrics import mean_average_precision, precision_recall, ranking_loss
 from manylabel.metrics.average_precision import precision_curves
 from manylabel.types import Tag
-
-__all__ = [
-    "SIZE_LIMITS",
-    "Confusion",
-    "Curve",
-    "Group",
-    "ImageResult",
-    "LabelResult",
-    "by_label_count",
-    "by_object_size",
-    "find_confusions",
-    "image_losses",
-    "image_results",
-    "label_results",
-]
 
 SIZE_LIMITS = (32 * 32 / (640 * 480), 96 * 96 / (640 * 480))
 """Fractions of the image below which an object is small, and below which it is medium."""

@@ -6,8 +6,6 @@ An npz file holds the arrays ``scores`` ``[N, L]``, ``images`` and ``labels``, a
 (images without scores, and why).
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -28,8 +26,6 @@ from manylabel.evaluation.scores import ScoredImages, match_labels
 from manylabel.label_text import protect_cell
 from manylabel.storage import replacing
 from manylabel.types import BadImage
-
-__all__ = ["SCORE_ENDINGS", "read_scores", "save_scores"]
 
 SCORE_ENDINGS = (".csv", ".npz", ".parquet")
 

@@ -3,8 +3,6 @@
 Letters in shape comments: N images, L labels.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 from collections.abc import Callable, Sequence
@@ -28,8 +26,6 @@ from manylabel.metrics.inputs import Inputs, check, where_present
 from manylabel.page import plural, some
 from manylabel.system import default_workers, find_device
 from manylabel.types import BadImage, LabelSpace
-
-__all__ = ["Progress", "ScoredImages", "match_labels", "score"]
 
 logger = logging.getLogger(__name__)
 
@@ -110,7 +106,7 @@ class ScoredImages:
         """The same with predictions, 1 or 0, in place of the scores."""
         return self.inputs._replace(scores=self.predicted.float())
 
-    def take(self, rows: NDArray[np.int64]) -> ScoredImages:
+    def take(self, rows: NDArray[np.int64]) -> "ScoredImages":
         """Return some of the images, in the order given.
 
         Examples:
@@ -151,7 +147,7 @@ class ScoredImages:
         known: ArrayLike | Tensor | None = None,
         names: Sequence[str] | None = None,
         model: str = "model",
-    ) -> ScoredImages:
+    ) -> "ScoredImages":
         """Combine scores of any model with targets.
 
         Args:
@@ -175,7 +171,7 @@ class ScoredImages:
         )
 
     @classmethod
-    def from_dataset(cls, dataset: ImageDataset, indices: NDArray[np.int64], scores: Tensor) -> ScoredImages:
+    def from_dataset(cls, dataset: ImageDataset, indices: NDArray[np.int64], scores: Tensor) -> "ScoredImages":
         """Combine scores of some images of a dataset, with the same labels, with its targets."""
         part = dataset.subset(indices)
         targets, known = part.targets.dense()

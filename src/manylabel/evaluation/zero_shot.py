@@ -21,8 +21,6 @@ from manylabel.evaluation.scores import ScoredImages
 from manylabel.metrics import average_precision, precision_recall
 from manylabel.seeds import private_generator
 
-__all__ = ["ZeroShotEvaluation", "evaluate_zero_shot"]
-
 TOP = (3, 5)  # K of F1 at K, as in the papers
 
 

@@ -3,8 +3,6 @@
 Letters in shape comments: H and W positions of a map.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -21,8 +19,6 @@ from torch import Tensor
 
 from manylabel.errors import ConfigError
 from manylabel.types import InputSpec
-
-__all__ = ["COLOURS", "Explanation", "draw_grid", "scale_heat", "seen_part"]
 
 COLOURS = "inferno"
 """Matplotlib colour map of the heat; perceptually uniform, also for colour-blind readers and in print."""

@@ -6,8 +6,6 @@ Petsiuk et al., "RISE", 2018 (deletion and insertion); Zhang et al., "Top-down N
 Letters in shape comments: S steps, H and W pixels.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -20,8 +18,6 @@ from manylabel.classifier import Classifier
 from manylabel.data import eval_transform
 from manylabel.errors import ConfigError
 from manylabel.explain.explanation import Explanation
-
-__all__ = ["Faithfulness", "measure_faithfulness", "points_at"]
 
 Box = tuple[float, float, float, float]
 """Left, top, right and bottom, as fractions of the image's width and height."""

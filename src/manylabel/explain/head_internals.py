@@ -7,8 +7,6 @@ inference its mixture is the final representation.
 Letters in shape comments: B images of a batch, N images in all, L labels, E experts, S earlier stages.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -24,8 +22,6 @@ from manylabel.errors import ConfigError
 from manylabel.explain.explanation import COLOURS
 from manylabel.heads.head import as_expert_head, as_mixup_head
 from manylabel.types import LabelSpace
-
-__all__ = ["PRACTICALLY_ZERO", "ExpertLoad", "MixupScale", "draw_experts", "expert_load", "mixup_scale"]
 
 PRACTICALLY_ZERO = 1e-4
 """Below this weight, an earlier layer has no visible effect on scores."""

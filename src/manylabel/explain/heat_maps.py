@@ -9,8 +9,6 @@ copy, but later blocks read the original, so gradients are taken at the output o
 Letters in shape comments: B images, L labels, C channels, H and W positions of a map.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,18 +29,6 @@ from manylabel.heads.head import attention_of, label_weights
 from manylabel.images import ImageLike, decode
 from manylabel.system import require
 from manylabel.types import LabelSpace
-
-__all__ = [
-    "LIBRARY",
-    "METHODS",
-    "best_method",
-    "block_gradients",
-    "class_activation",
-    "explain",
-    "explain_models",
-    "library_maps",
-    "tap_blocks",
-]
 
 LIBRARY = {"grad_cam": "GradCAM", "grad_cam_plus_plus": "GradCAMPlusPlus", "eigen_cam": "EigenCAM"}
 """Classes of the grad-cam library by method; another one is an entry here."""

@@ -3,8 +3,6 @@
 Letters in shape comments: B images of a batch, V views, N images, C channels, H and W positions of a map.
 """
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Callable, Sequence
@@ -38,8 +36,6 @@ from manylabel.inference.engine import EngineName
 from manylabel.lock import WriterLock
 from manylabel.system import default_workers
 from manylabel.types import Batch, InputSpec
-
-__all__ = ["FeatureCache", "FeaturePlan", "pool"]
 
 logger = logging.getLogger(__name__)
 

@@ -1,7 +1,5 @@
 """Feature stores of a cache folder: list them, remove them, and clean up after killed processes."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile
@@ -16,8 +14,6 @@ from manylabel.features.store import parse_journal
 from manylabel.inference.engine import EXPORTS
 from manylabel.lock import WriterLock
 from manylabel.storage import cache_folder
-
-__all__ = ["StoreInfo", "default_root", "list_stores", "remove_leftovers", "remove_store"]
 
 ABANDONED_AFTER = 3600.0  # seconds; no temporary file is written to for this long
 

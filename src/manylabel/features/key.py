@@ -3,8 +3,6 @@
 Letters in shape comments: N images.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Iterator
@@ -20,8 +18,6 @@ from numpy.typing import NDArray
 from manylabel.data.sources import ImageSource, JoinedSource, LazyBytes
 from manylabel.errors import CacheError
 from manylabel.heads.head import PooledInput
-
-__all__ = ["DTYPE", "FeatureSpec", "image_ids"]
 
 FORMAT = 2  # of the files; part of the key
 DTYPE = np.dtype("<f2")  # half the size of float32; fixed byte order
@@ -79,7 +75,7 @@ class FeatureSpec:
         return msgspec.json.format(msgspec.json.encode(self)).decode()
 
     @classmethod
-    def from_json(cls, text: str) -> FeatureSpec:
+    def from_json(cls, text: str) -> "FeatureSpec":
         """Restore a spec from `to_json`.
 
         Raises:

@@ -3,8 +3,6 @@
 Letters in shape comments: B images of a batch, V views, N images, L labels, C channels, H and W positions of a map.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -22,8 +20,6 @@ from manylabel.data.sampling import Draw, SeededBatches, every_image
 from manylabel.errors import ConfigError
 from manylabel.features.store import FeatureStore
 from manylabel.types import BadImage, FeatureBatch
-
-__all__ = ["CachedFeatures", "FeatureLoader", "dropped_channels"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +95,7 @@ class CachedFeatures:
                 stage[torch.from_numpy(members)] = part
         return features
 
-    def subset(self, indices: ArrayLike) -> CachedFeatures:
+    def subset(self, indices: ArrayLike) -> "CachedFeatures":
         """Return some of the images, in the order given, without computing or copying features.
 
         Args:

@@ -3,8 +3,6 @@
 Letters in shape comments: B images of a batch, C channels, H and W pixels of an image or positions of a map.
 """
 
-from __future__ import annotations
-
 import hashlib
 import logging
 from collections.abc import Callable, Sequence
@@ -19,8 +17,6 @@ from manylabel.errors import ConfigError
 from manylabel.inference.engine import EXPORTS, FEW_IMAGES, EngineName
 from manylabel.onnx_files import open_session, write_onnx
 from manylabel.storage import cache_folder
-
-__all__ = ["OnnxBackbone", "export_path", "prepare_backbone", "relative_difference"]
 
 logger = logging.getLogger(__name__)
 

@@ -7,8 +7,6 @@ the journal lists exists; a batch whose data do not match its checksums is dropp
 Letters in shape comments: B rows asked for, N images asked for, C channels, H and W positions of a map.
 """
 
-from __future__ import annotations
-
 import logging
 import mmap
 import os
@@ -34,8 +32,6 @@ from manylabel.features.key import DTYPE, FeatureSpec
 from manylabel.lock import WriterLock
 from manylabel.storage import append, write_text
 from manylabel.system import available_cores
-
-__all__ = ["Chunk", "FeatureStore", "StoreWriter", "check_room", "parse_journal"]
 
 logger = logging.getLogger(__name__)
 

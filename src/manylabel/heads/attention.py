@@ -11,8 +11,6 @@ from torch import Tensor, nn
 
 from manylabel.heads.head import check_divides
 
-__all__ = ["MultiHeadAttention", "feed_forward", "to_tokens"]
-
 
 def to_tokens(feature: Tensor) -> Tensor:
     """Return the positions of a feature map ``[B, C, H, W]`` as tokens ``[B, T, C]``, row by row.

@@ -27,8 +27,6 @@ from manylabel.heads.representation_mixup import RepresentationMixup
 from manylabel.heads.token_encoder import TokenEncoder
 from manylabel.plugins import Registry
 
-__all__ = ["HEADS", "HeadConfig", "build_head", "describe_head", "naming_settings", "replace_head", "restore_head"]
-
 HEADS: Registry[type[nn.Module]] = Registry(
     "manylabel.heads",
     {

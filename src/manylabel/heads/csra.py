@@ -16,8 +16,6 @@ from torch import Tensor, nn
 from manylabel.errors import ConfigError
 from manylabel.heads.head import Features, Head, check_positive, final_map
 
-__all__ = ["CSRA"]
-
 
 class CSRA(Head):
     """Class-specific residual attention (CSRA) head: as cheap as a linear one, with an attention map per label.

@@ -28,30 +28,6 @@ from torch import Tensor, nn
 
 from manylabel.errors import ConfigError, list_choices
 
-__all__ = [
-    "ExpertHead",
-    "Features",
-    "Head",
-    "MixupHead",
-    "OpenVocabularyHead",
-    "PooledInput",
-    "ProbeDefaults",
-    "as_expert_head",
-    "as_mixup_head",
-    "as_open_vocabulary",
-    "attention_of",
-    "check_choice",
-    "check_divides",
-    "check_fraction",
-    "check_positive",
-    "final_map",
-    "label_weights",
-    "maps_per_stage",
-    "pooled_input",
-    "probe_defaults",
-    "stages_of",
-]
-
 Features = Tensor | Sequence[Tensor]
 """Input of a head: one feature map ``[B, C, H, W]``, or a list of maps, finest first, the final one last."""
 

@@ -17,8 +17,6 @@ Letters in shape comments: B images, C channels, H and W positions of a map, L l
 input), O width of the experts (a layer's output).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -31,8 +29,6 @@ from torch import Tensor, nn
 from manylabel.errors import ConfigError
 from manylabel.heads.head import Features, Head, ProbeDefaults, check_choice, check_positive, final_map
 from manylabel.heads.query2label import QueryTransformer
-
-__all__ = ["HybridSharingLayer", "HybridSharingQuery", "LabelLinear", "initialise_before_relu"]
 
 
 class HybridSharingQuery(Head):

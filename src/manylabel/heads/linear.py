@@ -10,8 +10,6 @@ from torch import Tensor, nn
 
 from manylabel.heads.head import Features, Head, PooledInput, check_choice, check_positive, final_map
 
-__all__ = ["LinearClassifier", "Pool", "PoolKind", "PooledHead"]
-
 PoolKind = Literal["average", "max", "generalised_mean"]
 
 

@@ -10,8 +10,6 @@ Letters in shape comments: B images, C channels, T tokens, H and W positions of 
 labels, or labels), R further queries, g slots of a group, D width, E text dimensions.
 """
 
-from __future__ import annotations
-
 import copy
 import math
 from typing import ClassVar, cast
@@ -25,8 +23,6 @@ from manylabel.heads.attention import MultiHeadAttention, feed_forward, to_token
 from manylabel.heads.head import Features, Head, ProbeDefaults, check_fraction, check_positive, final_map
 from manylabel.queries import QueryKind, TextQueries, check_text_vectors, group_labels, group_means, make_queries
 from manylabel.seeds import private_generator
-
-__all__ = ["GroupProjection", "MLDecoder", "SharedProjection", "TextGroupProjection", "group_by_text"]
 
 
 class MLDecoder(Head):
@@ -159,7 +155,7 @@ class MLDecoder(Head):
         """True if it can score labels unseen in training: text queries, shared output weights."""
         return isinstance(self.query_bank, TextQueries) and self.shared_projection
 
-    def with_text(self, text_vectors: Tensor, *, num_groups: int | None = None) -> MLDecoder:
+    def with_text(self, text_vectors: Tensor, *, num_groups: int | None = None) -> "MLDecoder":
         """Return a head with the same weights for other labels.
 
         Args:
@@ -184,7 +180,7 @@ class MLDecoder(Head):
         other.projection.divide(vectors, other.num_groups or len(vectors))
         return other
 
-    def _make_projection(self, text_vectors: Tensor | None, text_dim: int | None) -> Projection:
+    def _make_projection(self, text_vectors: Tensor | None, text_dim: int | None) -> "Projection":
         num_labels, num_groups = self.num_labels, self.num_groups
         if not self.shared_projection:
             return GroupProjection(num_labels, num_groups or num_labels, self.width, seed=self.seed)

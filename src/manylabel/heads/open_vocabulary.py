@@ -23,8 +23,6 @@ from manylabel.heads.head import Features, check_positive
 from manylabel.heads.linear import PooledHead, PoolKind
 from manylabel.queries import check_text_vectors
 
-__all__ = ["ConSE", "TextMap"]
-
 SCALE, MIDDLE = 20.0, 0.5  # from cosines to logits: not in the paper; any increasing line ranks the same
 
 

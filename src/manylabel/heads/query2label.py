@@ -6,8 +6,6 @@ Post-norm layers with ReLU. Positions are added wherever queries and keys are fo
 Letters in shape comments: B images, C channels, H and W positions of a map, T = H * W tokens, L labels, D width.
 """
 
-from __future__ import annotations
-
 import math
 from typing import ClassVar, cast
 
@@ -18,8 +16,6 @@ from manylabel.errors import ConfigError
 from manylabel.heads.attention import MultiHeadAttention, feed_forward, to_tokens
 from manylabel.heads.head import Features, Head, ProbeDefaults, check_fraction, check_positive, final_map
 from manylabel.queries import LearnableQueries
-
-__all__ = ["Query2Label", "QueryTransformer", "sine_positions"]
 
 
 class Query2Label(Head):

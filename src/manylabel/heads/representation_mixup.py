@@ -17,8 +17,6 @@ them; one that averages gets that of the whole map.
 Letters in shape comments: B images, C channels, H and W positions of a map, L labels, S earlier stages.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import ClassVar, Literal
 
@@ -40,8 +38,6 @@ from manylabel.heads.head import (
     pooled_input,
 )
 from manylabel.heads.linear import LinearClassifier
-
-__all__ = ["Form", "RepresentationMixup", "Summary"]
 
 Form = Literal["paper", "stable"]
 Summary = Literal["convolution", "tokens"]

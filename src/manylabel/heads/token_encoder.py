@@ -6,8 +6,6 @@ https://arxiv.org/abs/2205.10986. Choices that the paper leaves open: docs/metho
 Letters in shape comments: B images, C channels, H and W positions of a map, T = H * W visual tokens, L labels, D width.
 """
 
-from __future__ import annotations
-
 from typing import ClassVar, Literal, cast
 
 import torch
@@ -16,8 +14,6 @@ from torch import Tensor, nn
 from manylabel.heads.attention import MultiHeadAttention, feed_forward, to_tokens
 from manylabel.heads.head import Features, Head, ProbeDefaults, check_choice, check_fraction, check_positive, final_map
 from manylabel.queries import TextQueries, make_queries
-
-__all__ = ["TokenEncoder"]
 
 
 class TokenEncoder(Head):

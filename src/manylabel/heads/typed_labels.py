@@ -8,8 +8,6 @@ Letters in shape comments: B images, C channels, H and W positions of a map, L l
 K classes.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Sequence
 
@@ -19,8 +17,6 @@ from torch import Tensor, nn
 from manylabel.backbone import PretrainedClasses, Top
 from manylabel.errors import ConfigError
 from manylabel.heads.head import Features, Head, attention_of, label_weights
-
-__all__ = ["TypedLabels"]
 
 # Calibration of the mean log probability, fitted on 80 COCO labels; docs/results.md has its error.
 SCALE, BIAS = 0.839, 1.919
@@ -105,7 +101,7 @@ class TypedLabels(Head):
             typed = nn.functional.interpolate(typed, own.shape[2:], mode="bilinear")
         return torch.cat([own, typed], dim=1)[:, self.order]
 
-    def fold(self) -> TypedLabels:
+    def fold(self) -> "TypedLabels":
         """Return a frozen copy for inference."""
         other = copy.deepcopy(self)
         fold = getattr(self.head, "fold", None)

@@ -3,8 +3,6 @@
 Letters in shape comments: B images, H and W pixels, L labels.
 """
 
-from __future__ import annotations
-
 import hashlib
 import logging
 from collections.abc import Callable, Sequence
@@ -27,8 +25,6 @@ from manylabel.system import device_name
 
 if TYPE_CHECKING:  # a cached export must not wait for torch
     from manylabel.classifier import Classifier
-
-__all__ = ["EXPORTS", "FEW_IMAGES", "EngineName", "OnnxEngine", "export_path", "open_engine", "shown_name"]
 
 logger = logging.getLogger(__name__)
 
@@ -208,7 +204,7 @@ def engine_device(model: str | Path, device: str = "auto", *, engine: EngineName
     return "cpu"
 
 
-def _load(folder: Path, labels: Sequence[str] | None) -> Classifier:
+def _load(folder: Path, labels: Sequence[str] | None) -> "Classifier":
     from manylabel.classifier import Classifier
 
     classifier = Classifier.from_pretrained(folder)

@@ -3,8 +3,6 @@
 Letters in shape comments: N images, H and W pixels.
 """
 
-from __future__ import annotations
-
 import logging
 import tempfile
 import warnings
@@ -31,8 +29,6 @@ from manylabel.onnx_files import open_session, write_onnx
 from manylabel.predictions import METADATA_KEY, Predictions
 from manylabel.storage import refuse_existing, replacing
 from manylabel.system import require
-
-__all__ = ["MAX_FLIPPED", "TOLERANCE", "Export", "Quantised", "export_onnx", "export_torch", "flipped_tags", "quantise"]
 
 TOLERANCE = 1e-3
 """Maximum difference between the scores of an exported file and the model's."""

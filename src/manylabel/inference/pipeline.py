@@ -4,8 +4,6 @@ Workers import neither torch nor the main program: `multiprocessing` would re-im
 which takes seconds if it imports torch, and fails in notebooks and in scripts without a main guard.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import os
@@ -32,17 +30,6 @@ from manylabel.on_ray import map_on_ray
 from manylabel.predictions import ImagePrediction, Predictions, TagChoice
 from manylabel.system import default_workers, require
 from manylabel.types import InputSpec
-
-__all__ = [
-    "PreparationPool",
-    "WorkerDiedError",
-    "WorkerProcess",
-    "batched",
-    "fetch_and_prepare",
-    "predict_stream",
-    "prepare_batches",
-    "tag_with_ray",
-]
 
 BATCHES_PER_TASK = 4  # per Ray replica: the next batch is decoded while one is scored
 FEW_BATCHES = 2  # prepared by a thread: processes would take longer to start
@@ -217,7 +204,7 @@ class PreparationPool:
         self.threads = ThreadPoolExecutor(max(1, num_processes))
         self.idle: queue.SimpleQueue[WorkerProcess] = queue.SimpleQueue()
 
-    def __enter__(self) -> PreparationPool:
+    def __enter__(self) -> "PreparationPool":
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -1,7 +1,5 @@
 """Sidecar files with the tags of an image, and copies of images sorted into one folder per tag."""
 
-from __future__ import annotations
-
 import filecmp
 import shutil
 from pathlib import Path
@@ -14,8 +12,6 @@ from manylabel.images import IMAGE_ENDINGS
 from manylabel.label_text import LABEL_FILE, SEPARATOR, folder_name, printable
 from manylabel.predictions import ImagePrediction
 from manylabel.storage import free_path, replacing, write_text
-
-__all__ = ["SidecarKind", "copy_by_tag", "write_sidecar"]
 
 SidecarKind = Literal["txt", "xmp"]
 """``txt`` is a line of tags, ``xmp`` the keywords that photo managers read."""

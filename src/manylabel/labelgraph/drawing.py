@@ -3,8 +3,6 @@
 Letters in shape comments: L drawn labels, E links.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,8 +20,6 @@ from scipy.spatial.distance import squareform
 from manylabel.errors import ConfigError
 from manylabel.labelgraph.graph import LabelGraph
 from manylabel.labelgraph.partition import Partition
-
-__all__ = ["draw_graph"]
 
 # The colours of Okabe and Ito, safe for colour-blind readers, without those too faint for thin lines. They repeat after
 # six subsets, whose numbers differ.

@@ -6,8 +6,6 @@ writes P- = I - P+; only with all ones instead of the identity is this a graph, 
 Letters in shape comments: L labels.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -19,8 +17,6 @@ from scipy.sparse import csr_array, diags_array
 from manylabel.errors import ConfigError
 from manylabel.targets import Targets
 from manylabel.types import LabelSpace
-
-__all__ = ["LabelGraph", "Neighbour"]
 
 
 class Neighbour(NamedTuple):
@@ -71,7 +67,7 @@ class LabelGraph:
     tau: float
 
     @classmethod
-    def from_targets(cls, targets: Targets, labels: LabelSpace, *, tau: float = 2.0) -> LabelGraph:
+    def from_targets(cls, targets: Targets, labels: LabelSpace, *, tau: float = 2.0) -> "LabelGraph":
         """Count co-occurrences of labels and link them by Eq. 1.
 
         Args:

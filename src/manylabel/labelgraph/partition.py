@@ -7,8 +7,6 @@ eigenvectors (Eq. 2).
 Letters in shape comments: L labels, K dimensions.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -31,8 +29,6 @@ from sklearn.metrics import adjusted_rand_score
 from manylabel.errors import ConfigError, LabelError, list_choices
 from manylabel.labelgraph.graph import LabelGraph
 from manylabel.types import LabelSpace
-
-__all__ = ["Affinity", "Partition", "PartitionKind", "partition_labels", "spectral_embedding"]
 
 PartitionKind = Literal["co", "dis", "random"]
 
@@ -104,7 +100,7 @@ class Partition:
         }
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Partition:
+    def from_dict(cls, values: Mapping[str, Any]) -> "Partition":
         """Restore a partition from `to_dict`.
 
         Raises:
@@ -177,7 +173,7 @@ def partition_labels(
     return Partition(subsets, kind=kind, seed=seed, stability=_mean_agreement(results))
 
 
-def _cut(affinity: Affinity, num_subsets: int, seeds: list[int], num_restarts: int) -> list[NDArray[np.int64]]:
+def _cut(affinity: "Affinity", num_subsets: int, seeds: list[int], num_restarts: int) -> list[NDArray[np.int64]]:
     """Return the subset of each label ``[L]``, once per seed."""
     linked = np.flatnonzero(affinity.degrees)
     linked_graph = affinity.among(linked)
@@ -272,7 +268,7 @@ class Affinity:
         """Return the dense matrix."""
         return self.times(np.eye(len(self)))
 
-    def among(self, positions: NDArray[np.int64]) -> Affinity:
+    def among(self, positions: NDArray[np.int64]) -> "Affinity":
         """Return the affinity of some of the labels."""
         return Affinity(self.together[positions][:, positions], self.complement)
 

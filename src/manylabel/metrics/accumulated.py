@@ -12,8 +12,6 @@ from manylabel.errors import ConfigError
 from manylabel.metrics.decisions import PrecisionRecall
 from manylabel.metrics.inputs import check
 
-__all__ = ["AccumulatedMetric"]
-
 
 class AccumulatedMetric(Metric):
     """A torchmetrics metric that collects scores and targets and calls a function with all of them at once.

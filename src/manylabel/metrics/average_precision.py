@@ -18,8 +18,6 @@ from torch import Tensor
 from manylabel.errors import ConfigError, list_choices
 from manylabel.metrics.inputs import Inputs, check, weighted
 
-__all__ = ["Interpolation", "average_precision", "mean_average_precision", "precision_curves"]
-
 Interpolation = Literal["none", "all_points", "eleven_points"]
 
 

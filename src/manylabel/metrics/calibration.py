@@ -15,8 +15,6 @@ from torch import Tensor
 from manylabel.errors import ConfigError
 from manylabel.metrics.inputs import check, weighted
 
-__all__ = ["Calibration", "CalibrationBin", "calibration", "calibration_error"]
-
 
 @dataclass(frozen=True)
 class CalibrationBin:

@@ -11,8 +11,6 @@ from torch import Tensor
 from manylabel.metrics import inputs
 from manylabel.metrics.inputs import Inputs, Threshold, above_threshold, check, decide, mean_over_images, weighted
 
-__all__ = ["PrecisionRecall", "hamming_loss", "precision_recall", "subset_accuracy"]
-
 
 class PrecisionRecall(NamedTuple):
     """Precision and recall of each label and overall; NaN where undefined.

@@ -15,18 +15,6 @@ from torch import Tensor
 
 from manylabel.errors import ConfigError
 
-__all__ = [
-    "Inputs",
-    "Threshold",
-    "above_threshold",
-    "check",
-    "decide",
-    "mean_over_images",
-    "top_labels",
-    "weighted",
-    "where_present",
-]
-
 BLOCK = 4_000_000  # scores processed at once: limits the additional memory to some tens of MB
 _WEIGHTINGS = 32  # at once: 128 bytes per image, so the weights of tens of thousands of images fit in a cache
 

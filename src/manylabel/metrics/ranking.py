@@ -13,8 +13,6 @@ from torch import Tensor
 from manylabel.errors import ConfigError
 from manylabel.metrics.inputs import Inputs, check, mean_over_images, top_labels
 
-__all__ = ["coverage", "one_error", "ranking_loss", "top_one_accuracy"]
-
 
 def ranking_loss(
     scores: Tensor, targets: Tensor, known: Tensor | None = None, *, weights: Tensor | None = None

@@ -29,8 +29,6 @@ from manylabel.recipes.sets import TrainAndVal
 from manylabel.settings import Finetune, SelfDistillation
 from manylabel.training import FreezeFirst, RunFolder
 
-__all__ = ["TopAndHead", "choose_stage", "finetune", "mix_in"]
-
 logger = logging.getLogger(__name__)
 
 CACHE_BYTES = 20 * 10**9  # of all images, for an automatic cut

@@ -16,8 +16,6 @@ from manylabel.system import default_workers, find_device
 from manylabel.training.fit import Loaders
 from manylabel.training.loaders import Share, shared_sampler
 
-__all__ = ["CachedSets", "cache_sets", "make_loaders", "num_workers", "plan_sets"]
-
 
 @dataclass(frozen=True)
 class CachedSets:

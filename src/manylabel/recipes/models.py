@@ -1,7 +1,5 @@
 """Setup of a run: its datasets, and its classifier and loss, built from settings or passed as Python objects."""
 
-from __future__ import annotations
-
 import copy
 import inspect
 from collections.abc import Callable, Mapping
@@ -23,18 +21,6 @@ from manylabel.losses import LOSSES
 from manylabel.recipes.sets import TrainAndVal
 from manylabel.settings import LossName, RecipeSettings
 from manylabel.types import LabelSpace
-
-__all__ = [
-    "Parts",
-    "Setup",
-    "build_classifier",
-    "build_loss",
-    "build_teacher",
-    "is_single_label",
-    "load_to_train",
-    "prepare_frozen",
-    "resolve",
-]
 
 Settings = TypeVar("Settings", bound=RecipeSettings)
 OwnSettings = TypeVar("OwnSettings", bound=RecipeSettings, covariant=True)

@@ -1,7 +1,5 @@
 """Cost and duration of a run, estimated before it starts."""
 
-from __future__ import annotations
-
 import statistics
 import time
 from collections.abc import Callable
@@ -21,8 +19,6 @@ from manylabel.recipes.reporter import advise
 from manylabel.schema import to_yaml
 from manylabel.settings import RecipeSettings
 from manylabel.training.optimizers import make_optimizer
-
-__all__ = ["Plan", "plan"]
 
 NUM_TIMED = 8  # images; enough to distinguish minutes from hours
 

@@ -15,8 +15,6 @@ from manylabel.recipes.sets import TrainAndVal
 from manylabel.settings import Probe
 from manylabel.training import RunFolder
 
-__all__ = ["probe"]
-
 
 def _prepare(settings: Probe, data: TrainAndVal, parts: Parts) -> Setup[Probe]:
     setup = prepare_frozen(settings, data, parts)

@@ -1,7 +1,5 @@
 """Common steps of all recipes: check, prepare, create the run folder, train, report."""
 
-from __future__ import annotations
-
 import logging
 import shlex
 import sys
@@ -27,8 +25,6 @@ from manylabel.settings import RecipeSettings
 from manylabel.system import find_device
 from manylabel.training import ClassificationTask, RunFolder, fit, is_first_process
 from manylabel.tuning import METRIC_TITLES, tune
-
-__all__ = ["Recipe", "save_model", "train_setup"]
 
 logger = logging.getLogger(__name__)
 

@@ -1,7 +1,5 @@
 """Progress, warnings and results of a recipe, on the log and optionally a console."""
 
-from __future__ import annotations
-
 import json
 import logging
 
@@ -17,8 +15,6 @@ from manylabel.progress import ProgressBar
 from manylabel.recipes.sets import TrainAndVal
 from manylabel.storage import write_text
 from manylabel.training import RunFolder, RunProgress, ValidationScores, is_first_process, reached, read_metrics
-
-__all__ = ["Reporter", "advise", "advise_on_head", "advise_on_labels", "describe_gain", "write_validation"]
 
 logger = logging.getLogger(__name__)
 

@@ -25,8 +25,6 @@ from manylabel.recipes.sets import TrainAndVal
 from manylabel.settings import RepresentationMixup
 from manylabel.training import RunFolder
 
-__all__ = ["representation_mixup"]
-
 
 def _prepare(settings: RepresentationMixup, data: TrainAndVal, parts: Parts) -> Setup[RepresentationMixup]:
     if not settings.cache:

@@ -8,8 +8,6 @@ from manylabel.data import ImageDataset, hold_out, load
 from manylabel.errors import DataError
 from manylabel.settings import DataSettings
 
-__all__ = ["TrainAndVal", "describe_images", "open_sets"]
-
 logger = logging.getLogger(__name__)
 
 

@@ -1,7 +1,5 @@
 """`manylabel.train`: from images and tags to a classifier in one call."""
 
-from __future__ import annotations
-
 from itertools import chain, count
 from pathlib import Path
 from typing import Any
@@ -21,8 +19,6 @@ from manylabel.recipes.sets import open_sets
 from manylabel.recipes.zero_shot import zero_shot
 from manylabel.schema import read_settings, settings_fields
 from manylabel.settings import PRESETS
-
-__all__ = ["RECIPES", "train"]
 
 RECIPES: dict[str, Recipe[Any]] = {
     "probe": probe,

@@ -23,8 +23,6 @@ from manylabel.evaluation.zero_shot import ZeroShotEvaluation, evaluate_zero_sho
 from manylabel.features import CachedFeatures, FeatureLoader
 from manylabel.types import LabelSpace
 
-__all__ = ["EVERYDAY", "NAMED_SPLITS", "choose_bias", "choose_unseen", "evaluate_unseen", "logits_of", "seen_part"]
-
 logger = logging.getLogger(__name__)
 
 # Rahman et al., "Polarity Loss for Zero-shot Object Detection", https://arxiv.org/abs/1811.08982

@@ -36,8 +36,6 @@ from manylabel.text import TextVocabulary, check_templates, encode_labels, open_
 from manylabel.training import ClassificationTask, RunFolder, fit, is_first_process
 from manylabel.types import Batch, FeatureBatch, LabelSpace
 
-__all__ = ["AugmentedQueries", "ZeroShotTask", "seen_sets", "zero_shot"]
-
 # The head size of `probe`: larger heads overfit frozen features.
 OPEN_DECODER: Mapping[str, Any] = {"queries": "text", "shared_projection": True, **MLDecoder.probe_defaults.settings}
 

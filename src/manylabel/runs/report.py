@@ -1,7 +1,5 @@
 """Report of finished runs as one self-contained HTML page: training, results and errors."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -25,8 +23,6 @@ from manylabel.runs.run import EvaluatedRun, Run, differences
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Drawing
-
-__all__ = ["STROKES", "draw_curves", "heat_thumbnails", "report_page"]
 
 # Okabe and Ito's colours, each with its own line style and marker: distinguishable without colour.
 STROKES = (
@@ -249,7 +245,7 @@ def _graphs(runs: Sequence[EvaluatedRun]) -> Iterator[Html]:
             yield page.figure(_in_page_ink(drawing), caption)
 
 
-def _in_page_ink(drawing: Drawing) -> Drawing:
+def _in_page_ink(drawing: "Drawing") -> "Drawing":
     """Give the text of a drawing the text colour of the page, which depends on light or dark mode."""
     from matplotlib.text import Text as DrawnText
 
@@ -326,7 +322,7 @@ def draw_curves(runs: Sequence[Run]) -> list[Html]:
 
 
 def _line(
-    axes: Axes, number: int, run: Run, what: str, label: str | None, *, factor: float = 1, alpha: float = 1
+    axes: "Axes", number: int, run: Run, what: str, label: str | None, *, factor: float = 1, alpha: float = 1
 ) -> None:
     points = [(row["epoch"], factor * row[what]) for row in run.epochs if what in row]
     if points:

@@ -1,7 +1,5 @@
 """Past runs: reading and finding their folders, comparing their settings, evaluating their models."""
 
-from __future__ import annotations
-
 import logging
 import os
 from collections.abc import Mapping, Sequence
@@ -28,8 +26,6 @@ from manylabel.recipes.zero_shot import seen_sets
 from manylabel.schema import build, read_yaml
 from manylabel.settings import RECIPE_SETTINGS, RecipeSettings, ZeroShot
 from manylabel.training import RunFolder, reached, read_metrics
-
-__all__ = ["EvaluatedRun", "Run", "differences", "evaluate_run", "find_runs"]
 
 logger = logging.getLogger(__name__)
 
@@ -64,7 +60,7 @@ class Run:
     is_finished: bool
 
     @classmethod
-    def read(cls, path: str | Path) -> Run:
+    def read(cls, path: str | Path) -> "Run":
         """Read the folder of a run, finished or not.
 
         Args:

@@ -1,7 +1,5 @@
 """Endpoints of the server: request options, and the path from decoding through batches to the model."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -26,8 +24,6 @@ from manylabel.server.metrics import ServerMetrics
 from manylabel.server.model import ServedModel
 from manylabel.server.schemas import ProblemError, join_mistakes
 from manylabel.system import default_workers
-
-__all__ = ["Api"]
 
 _MAX_NAME_LENGTH = 255  # characters of a file name
 _bearer = HTTPBearer(auto_error=False, description="API key, if the server requires one; checked by `Limits`.")

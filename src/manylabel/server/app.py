@@ -1,7 +1,5 @@
 """`create_app`: a model as a web application, with an API and a web page."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -21,8 +19,6 @@ from manylabel.server.limits import Limits, ServerSettings
 from manylabel.server.metrics import MeasureRequests
 from manylabel.server.model import ServedModel
 from manylabel.server.schemas import Problem, ProblemError, join_mistakes, problem_response
-
-__all__ = ["create_app"]
 
 logger = logging.getLogger(__name__)
 

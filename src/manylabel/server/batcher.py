@@ -1,15 +1,11 @@
 """`Batcher`: dynamic batching of single items in worker threads, fair between requests."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Generic, TypeVar
-
-__all__ = ["Batcher"]
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

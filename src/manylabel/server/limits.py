@@ -1,7 +1,5 @@
 """Limits of a server: settings, and the middleware that rejects requests before their bodies are read."""
 
-from __future__ import annotations
-
 import asyncio
 import ipaddress
 import secrets
@@ -13,8 +11,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from manylabel.errors import ConfigError
 from manylabel.server.schemas import ProblemError, problem_response
-
-__all__ = ["MAX_EXPLAINED", "MAX_IMAGES", "MAX_LABELS", "MAX_LABEL_LENGTH", "Limits", "ServerSettings"]
 
 MAX_IMAGES = 64  # per request
 MAX_LABELS = 100  # per /v1/predict request

@@ -6,8 +6,6 @@ from collections.abc import Callable
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-__all__ = ["MeasureRequests", "ServerMetrics"]
-
 _BATCHES = (1, 2, 4, 8, 16, 32, 64)
 
 

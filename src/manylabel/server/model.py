@@ -3,8 +3,6 @@
 Letters in shape comments: B images, H and W pixels, L labels.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -27,8 +25,6 @@ from manylabel.storage import decode_json
 if TYPE_CHECKING:  # torch is imported on first use
     from manylabel.classifier import Classifier
     from manylabel.explain import Explanation
-
-__all__ = ["ServedModel"]
 
 logger = logging.getLogger(__name__)
 
@@ -67,7 +63,7 @@ class ServedModel:
         device: str = "auto",
         num_threads: int | None = None,
         notify: Callable[[str], object] = logger.info,
-    ) -> ServedModel:
+    ) -> "ServedModel":
         """Open a model by name; same arguments as `open_engine`."""
         opened = open_engine(model, engine=engine, device=device, num_threads=num_threads, notify=notify)
         folder = None if is_exported(model) else find_model(model)
@@ -127,7 +123,7 @@ class ServedModel:
         engine = self._engine_of(tuple(labels))
         return engine.scores(np.stack(pixels)), engine.spec
 
-    def explain(self, content: bytes, labels: Sequence[str] | None, *, name: str) -> list[Explanation]:
+    def explain(self, content: bytes, labels: Sequence[str] | None, *, name: str) -> "list[Explanation]":
         """Explain labels, including new ones (default: the predicted labels).
 
         Raises:
@@ -146,14 +142,14 @@ class ServedModel:
         return explain(self._classifier, image, labels=names)
 
     @cached_property
-    def _classifier(self) -> Classifier:
+    def _classifier(self) -> "Classifier":
         from manylabel.classifier import Classifier
 
         if self.folder is None:
             raise ConfigError("an exported file has no torch model")
         return Classifier.from_pretrained(self.folder)
 
-    def _asked(self, labels: Sequence[str]) -> Classifier:
+    def _asked(self, labels: Sequence[str]) -> "Classifier":
         try:
             return self._classifier.with_labels(list(labels))
         except (ConfigError, DataError, LabelError, MissingExtraError) as error:

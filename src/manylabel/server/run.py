@@ -1,15 +1,11 @@
 """Run an application until a signal stops it, with graceful shutdown."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 
 import uvicorn
 from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
-
-__all__ = ["make_server", "run_server"]
 
 MAX_CONNECTIONS = 512
 MAX_PER_ADDRESS = 256  # connections; a proxy counts as one address

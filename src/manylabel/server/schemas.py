@@ -1,7 +1,5 @@
 """Schemas of the JSON responses, built from predictions and explanations."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,22 +14,6 @@ from manylabel.types import LabelSpace, Tag
 if TYPE_CHECKING:  # needs torch, which predictions do not
     from manylabel.explain import Explanation
 
-__all__ = [
-    "ExplainResponse",
-    "ExplanationResponse",
-    "ImageResponse",
-    "LabelResponse",
-    "LabelsResponse",
-    "LimitsResponse",
-    "PredictResponse",
-    "Problem",
-    "ProblemError",
-    "StatusResponse",
-    "TagResponse",
-    "join_mistakes",
-    "problem_response",
-]
-
 OVERLAY = 640  # pixels of the longer side of an image under its heat map
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
@@ -45,7 +27,7 @@ class TagResponse(BaseModel):
     score: Fraction = Field(description="Probability.", examples=[0.98])
 
     @classmethod
-    def list_of(cls, tags: Sequence[Tag], labels: LabelSpace) -> list[TagResponse]:
+    def list_of(cls, tags: Sequence[Tag], labels: LabelSpace) -> "list[TagResponse]":
         """Return tags with their display names.
 
         Examples:
@@ -82,7 +64,7 @@ class ExplanationResponse(TagResponse):
     )
 
     @classmethod
-    def of(cls, explanation: Explanation, labels: LabelSpace) -> ExplanationResponse:
+    def of(cls, explanation: "Explanation", labels: LabelSpace) -> "ExplanationResponse":
         """Return an explanation with its overlay; a new label keeps the spelling of the request."""
         x, y = explanation.hottest()
         rows: list[list[float]] = explanation.heat.tolist()
@@ -114,7 +96,7 @@ class LabelResponse(BaseModel):
     threshold: Fraction | None = Field(description="Lowest score that counts as present; null for single-label models.")
 
     @classmethod
-    def list_of(cls, spec: InferenceSpec) -> list[LabelResponse]:
+    def list_of(cls, spec: InferenceSpec) -> "list[LabelResponse]":
         """Return a model's labels with their thresholds; no thresholds for single-label models.
 
         Examples:

@@ -1,7 +1,5 @@
 """Callbacks: weight averaging, frozen epochs, metrics.csv, validation scores and progress."""
 
-from __future__ import annotations
-
 import csv
 import math
 import time
@@ -21,17 +19,6 @@ from manylabel.errors import ConfigError
 from manylabel.progress import ProgressBar
 from manylabel.storage import write_text
 from manylabel.training.task import ClassificationTask
-
-__all__ = [
-    "FreezeFirst",
-    "MetricsFile",
-    "MovingAverage",
-    "RunProgress",
-    "ValidationScores",
-    "average",
-    "reached",
-    "read_metrics",
-]
 
 SECONDS_BETWEEN_UPDATES = 0.5
 MOST_SCORES = 10_000_000  # images times labels; the bootstrap is too slow for more

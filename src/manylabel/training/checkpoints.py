@@ -18,8 +18,6 @@ from manylabel.storage import replacing
 from manylabel.training.callbacks import MovingAverage
 from manylabel.training.loaders import ResumableLoader
 
-__all__ = ["Checkpoints", "StopSignals"]
-
 # Limits of a save at the end of an epoch: seconds, or fraction of the time since the last
 CHEAP_SECONDS, CHEAP_FRACTION = 0.2, 0.05
 

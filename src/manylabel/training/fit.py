@@ -1,7 +1,5 @@
 """Training loop: Lightning's trainer with checkpoints, resuming and clear errors."""
 
-from __future__ import annotations
-
 import logging
 import os
 import warnings
@@ -28,8 +26,6 @@ from manylabel.training.loaders import ResumableLoader, SeededLoader
 from manylabel.training.run_folder import RunFolder
 from manylabel.training.task import ClassificationTask
 from manylabel.types import Batch, FeatureBatch
-
-__all__ = ["Loaders", "explain_full_memory", "fit", "quiet_lightning"]
 
 
 @dataclass(frozen=True)

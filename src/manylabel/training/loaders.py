@@ -3,8 +3,6 @@
 The batches of an epoch depend only on the seed and the epoch: epoch and batch define the position in a run.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,8 +14,6 @@ from numpy.typing import NDArray
 
 from manylabel.data import EpochSampler
 from manylabel.data.sampling import SeededBatches
-
-__all__ = ["ResumableLoader", "SeededLoader", "Share", "shared_sampler"]
 
 AnyBatch = TypeVar("AnyBatch", covariant=True)
 
@@ -104,7 +100,7 @@ class Share:
     world_size: int = 1
 
     @classmethod
-    def of_process(cls, world_size: int) -> Share:
+    def of_process(cls, world_size: int) -> "Share":
         """Return the part of this process, from the environment of torchrun, SLURM or Lightning.
 
         Examples:

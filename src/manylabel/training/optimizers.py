@@ -10,8 +10,6 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from manylabel.settings import LoopSettings, ScheduleName
 
-__all__ = ["constant", "cosine", "make_optimizer", "make_schedule", "one_cycle", "parameter_groups"]
-
 MOMENTUM = 0.9  # of SGD
 
 FIRST, LAST = 1 / 25, 1 / 25e4  # start and end of the one-cycle schedule, as in torch

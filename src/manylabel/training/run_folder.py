@@ -14,8 +14,6 @@ run/
 Recipes may add files.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import platform
@@ -34,8 +32,6 @@ from manylabel.classifier import Classifier
 from manylabel.errors import ConfigError, OutputExistsError
 from manylabel.schema import read_yaml, settings_fields, to_dict, to_yaml
 from manylabel.storage import decode_json, write_text
-
-__all__ = ["RunFolder", "describe_environment", "is_first_process"]
 
 FILES = frozenset({"config.yaml", "command.txt", "environment.json", "images.json", "metrics.csv", "validation.json"})
 FILES |= {"scores.npz", "checkpoints", "model", "mlflow.db", "tensorboard", "wandb"}
@@ -85,7 +81,7 @@ class RunFolder:
     @classmethod
     def open(
         cls, path: str | Path, *, resume: bool = False, overwrite: bool = False, files: Collection[str] = ()
-    ) -> RunFolder:
+    ) -> "RunFolder":
         """Create the folder of a new run, or open that of a run to resume; check that it is writable.
 
         Args:

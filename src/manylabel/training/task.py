@@ -3,8 +3,6 @@
 Letters in shape comments: B images, L labels.
 """
 
-from __future__ import annotations
-
 from typing import Protocol
 
 import torch
@@ -18,8 +16,6 @@ from manylabel.seeds import seed_sequence
 from manylabel.settings import LoopSettings
 from manylabel.training.optimizers import make_optimizer, make_schedule
 from manylabel.types import Batch, FeatureBatch
-
-__all__ = ["ClassificationTask", "DistillationTerm"]
 
 
 class DistillationTerm(Protocol):

@@ -7,16 +7,12 @@ are convex: the temperature is fitted by L-BFGS, Platt's pairs by Newton's metho
 Letters in shape comments: N images, L labels.
 """
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-
-__all__ = ["PlattFit", "fit_platt", "fit_temperature"]
 
 STEPS = 40
 LARGEST = math.log(1000)  # bound of the log temperature: separable data have no optimum

@@ -3,8 +3,6 @@
 Letters in shape comments: N images, L labels.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -12,8 +10,6 @@ import torch
 from torch import Tensor
 
 from manylabel.errors import ConfigError
-
-__all__ = ["Objective", "Thresholds", "choose_thresholds"]
 
 BLOCK = 20_000_000  # entries [N, labels] sorted at once
 MOST_POOLED = 5_000_000  # entries for choosing the common threshold
@@ -48,7 +44,7 @@ class Objective:
             raise ConfigError(f"a target {self.kind} must be above 0 and at most 1, got {self.target}")
 
     @classmethod
-    def parse(cls, text: str) -> Objective:
+    def parse(cls, text: str) -> "Objective":
         """Read ``f1``, ``precision=0.9`` or ``recall=0.8``."""
         kind, _, target = text.partition("=")
         try:

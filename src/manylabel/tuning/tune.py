@@ -5,8 +5,6 @@ Every image is evaluated once, with values fitted to the other folds; the final 
 Letters in shape comments: N images, L labels.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -27,8 +25,6 @@ from manylabel.page import Cell, Fraction, Html, plural, some
 from manylabel.targets import Targets
 from manylabel.tuning.calibration import fit_platt, fit_temperature
 from manylabel.tuning.thresholds import Objective, Thresholds, choose_thresholds
-
-__all__ = ["METRIC_TITLES", "Performance", "TunedLabel", "Tuning", "tune", "tuning_page"]
 
 SMALLEST = 1e-7  # float32 scores come no closer to 0 or 1
 

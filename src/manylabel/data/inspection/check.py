@@ -3,8 +3,6 @@
 Letters in shape comments: N images, L labels, G groups.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import combinations
@@ -23,8 +21,6 @@ from manylabel.data.inspection.images import Inspection, Progress, duplicate_gro
 from manylabel.data.inspection.report import FEW_POSITIVES, CheckReport, DuplicateGroup, LabelCount, Leak, LeakKind
 from manylabel.targets import Targets, boolean_matrix
 from manylabel.types import LabelSpace
-
-__all__ = ["check"]
 
 MOST_PAIRS = 16_000_000  # to count; an image with 100,000 labels has 10 billion, more than memory holds
 

@@ -18,8 +18,6 @@ from manylabel.data.spec import load, spec_path
 from manylabel.errors import ConfigError
 from manylabel.page import plural
 
-__all__ = ["find_typos", "find_variants", "fix"]
-
 LEAST_RATIO = 20  # positives of a label and of its typo; rarer labels are compared only
 LEAST_LENGTH = 4
 LONG = 7  # letters; shorter names that differ in two are mostly other words: chair and car

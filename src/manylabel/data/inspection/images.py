@@ -7,8 +7,6 @@ doubled, squashed or brightened, at least 99 % were found each time; with 1 % cr
 Letters in shape comments: N images, P pairs, S pixels of a thumbnail's side.
 """
 
-from __future__ import annotations
-
 import logging
 import multiprocessing
 import signal
@@ -34,17 +32,6 @@ from manylabel.errors import ConfigError, ImageError
 from manylabel.images import decode, image_size
 from manylabel.system import available_cores
 from manylabel.types import BadImage
-
-__all__ = [
-    "THUMBNAIL_SIDE",
-    "Inspection",
-    "Progress",
-    "duplicate_groups",
-    "inspect_images",
-    "near_hashes",
-    "near_pairs",
-    "perceptual_hashes",
-]
 
 Progress = Callable[[int, int], None]  # called with the number of images done and the total
 Measured: TypeAlias = tuple[tuple[int, int], int, NDArray[np.uint8]] | BadImage  # size, digest and thumbnail

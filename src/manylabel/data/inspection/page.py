@@ -1,7 +1,5 @@
 """HTML page of a dataset check, with example images."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
@@ -13,8 +11,6 @@ from manylabel import page
 from manylabel.data.dataset import ImageDataset
 from manylabel.data.inspection.report import FEW_POSITIVES, CheckReport, DuplicateGroup
 from manylabel.page import Cell, Fraction, Html, plural
-
-__all__ = ["check_page"]
 
 Thing = TypeVar("Thing")
 

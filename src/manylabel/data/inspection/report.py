@@ -3,8 +3,6 @@
 Letters in shape comments: N images, L labels.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal
@@ -18,8 +16,6 @@ from manylabel.data.loading import most_bad
 from manylabel.label_text import printable
 from manylabel.page import plural, some
 from manylabel.types import BadImage
-
-__all__ = ["CheckReport", "DuplicateGroup", "LabelCount", "Leak", "LeakKind", "find_problems", "find_warnings"]
 
 LeakKind = Literal["exact", "near", "name"]
 

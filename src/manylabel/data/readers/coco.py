@@ -16,8 +16,6 @@ from manylabel.data.sources import Files
 from manylabel.errors import DataError, list_choices
 from manylabel.types import LabelSpace
 
-__all__ = ["coco"]
-
 # Outlines are nine tenths of COCO's files and of no use here: dropping them first makes reading three times faster.
 _OUTLINE = re.compile(rb'"segmentation"\s*:\s*(?:\[[][0-9eE\s.,+-]*\]|\{[^{}]*\})')
 

@@ -18,12 +18,6 @@ from manylabel.label_text import LABEL_FILE
 from manylabel.targets import Targets, boolean_matrix
 from manylabel.types import LabelSpace
 
-__all__ = [
-    "SPLIT_FOLDERS",
-    "files",
-    "folder",
-]
-
 SPLIT_FOLDERS = ("train", "val", "valid", "validation", "test")
 
 

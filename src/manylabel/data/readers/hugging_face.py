@@ -19,8 +19,6 @@ from manylabel.system import require
 from manylabel.targets import Targets, boolean_matrix
 from manylabel.types import LabelSpace
 
-__all__ = ["hugging_face"]
-
 
 def hugging_face(
     name_or_path: str | Path, *, split: str | None = None, image: str = "image", label: str | None = None

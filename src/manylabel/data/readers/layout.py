@@ -17,25 +17,6 @@ from manylabel.image_files import image_names
 from manylabel.targets import Targets, boolean_matrix
 from manylabel.types import LabelSpace
 
-__all__ = [
-    "Blank",
-    "Empty",
-    "are_on_disk",
-    "check_choices",
-    "choose_splits",
-    "existing",
-    "find_images",
-    "from_objects",
-    "image_folder",
-    "list_images",
-    "parser_advice",
-    "read_label_list",
-    "read_lines",
-    "subfolders",
-    "treat_blanks",
-    "wrong_format",
-]
-
 Blank = Literal["negative", "unknown", "drop"]  # meaning of an image without tags
 Empty = Literal["drop", "keep"]  # treatment of images without any label
 Part = TypeVar("Part")

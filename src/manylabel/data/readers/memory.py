@@ -19,8 +19,6 @@ from manylabel.errors import DataError
 from manylabel.targets import Targets
 from manylabel.types import LabelSpace
 
-__all__ = ["arrays", "open_objects"]
-
 
 def open_objects(data: Any) -> tuple[Callable[..., ImageDataset], object]:  # noqa: ANN401 - anything a user may have
     """Return the reader of some Python objects, and its first argument.

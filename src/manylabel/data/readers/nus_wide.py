@@ -21,11 +21,6 @@ from manylabel.errors import DataError, list_choices
 from manylabel.targets import Targets, boolean_matrix
 from manylabel.types import LabelSpace
 
-__all__ = [
-    "nus_wide",
-    "nus_wide_zero_shot_labels",
-]
-
 FOLDERS = (
     *(".", "ImageList", "ConceptsList", "NUS_WID_Tags", "AllLabels", "TrainTestLabels"),
     *("Groundtruth", "Groundtruth/AllLabels", "Groundtruth/TrainTestLabels"),

@@ -23,8 +23,6 @@ from manylabel.errors import ConfigError, DataError, list_choices
 from manylabel.targets import Targets, boolean_matrix
 from manylabel.types import LabelSpace
 
-__all__ = ["open_images"]
-
 SCHEMA = {"ImageID": pl.String, "LabelName": pl.String, "Confidence": pl.Float64}
 BLOCK_BYTES = 1 << 23  # a memory-mapped file would count, whole, as memory in use; larger blocks are no faster
 FOLDERS = (".", "annotations", "labels", "metadata")

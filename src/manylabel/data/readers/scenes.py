@@ -6,8 +6,6 @@ texture and shape for zero-shot learning ("red striped star").
 Lengths are fractions of the image's width; an image is square. Letters in shape comments: N images, L labels.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from importlib.metadata import version
@@ -30,8 +28,6 @@ from manylabel.errors import ConfigError
 from manylabel.storage import refuse_existing, replacing
 from manylabel.targets import Targets
 from manylabel.types import LabelSpace
-
-__all__ = ["scenes", "write_scenes"]
 
 Colour: TypeAlias = tuple[int, int, int]
 LabelSet = Literal["things", "compositions"]

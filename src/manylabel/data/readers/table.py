@@ -20,8 +20,6 @@ from manylabel.images import IMAGE_ENDINGS
 from manylabel.label_text import PROTECTED, SEPARATOR, TAG_COLUMNS, protect_cell, split_labels, unprotect_cell
 from manylabel.storage import refuse_existing, replacing
 
-__all__ = ["find_image_column", "read_table", "refuse_table", "table", "write_table"]
-
 TEXT_ENDINGS = (".csv", ".tsv", ".tab", ".txt")
 PARQUET_ENDINGS = (".parquet", ".pq")
 JSON_LINES_ENDINGS = (".jsonl", ".ndjson")

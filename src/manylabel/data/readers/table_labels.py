@@ -13,8 +13,6 @@ from manylabel.errors import DataError
 from manylabel.targets import Targets, boolean_matrix
 from manylabel.types import LabelSpace
 
-__all__ = ["are_flags", "describe_rows", "detect_separator", "read_label_columns", "read_tags", "split_tags"]
-
 PRESENT, ABSENT, UNKNOWN = 1, 0, -1
 FLAGS = {
     **dict.fromkeys(("1", "1.0", "true"), PRESENT),

@@ -22,8 +22,6 @@ from manylabel.images import IMAGE_ENDINGS
 from manylabel.targets import Targets, boolean_matrix
 from manylabel.types import LabelSpace
 
-__all__ = ["VOC_LABELS", "ObjectBox", "voc", "voc_boxes"]
-
 logger = logging.getLogger(__name__)
 
 VOC_LABELS = (

@@ -15,8 +15,6 @@ from manylabel.errors import DataError
 from manylabel.targets import Targets
 from manylabel.types import LabelSpace
 
-__all__ = ["Hierarchy", "xmp", "xmp_keywords"]
-
 logger = logging.getLogger(__name__)
 
 Hierarchy = Literal["levels", "leaf", "path"]

@@ -12,8 +12,6 @@ from manylabel.data.sources import Files
 from manylabel.errors import DataError
 from manylabel.types import LabelSpace
 
-__all__ = ["find_yolo", "yolo"]
-
 SPLITS = ("train", "val", "valid", "test")
 
 

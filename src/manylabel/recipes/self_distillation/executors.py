@@ -4,8 +4,6 @@ Starting Python and importing torch takes seconds, so each process trains many t
 current teacher fails, and a new process replaces it.
 """
 
-from __future__ import annotations
-
 import logging
 import multiprocessing
 import os
@@ -32,8 +30,6 @@ from manylabel.recipes.self_distillation.teachers import TeacherTraining, attemp
 from manylabel.settings import SelfDistillation
 from manylabel.system import available_cores, require
 from manylabel.training.checkpoints import StopSignals
-
-__all__ = ["Executor", "OnRay", "Processes", "Sequential", "make_executor", "train_teachers"]
 
 logger = logging.getLogger(__name__)
 
@@ -201,7 +197,7 @@ class Processes:
                 worker.end()
         return failures
 
-    def _start(self, shared: Path, number: int) -> _Worker:
+    def _start(self, shared: Path, number: int) -> "_Worker":
         gpu = number % self.num_gpus if self.num_gpus else None
         return _Worker(shared, threads=self.threads, gpu=gpu)
 

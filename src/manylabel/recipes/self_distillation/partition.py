@@ -21,8 +21,6 @@ from manylabel.storage import decode_json, write_text
 from manylabel.targets import Targets
 from manylabel.types import LabelSpace
 
-__all__ = ["Side", "TeacherTask", "image_mask", "partition_sides", "read_or_partition", "teacher_tasks"]
-
 _SIDES: dict[str, tuple[PartitionKind, ...]] = {
     "both": ("co", "dis"),
     "co": ("co",),

@@ -50,8 +50,6 @@ from manylabel.system import find_device
 from manylabel.training import RunFolder
 from manylabel.types import Batch, FeatureBatch
 
-__all__ = ["self_distillation"]
-
 BATCH_SIZE = 256  # of teacher inference: without gradients, larger batches fit
 
 

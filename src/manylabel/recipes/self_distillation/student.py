@@ -12,8 +12,6 @@ teachers have predictions, too.
 Letters in shape comments: B images of a batch, L labels, N images of a dataset, T teachers of a side, V views.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,17 +28,6 @@ from manylabel.recipes.self_distillation.partition import TeacherTask, image_mas
 from manylabel.storage import replacing
 from manylabel.targets import Targets
 from manylabel.types import Batch, FeatureBatch, LabelSpace
-
-__all__ = [
-    "CachedTeachers",
-    "Distillation",
-    "OnlineTeachers",
-    "TeacherMask",
-    "columns",
-    "distance",
-    "merge",
-    "write_logits",
-]
 
 AnyBatch = Batch | FeatureBatch
 
@@ -98,7 +85,7 @@ class Distillation:
         ]
         return torch.stack(distances).mean()
 
-    def __deepcopy__(self, memo: object) -> Distillation:
+    def __deepcopy__(self, memo: object) -> "Distillation":
         """Return itself: the weight average copies the task, but must not copy the teachers."""
         return self
 

@@ -1,7 +1,5 @@
 """Summary of a run: mAP and training time of teachers, student and baseline."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -17,8 +15,6 @@ from manylabel.recipes.self_distillation.teachers import TeacherTraining
 from manylabel.recipes.sets import TrainAndVal
 from manylabel.storage import write_text
 from manylabel.training import RunFolder, ValidationScores, reached, read_metrics
-
-__all__ = ["Row", "Summary", "summarise"]
 
 
 @dataclass(frozen=True)

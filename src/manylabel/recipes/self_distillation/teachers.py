@@ -1,7 +1,5 @@
 """Training of teachers: common settings and data, picklable, and the training of one."""
 
-from __future__ import annotations
-
 import logging
 import shutil
 import threading
@@ -30,8 +28,6 @@ from manylabel.seeds import seed_sequence
 from manylabel.settings import SelfDistillation
 from manylabel.storage import write_text
 from manylabel.training import ClassificationTask, DistillationTerm, FreezeFirst, RunFolder, fit, read_metrics
-
-__all__ = ["TeacherTraining", "attempt", "showing_progress", "train_model", "train_teacher"]
 
 logger = logging.getLogger(__name__)
 
@@ -99,7 +95,7 @@ class TeacherTraining:
             self.sets.train.select_labels(task.labels).subset(chosen), self.sets.val.select_labels(task.labels)
         )
 
-    def portable(self) -> TeacherTraining:
+    def portable(self) -> "TeacherTraining":
         """Return a smaller copy to pickle: cached features need no images."""
         if not isinstance(self.sets, CachedSets):
             return self
