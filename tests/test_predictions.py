@@ -231,5 +231,5 @@ def test_predictions_refuse_logits_and_wrong_shapes():
         Predictions(np.zeros((1, 2)), LabelSpace(["a"]), ["x"])
     with pytest.raises(ConfigError, match="probabilities"):
         Predictions(np.array([[float("nan")]]), LabelSpace(["a"]), ["x"])
-    with pytest.raises(ConfigError, match="thresholds must have 2 values, one per label"):
+    with pytest.raises(ConfigError, match="there must be 2 thresholds, one per label"):
         Predictions(np.zeros((1, 2)), LabelSpace(["a", "b"]), ["x"]).above([0.1, 0.2, 0.3])

@@ -312,9 +312,7 @@ class Predictions(Sequence[ImagePrediction]):
         if good.size and not (good.min() >= 0 and good.max() <= 1):
             raise ConfigError("scores must be probabilities in 0..1; apply sigmoid or softmax to logits first")
         if self.thresholds is not None and len(self.thresholds) != len(self.labels):
-            raise ConfigError(
-                f"thresholds must have {len(self.labels)} values, one per label, got {len(self.thresholds)}"
-            )
+            raise ConfigError(f"there must be {len(self.labels)} thresholds, one per label, got {len(self.thresholds)}")
 
     @property
     def readable(self) -> NDArray[np.bool_]:

@@ -187,9 +187,7 @@ class Finetune(RecipeSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.start_fraction and self.start_from is None:
-            raise ConfigError(
-                f"start_fraction is {self.start_fraction}, but start_from is not set; set it to a trained model"
-            )
+            raise ConfigError(f"start_fraction is {self.start_fraction}, but start_from is not set; name a model")
 
     @property
     def keeps_statistics(self) -> bool:
@@ -265,9 +263,7 @@ class SelfDistillation(RecipeSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.devices > 1:
-            raise ConfigError(
-                f"devices must be 1, got {self.devices}; teachers train in parallel instead (--processes)"
-            )
+            raise ConfigError(f"devices must be 1, got {self.devices}; teachers train in parallel (--processes)")
 
     @property
     def on_features(self) -> bool:

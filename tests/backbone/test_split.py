@@ -121,7 +121,7 @@ def test_mirrors_a_map_and_the_grid_of_tokens() -> None:
 
 
 def test_rejects_what_cannot_be_cut(small: Backbone) -> None:
-    with pytest.raises(ConfigError, match="after its final stage, -1: no layers would be left above"):
+    with pytest.raises(ConfigError, match="after its final stage, -1: no layers would be above it"):
         small.split(-1)
     with pytest.raises(ConfigError, match="has stages 0 to 3"):
         small.split(4)

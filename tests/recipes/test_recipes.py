@@ -335,7 +335,7 @@ def test_the_start_keeps_its_share_of_the_finished_model(quick, sets, tmp_path):
     for name, weights in mixed.items():
         if weights.is_floating_point():
             torch.testing.assert_close(weights, 0.25 * begun[name] + 0.75 * tuned[name])
-    with pytest.raises(ConfigError, match="start_from is not set; set it to a trained model"):
+    with pytest.raises(ConfigError, match="start_from is not set; name a model"):
         Finetune(**quick, start_fraction=0.5)
 
 

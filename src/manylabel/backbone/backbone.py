@@ -305,9 +305,7 @@ class Backbone(FeatureModule):
         below = [number for number, path in enumerate(blueprint.modules) if path in calls and calls[path][-1].end < end]
         above = [number for number in self.stages if number not in below]
         if not above or blueprint.modules[above[-1] :][:1] == (name,):
-            raise ConfigError(
-                f"{self.name} cannot be cut after {name!r}: no stage of {self.stages} is above; cut it earlier"
-            )
+            raise ConfigError(f"{self.name} cannot be cut after {name!r}: no stage of {self.stages} is above it")
         entries = [blueprint.entries[number] for number in above]
         top = Top(top_model(self.model, calls, name), cut=cut, entries=entries, layout=blueprint.layout, size=size)
         bottom = self._bottom(copy.deepcopy(without_rest(self.model, calls, name)), cut, below)
@@ -331,9 +329,7 @@ class Backbone(FeatureModule):
     def _cut_name(self, stage: int) -> str:
         (number,) = _absolute([stage], count=self.num_stages, name=self.name)
         if number == self.num_stages - 1:
-            raise ConfigError(
-                f"{self.name} cannot be cut after its final stage, {stage}: no layers would be left above"
-            )
+            raise ConfigError(f"{self.name} cannot be cut after its final stage, {stage}: no layers would be above it")
         return self.stage_modules[number]
 
     def _cut_after(self, name: str, calls: Mapping[str, list[Call]], flops: int) -> Cut | None:

@@ -178,9 +178,7 @@ def read_model(folder: str | Path) -> SavedModel:
     # a finite sum is quick proof of finite values
     broken = [name for name, tensor in tensors.items() if not (tensor.sum().isfinite() or tensor.isfinite().all())]
     if broken:
-        raise ModelFormatError(
-            f"{folder / WEIGHTS} has weights that are inf or nan ({broken[0]}); train the model again"
-        )
+        raise ModelFormatError(f"{folder / WEIGHTS} has weights of inf or nan ({broken[0]}); train the model again")
     return SavedModel(config, labels, tensors)
 
 

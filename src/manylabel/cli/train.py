@@ -51,9 +51,7 @@ def train(context: typer.Context) -> None:
         return
     if "data" in flags or len(inputs) > 1:
         extra = "--data" if "data" in flags else inputs[1]
-        raise ConfigError(
-            f"unexpected argument {extra!r}; use: manylabel train DATA --out RUN, options as --name VALUE"
-        )
+        raise ConfigError(f"unexpected argument {extra!r}; use: manylabel train DATA --out RUN --option VALUE")
     fields = settings_fields(RECIPE_SETTINGS[name])
     if hidden := [key for key in flags if key in fields and not fields[key].is_flag]:
         raise ConfigError(

@@ -213,9 +213,7 @@ class ImageLoader(DataLoader[Any]):
         seed: int = 0,
     ) -> None:
         if batch_size < 1 or num_workers < 0:
-            raise ConfigError(
-                f"batch_size must be at least 1, num_workers at least 0, got {batch_size} and {num_workers}"
-            )
+            raise ConfigError(f"batch_size must be above 0, num_workers at least 0, got {batch_size} and {num_workers}")
         if shuffle and sampler is not None:
             raise ConfigError("pass shuffle or a sampler, not both: a sampler sets the order")
         self.max_bad_fraction = max_bad_fraction

@@ -87,9 +87,7 @@ class ScoredImages:
                 "if these are logits, apply sigmoid (or softmax, for one label per image) first"
             )
         if self.thresholds is not None and len(self.thresholds) != len(self.labels):
-            raise ConfigError(
-                f"thresholds must have {len(self.labels)} values, one per label, got {len(self.thresholds)}"
-            )
+            raise ConfigError(f"there must be {len(self.labels)} thresholds, one per label, got {len(self.thresholds)}")
         if any(map(math.isnan, self.thresholds or ())):
             raise ConfigError(f"thresholds must be numbers, but some of the {len(self.labels)} are NaN")
 

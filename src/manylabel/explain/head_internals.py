@@ -200,9 +200,7 @@ def mixup_scale(model: Classifier, dataset: ImageDataset, *, limit: int = 256) -
     """
     head = as_mixup_head(model.head)
     if head is None:
-        raise ConfigError(
-            f"{type(model.head).__name__} does not mix earlier layers; use one trained with representation_mixup"
-        )
+        raise ConfigError(f"{type(model.head).__name__} does not mix earlier layers; train with representation_mixup")
     names: list[str] = []
     alphas, targets = [], []
     for features, truth, images in _feature_batches(model, dataset, limit=limit):

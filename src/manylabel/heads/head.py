@@ -143,9 +143,7 @@ def check_divides(width: int, num_heads: int) -> None:
     if width % num_heads:
         below = next(count for count in range(min(num_heads, width), 0, -1) if width % count == 0)
         above = next((count for count in range(num_heads, width + 1) if width % count == 0), width)
-        raise ConfigError(
-            f"width ({width}) must be a multiple of num_heads, got num_heads={num_heads}; try {below} or {above}"
-        )
+        raise ConfigError(f"width ({width}) must be a multiple of num_heads, got {num_heads}; try {below} or {above}")
 
 
 def check_choice(name: str, value: str, choices: Iterable[str]) -> None:

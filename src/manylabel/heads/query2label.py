@@ -131,9 +131,7 @@ class QueryTransformer(nn.Module):
         if num_encoder_layers < 0:
             raise ConfigError(f"num_encoder_layers must be 0 or more, got {num_encoder_layers}")
         if self_attention and num_decoder_layers == 1:
-            raise ConfigError(
-                "self_attention starts at the second decoder layer, got num_decoder_layers=1; use 2 or more"
-            )
+            raise ConfigError("self_attention starts at the second decoder layer, got num_decoder_layers=1; use 2")
         check_fraction("dropout", dropout)
         sine_positions(1, 1, width)  # checks the width
         self.width = width

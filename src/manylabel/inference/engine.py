@@ -198,9 +198,7 @@ def engine_device(model: str | Path, device: str = "auto", *, engine: EngineName
     if not is_exported(model) and engine != "onnx":
         return device_name(device)
     if device not in ("auto", "cpu"):
-        raise ConfigError(
-            f"onnxruntime runs models on the CPU only, got device {device}; omit the device or the engine"
-        )
+        raise ConfigError(f"onnxruntime runs on the CPU only, got device {device}; omit the device or the engine")
     return "cpu"
 
 

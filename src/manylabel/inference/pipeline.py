@@ -171,9 +171,7 @@ def prepare_batches(
         ConfigError: A setting is invalid.
     """
     if batch_size < 1 or num_workers < 0:
-        raise ConfigError(
-            f"batch_size must be at least 1 and num_workers at least 0, got {batch_size} and {num_workers}"
-        )
+        raise ConfigError(f"batch_size must be at least 1, num_workers at least 0, got {batch_size} and {num_workers}")
     batches = batched(images, batch_size)
     first = list(itertools.islice(batches, FEW_BATCHES + 1))
     processes = num_workers if len(first) > FEW_BATCHES else 0

@@ -67,9 +67,7 @@ class Partition:
     def __post_init__(self) -> None:
         names = [name for subset in self.subsets for name in subset]
         if not all(self.subsets) or len(set(names)) != len(names):
-            raise LabelError(
-                "every label must be in one subset only and no subset empty; make them with partition_labels"
-            )
+            raise LabelError("every label must be in one subset only, none empty; make them with partition_labels")
 
     def __len__(self) -> int:
         return len(self.subsets)

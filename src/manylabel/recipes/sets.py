@@ -88,9 +88,7 @@ def _held_out(data: ImageDataset, val_fraction: float) -> tuple[ImageDataset, Im
 def _open(name: str | None, given: object) -> ImageDataset | None:
     """Load a dataset that was passed from Python, or else the one of a name."""
     if given is None and name is not None and name.startswith("<"):
-        raise DataError(
-            f"the run was trained on a Python object, {name}, which its settings cannot hold; pass it again"
-        )
+        raise DataError(f"the run trained on a Python object, {name}, which its settings cannot hold; pass it again")
     return None if given is None and name is None else load(name if given is None else given)
 
 

@@ -77,9 +77,7 @@ class Run:
         folder = RunFolder(Path(path))
         config = folder.path / "config.yaml"
         if not config.is_file():
-            raise ConfigError(
-                f"{path} is not a run folder: config.yaml is missing; find runs with: manylabel runs list"
-            )
+            raise ConfigError(f"{path} is not a run folder: it has no config.yaml; find runs with: manylabel runs list")
         settings = read_yaml(config)
         try:
             return cls(

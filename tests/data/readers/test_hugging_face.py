@@ -124,7 +124,7 @@ def test_lists_the_columns_there_are(tmp_path, options, reason):
 
 def test_says_why_a_dataset_cannot_be_opened(tmp_path):
     (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match=r"cannot open the dataset .*empty"):
+    with pytest.raises(DataError, match=r"cannot open dataset .*empty"):
         hugging_face(tmp_path / "empty")
 
 

@@ -71,9 +71,7 @@ def _open(name_or_path: str | Path) -> dict[str, Any]:
     try:
         opened = datasets.load_from_disk(str(path)) if saved else datasets.load_dataset(str(name_or_path))
     except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
-        raise DataError(
-            f"cannot open the dataset {str(name_or_path)!r}: {error}; pass a hub name or a folder"
-        ) from error
+        raise DataError(f"cannot open dataset {str(name_or_path)!r}: {error}; pass a hub name or a folder") from error
     return dict(opened) if isinstance(opened, Mapping) else {str(opened.split or "train"): opened}
 
 

@@ -127,9 +127,7 @@ class NusWideFiles:
                 positions.append(np.flatnonzero(digits == ord("1")) + count)
                 count += len(digits)
         if count != height * len(self.tags):
-            raise DataError(
-                f"{file} has {count} values, not {len(self.tags)} for each of {height} images; download it again"
-            )
+            raise DataError(f"{file} has {count} values, not {len(self.tags)} per image ({height}); download it again")
         return np.divmod(np.concatenate(positions), len(self.tags))
 
 

@@ -93,9 +93,7 @@ def open_images(
     dataset = ImageDataset.join(parts, name="Open Images")
     if not len(dataset):
         given = ", ".join(space.names[:3])
-        raise DataError(
-            f"no row has any of the {len(space)} labels ({given}, ...); they must be identifiers like /m/01yrx"
-        )
+        raise DataError(f"no row has any of the {len(space)} labels ({given}, ...); use identifiers like /m/01yrx")
     if downloaded_only:
         names = pl.Series([dataset.images.name(index) for index in range(len(dataset))])
         dataset = dataset.subset(layout.are_on_disk(root, names))

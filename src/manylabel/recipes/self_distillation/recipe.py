@@ -60,9 +60,7 @@ def _prepare(settings: SelfDistillation, data: TrainAndVal, parts: Parts) -> Set
         )
     num_labels = len(data.train.labels)
     if settings.partition not in ("whole", "ensemble") and settings.k > num_labels:
-        raise ConfigError(
-            f"cannot divide {num_labels} labels into k={settings.k} subsets; set --k to at most {num_labels}"
-        )
+        raise ConfigError(f"cannot divide {num_labels} labels into k={settings.k} subsets; set a smaller --k")
     settings = replace(settings, epochs=settings.num_epochs(-(-len(data.train) // settings.batch_size)))
     model = build_classifier(settings, data.train, frozen=settings.on_features, parts=parts)
     loss = build_loss(settings, single_label=False, parts=parts)
