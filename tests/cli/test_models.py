@@ -1,6 +1,8 @@
+import json
 import shutil
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from typer.testing import CliRunner
@@ -8,10 +10,13 @@ from typer.testing import CliRunner
 from manylabel import heads
 from manylabel.classifier import Classifier
 from manylabel.cli.main import app
+from manylabel.cost import count_parameters
 from manylabel.data import scenes
-from manylabel.errors import ConfigError, OutputExistsError
+from manylabel.errors import ConfigError, LabelError, OutputExistsError
 from manylabel.inference import open_engine
 from manylabel.inference.export import Quantised, export_onnx
+from manylabel.text import TextVocabulary
+from tiny_runs import make_model
 
 
 def run(*arguments):
@@ -162,3 +167,131 @@ def test_what_is_there_is_refused_before_the_export_begins(tmp_path, monkeypatch
             "--int8",
         )
     assert (tmp_path / there).read_text() == "mine"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    made = make_model("linear", labels=["cat", "dog"])
+    folder = tmp_path_factory.mktemp("models") / "tagger"
+    made.save_pretrained(folder)
+    return made, folder
+
+
+def run_cost(*arguments):
+    return CliRunner().invoke(app, ["cost", *map(str, arguments)], catch_exceptions=False).output
+
+
+@pytest.mark.slow
+def test_the_numbers_are_those_of_the_model(model):
+    made, folder = model
+    found = json.loads(run_cost("--model", folder, "--json"))
+    assert found["parameters"] == count_parameters(made)
+    assert found["head_parameters"] == count_parameters(made.head)
+    assert found["macs"] > found["parameters"]
+    assert found["milliseconds"] > 0
+    assert found["peak_memory_bytes"] > 3 * 64 * 64 * 4
+
+
+@pytest.mark.slow
+def test_prints_a_table(model):
+    printed = run_cost("--model", model[1])
+    assert "MACs per image" in printed
+    assert "64 x 64" in printed
+
+
+def test_rejects_a_device_that_is_not_there(model):
+    with pytest.raises(ConfigError, match="nowhere"):
+        run_cost("--model", model[1], "--device", "nowhere")
+
+
+@pytest.fixture
+def vocabulary_model(tmp_path):
+    vectors = np.random.default_rng(0).normal(size=(4, 5)).astype(np.float32)
+    np.savez(tmp_path / "vectors.npz", labels=["cat", "dog", "tram", "fire truck"], vectors=vectors)
+    text = {"text_vectors": torch.from_numpy(vectors[:2])}
+    made = Classifier.create(
+        "resnet10t", head=heads.TextMap, labels=["cat", "dog"], head_settings=text, pretrained=False
+    )
+    made.text = TextVocabulary(f"npz:{tmp_path / 'vectors.npz'}", ("{label}",), trained=("cat", "dog"))
+    return made.save_pretrained(tmp_path / "model")
+
+
+def run_vocabulary(*arguments):
+    return CliRunner().invoke(app, ["vocabulary", *map(str, arguments)], catch_exceptions=False)
+
+
+def listed(vocabulary_model):
+    return {
+        row["label"]: row["trained"]
+        for row in json.loads(run_vocabulary("list", "--json", "--model", vocabulary_model).stdout)
+    }
+
+
+@pytest.mark.slow
+def test_adds_lists_and_removes(vocabulary_model, tmp_path):
+    assert (
+        "now has 4 labels (+2)"
+        in run_vocabulary("add", "tram", "fire truck", "cat", "--model", vocabulary_model).stdout
+    )
+    assert listed(vocabulary_model) == {"cat": True, "dog": True, "tram": False, "fire truck": False}
+    assert "from text" in run_vocabulary("list", "--model", vocabulary_model).stdout
+    assert "now has 2 labels (-2)" in run_vocabulary("remove", "tram", "cat", "--model", vocabulary_model).stdout
+    assert listed(vocabulary_model) == {"dog": True, "fire truck": False}
+    run_vocabulary("add", "cat", "--model", vocabulary_model)
+    assert listed(vocabulary_model)["cat"]  # it was trained on, though it was gone for a while
+
+
+def test_reads_labels_from_a_file_and_writes_elsewhere(vocabulary_model, tmp_path):
+    (tmp_path / "new.txt").write_text("tram\n")
+    run_vocabulary("add", tmp_path / "new.txt", "--out", tmp_path / "other", "--model", vocabulary_model)
+    assert list(listed(tmp_path / "other")) == ["cat", "dog", "tram"]
+    assert list(listed(vocabulary_model)) == ["cat", "dog"]
+
+
+def test_a_model_that_is_changed_in_place_keeps_its_form_and_the_files_beside_it(vocabulary_model):
+    loaded = Classifier.from_pretrained(vocabulary_model)
+    loaded.save_pretrained(vocabulary_model, half=True, overwrite=True)
+    (vocabulary_model / "README.md").write_text("my card")
+    size = (vocabulary_model / "model.safetensors").stat().st_size
+    run_vocabulary("add", "tram", "--model", vocabulary_model)
+    assert (vocabulary_model / "README.md").read_text() == "my card"
+    assert (vocabulary_model / "model.safetensors").stat().st_size < 1.1 * size
+
+
+@pytest.mark.slow
+def test_takes_the_folder_of_a_run_and_replaces_only_when_asked(vocabulary_model, tmp_path):
+    vocabulary_model.rename(tmp_path / "moved")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "moved").rename(tmp_path / "run" / "model")
+    run_vocabulary("add", "tram", "--out", tmp_path / "other", "--model", tmp_path / "run")
+    with pytest.raises(OutputExistsError):
+        run_vocabulary("remove", "cat", "--out", tmp_path / "other", "--model", tmp_path / "run")
+    run_vocabulary("remove", "cat", "--out", tmp_path / "other", "--overwrite", "--model", tmp_path / "run")
+    assert list(listed(tmp_path / "other")) == ["dog"]
+
+
+@pytest.mark.slow
+def test_refuses_what_makes_no_sense(vocabulary_model):
+    assert run_vocabulary("add", "--model", vocabulary_model).exit_code == 2
+    with pytest.raises(LabelError, match="the model has no label 'tarm'"):
+        run_vocabulary("remove", "tarm", "--model", vocabulary_model)
+    with pytest.raises(ConfigError, match="needs at least one"):
+        run_vocabulary("remove", "cat", "dog", "--model", vocabulary_model)
+    with pytest.raises(LabelError, match="no vector for 'boat'"):
+        run_vocabulary("add", "boat", "--model", vocabulary_model)
+    assert list(listed(vocabulary_model)) == ["cat", "dog"]
+
+
+def test_says_which_recipe_to_use_where_labels_are_fixed(tmp_path):
+    made = Classifier.create("resnet10t", head=heads.LinearClassifier, labels=["cat"], pretrained=False)
+    folder = made.save_pretrained(tmp_path / "model")
+    assert "was not trained with the recipe zero_shot" in run_vocabulary("list", "--model", folder).stdout
+    with pytest.raises(ConfigError, match="use the recipe zero_shot"):
+        run_vocabulary("add", "tram", "--model", folder)
+
+
+def test_labels_in_brackets_are_shown(tmp_path):
+    labels = ["cat [pet]", "dog[/]"]
+    made = Classifier.create("test_resnet", head=heads.LinearClassifier, labels=labels, pretrained=False)
+    shown = run_vocabulary("list", "--model", made.save_pretrained(tmp_path / "model")).stdout
+    assert all(label in shown for label in labels)
