@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from manylabel.data.readers.coco import coco
     from manylabel.data.readers.folder import files, folder
     from manylabel.data.readers.hugging_face import hugging_face
+    from manylabel.data.readers.label_studio import label_studio
     from manylabel.data.readers.memory import arrays
     from manylabel.data.readers.nus_wide import nus_wide, nus_wide_zero_shot_labels
     from manylabel.data.readers.open_images import open_images
@@ -50,6 +51,7 @@ __all__ = [
     "hold_out",
     "hugging_face",
     "image_size",
+    "label_studio",
     "load",
     "nus_wide",
     "nus_wide_zero_shot_labels",
@@ -75,6 +77,7 @@ _HOMES = {
     "data.readers.coco": "coco",
     "data.readers.folder": "files folder",
     "data.readers.hugging_face": "hugging_face",
+    "data.readers.label_studio": "label_studio",
     "data.readers.memory": "arrays",
     "data.readers.nus_wide": "nus_wide nus_wide_zero_shot_labels",
     "data.readers.open_images": "open_images",

@@ -33,6 +33,7 @@ FORMATS: Registry[str | Callable[..., ImageDataset]] = Registry(
         "folder": "folder:folder",
         "hf": "hugging_face:hugging_face",
         "jsonl": "table:table",
+        "label_studio": "label_studio:label_studio",
         "nus_wide": "nus_wide:nus_wide",
         "open_images": "open_images:open_images",
         "parquet": "table:table",
@@ -59,8 +60,8 @@ def load(data: object, **options: object) -> ImageDataset:
     Args:
         data: One of
 
-            - a path, whose format is guessed: a table (``labels.csv``, ``.tsv``, ``.parquet``, ``.jsonl``), a COCO
-              JSON, a VOC, COCO or YOLO folder, a folder of folders, a folder of images;
+            - a path, whose format is guessed: a table (``labels.csv``, ``.tsv``, ``.parquet``, ``.jsonl``), a COCO or
+              Label Studio JSON, a VOC, COCO or YOLO folder, a folder of folders, a folder of images;
             - the name of a Hugging Face dataset, such as ``user/name``;
             - a spec ``FORMAT:PATH,option=value,...``, such as ``coco:~/coco,split=val2014``;
             - a list of ``(path, tags)``, where tags are a list of names or a text as in a table (``cat|dog``); or a
@@ -220,11 +221,19 @@ def _guess(text: str) -> tuple[str, str]:
             looked += f"; it has several tables, pass one of them: {', '.join(table.name for table in tables)}"
     else:
         name = _FILE_FORMATS.get(path.suffix.lower())
-        looked = "a table (.csv, .tsv, .parquet, .jsonl), a COCO .json, a YOLO .yaml, an image"
+        if name == "coco" and _starts_with_list(path):
+            name = "label_studio"
+        looked = "a table (.csv, .tsv, .parquet, .jsonl), a COCO or Label Studio .json, a YOLO .yaml, an image"
     if name is None:
         raise SpecError(f"cannot guess the format of {text!r}; looked for {looked}. {_spec_form(text)}")
     logger.info("reading %s as %s:%s", text, name, path)
     return name, str(path)
+
+
+def _starts_with_list(path: Path) -> bool:
+    """Return whether a JSON file is a list, as Label Studio's are; COCO's are objects."""
+    with path.open("rb") as file:
+        return file.read(100).lstrip().startswith(b"[")
 
 
 def _spec_form(text: str) -> str:
