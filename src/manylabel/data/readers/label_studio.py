@@ -20,8 +20,6 @@ from manylabel.storage import decode_json
 from manylabel.targets import Targets
 from manylabel.types import LabelSpace
 
-__all__ = ["label_studio"]
-
 logger = logging.getLogger(__name__)
 
 _UPLOADED = re.compile(r"^[0-9a-f]{8}-")  # Label Studio puts it in front of the names of uploaded files
