@@ -34,7 +34,7 @@ from manylabel.heads import HEADS
 from manylabel.metrics import mean_average_precision
 from manylabel.recipes import Probe, Reporter, probe
 from manylabel.recipes.loaders import CachedSets, cache_sets
-from manylabel.recipes.sets import open_sets
+from manylabel.recipes.setup import open_sets
 from manylabel.storage import write_text
 
 RESULTS = Path(__file__).parent / "results"

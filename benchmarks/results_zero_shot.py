@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from manylabel.recipes import ZeroShot, zero_shot
-from manylabel.recipes.sets import TrainAndVal, open_sets
+from manylabel.recipes.setup import TrainAndVal, open_sets
 from manylabel.storage import write_text
 
 OFF = {"random_queries": 0, "query_noise": 0.0}

@@ -17,10 +17,10 @@ from pathlib import Path
 
 from manylabel.recipes import SelfDistillation, TrainAndVal, open_sets, self_distillation
 from manylabel.recipes.loaders import cache_sets
-from manylabel.recipes.models import build_teacher
 from manylabel.recipes.reporter import Reporter
 from manylabel.recipes.self_distillation.partition import TeacherTask, partition_sides, teacher_tasks
 from manylabel.recipes.self_distillation.teachers import TeacherTraining, train_model, train_teacher
+from manylabel.recipes.setup import build_teacher
 from manylabel.storage import write_text
 from manylabel.training import RunFolder
 

@@ -2,7 +2,7 @@ import pytest
 
 from manylabel.errors import ConfigError
 from manylabel.recipes import models, open_sets
-from manylabel.recipes.models import build_classifier, build_loss
+from manylabel.recipes.setup import build_classifier, build_loss
 from manylabel.schema import read_flags, read_settings
 from manylabel.settings import PRESETS, RECIPE_SETTINGS
 

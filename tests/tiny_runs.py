@@ -6,7 +6,7 @@ from manylabel import heads
 from manylabel.classifier import Classifier
 from manylabel.data import load
 from manylabel.recipes import Probe
-from manylabel.recipes.models import resolve
+from manylabel.recipes.setup import resolve
 from manylabel.training import RunFolder
 
 SPEC = "scenes:30"

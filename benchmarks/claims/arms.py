@@ -17,8 +17,8 @@ from manylabel.classifier import Classifier
 from manylabel.features import FeatureLoader
 from manylabel.recipes import PRESETS, Probe, RepresentationMixup, TrainAndVal, probe, representation_mixup
 from manylabel.recipes.loaders import cache_sets
-from manylabel.recipes.models import Parts, Setup, build_classifier, build_loss
 from manylabel.recipes.reporter import Reporter
+from manylabel.recipes.setup import Parts, Setup, build_classifier, build_loss
 from manylabel.text import encode_labels, open_encoder
 
 

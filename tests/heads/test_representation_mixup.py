@@ -13,7 +13,7 @@ from manylabel.heads import CSRA, HEADS, LinearClassifier, MLDecoder, Representa
 from manylabel.heads.config import describe_head, restore_head
 from manylabel.heads.head import pooled_input
 from manylabel.recipes import Probe
-from manylabel.recipes.models import resolve
+from manylabel.recipes.setup import resolve
 
 SMALL = {"width": 16, "num_heads": 4, "feedforward": 32}
 TOPS = {"csra": {}, "hsq": SMALL, "ml_decoder": SMALL, "q2l": SMALL}

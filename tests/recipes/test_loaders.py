@@ -6,7 +6,7 @@ from manylabel import Classifier, heads
 from manylabel.features import cache as cache_module
 from manylabel.recipes import Reporter, Setup
 from manylabel.recipes.loaders import cache_sets
-from manylabel.recipes.sets import TrainAndVal
+from manylabel.recipes.setup import TrainAndVal
 from tiny_features import make_dataset, write_images
 
 

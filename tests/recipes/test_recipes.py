@@ -30,8 +30,8 @@ from manylabel.recipes import (
     probe,
     representation_mixup,
 )
-from manylabel.recipes.models import resolve
 from manylabel.recipes.reporter import Reporter
+from manylabel.recipes.setup import resolve
 from manylabel.settings import RECIPE_SETTINGS
 from manylabel.training import Share, read_metrics, shared_sampler
 

@@ -17,7 +17,7 @@ from manylabel.errors import ConfigError, DataError, ModelFormatError, TrainingE
 from manylabel.inference.engine import OnnxEngine
 from manylabel.inference.export import export_onnx
 from manylabel.recipes import Parts
-from manylabel.recipes.models import CustomLoss, resolve
+from manylabel.recipes.setup import CustomLoss, resolve
 from manylabel.settings import Probe
 
 SMALL = {"backbone": "resnet10t", "pretrained": False, "image_size": 64, "epochs": 1, "batch_size": 4, "workers": 0}

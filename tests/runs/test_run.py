@@ -2,7 +2,7 @@ import pytest
 
 from manylabel.errors import ConfigError, DataError
 from manylabel.recipes import Finetune, Probe, RepresentationMixup, ZeroShot
-from manylabel.recipes.sets import describe_images, open_sets
+from manylabel.recipes.setup import describe_images, open_sets
 from manylabel.runs import Run, differences, find_runs
 from manylabel.training import RunFolder
 from tiny_runs import make_run

@@ -1,13 +1,11 @@
 """Recipes: from a data spec to a trained model."""
 
 from manylabel.recipes.finetune import finetune
-from manylabel.recipes.models import Parts, Setup
-from manylabel.recipes.probe import probe
+from manylabel.recipes.probe import probe, representation_mixup
 from manylabel.recipes.recipe import Recipe
 from manylabel.recipes.reporter import Reporter
-from manylabel.recipes.representation_mixup import representation_mixup
 from manylabel.recipes.self_distillation import self_distillation
-from manylabel.recipes.sets import TrainAndVal, open_sets
+from manylabel.recipes.setup import Parts, Setup, TrainAndVal, open_sets
 from manylabel.recipes.train import RECIPES, train
 from manylabel.recipes.unseen import NAMED_SPLITS, choose_unseen, evaluate_unseen
 from manylabel.recipes.zero_shot import zero_shot

@@ -22,10 +22,9 @@ from manylabel.backbone import Backbone
 from manylabel.backbone.split import Top
 from manylabel.errors import ConfigError
 from manylabel.evaluation import compute_metrics, score
-from manylabel.recipes.models import Parts, Setup, build_classifier, build_loss, load_to_train
 from manylabel.recipes.recipe import Recipe, save_model, train_setup
 from manylabel.recipes.reporter import Reporter
-from manylabel.recipes.sets import TrainAndVal
+from manylabel.recipes.setup import Parts, Setup, TrainAndVal, build_classifier, build_loss, load_to_train
 from manylabel.settings import Finetune, SelfDistillation
 from manylabel.training import FreezeFirst, RunFolder
 

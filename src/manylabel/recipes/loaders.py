@@ -8,9 +8,8 @@ from manylabel.data import ImageLoader, eval_transform, train_transform
 from manylabel.errors import ConfigError
 from manylabel.features import CachedFeatures, FeatureCache, FeatureLoader, FeaturePlan
 from manylabel.heads.head import pooled_input
-from manylabel.recipes.models import Setup, Transform
 from manylabel.recipes.reporter import Reporter
-from manylabel.recipes.sets import TrainAndVal
+from manylabel.recipes.setup import Setup, TrainAndVal, Transform
 from manylabel.settings import LoopSettings, RecipeSettings
 from manylabel.system import default_workers, find_device
 from manylabel.training.fit import Loaders

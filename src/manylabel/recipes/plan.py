@@ -14,8 +14,8 @@ from manylabel.errors import DataError
 from manylabel.features import pool
 from manylabel.progress import duration
 from manylabel.recipes.loaders import num_workers, plan_sets
-from manylabel.recipes.models import Setup
 from manylabel.recipes.reporter import advise
+from manylabel.recipes.setup import Setup
 from manylabel.schema import to_yaml
 from manylabel.settings import RecipeSettings
 from manylabel.training.optimizers import make_optimizer

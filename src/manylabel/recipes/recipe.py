@@ -18,9 +18,19 @@ from manylabel.evaluation import ScoredImages
 from manylabel.features import remove_leftovers
 from manylabel.progress import ProgressBar
 from manylabel.recipes.loaders import cache_sets, make_loaders
-from manylabel.recipes.models import NO_PARTS, Loss, Parts, Setup, Transform, prepare_frozen, resolve
 from manylabel.recipes.reporter import Reporter
-from manylabel.recipes.sets import TrainAndVal, describe_images, open_sets
+from manylabel.recipes.setup import (
+    NO_PARTS,
+    Loss,
+    Parts,
+    Setup,
+    TrainAndVal,
+    Transform,
+    describe_images,
+    open_sets,
+    prepare_frozen,
+    resolve,
+)
 from manylabel.settings import RecipeSettings
 from manylabel.system import find_device
 from manylabel.training import ClassificationTask, RunFolder, fit, is_first_process

@@ -12,7 +12,7 @@ from manylabel.classifier import Classifier
 from manylabel.data import ImageDataset
 from manylabel.evaluation import Estimate, compare_map, estimate_map
 from manylabel.progress import ProgressBar
-from manylabel.recipes.sets import TrainAndVal
+from manylabel.recipes.setup import TrainAndVal
 from manylabel.storage import write_text
 from manylabel.training import RunFolder, RunProgress, ValidationScores, is_first_process, reached, read_metrics
 

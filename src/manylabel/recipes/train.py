@@ -9,13 +9,11 @@ from torch import nn
 from manylabel.classifier import Classifier
 from manylabel.errors import ConfigError, DataError, list_choices
 from manylabel.recipes.finetune import finetune
-from manylabel.recipes.models import Loss, Parts, Transform
-from manylabel.recipes.probe import probe
+from manylabel.recipes.probe import probe, representation_mixup
 from manylabel.recipes.recipe import Recipe
 from manylabel.recipes.reporter import Reporter
-from manylabel.recipes.representation_mixup import representation_mixup
 from manylabel.recipes.self_distillation import self_distillation
-from manylabel.recipes.sets import open_sets
+from manylabel.recipes.setup import Loss, Parts, Transform, open_sets
 from manylabel.recipes.zero_shot import zero_shot
 from manylabel.schema import read_settings, settings_fields
 from manylabel.settings import PRESETS

@@ -25,10 +25,9 @@ from torch import Tensor, nn
 from manylabel.errors import ConfigError
 from manylabel.heads import MLDecoder
 from manylabel.recipes.loaders import cache_sets, make_loaders
-from manylabel.recipes.models import Parts, Setup, build_classifier, build_loss
 from manylabel.recipes.recipe import Recipe
 from manylabel.recipes.reporter import Reporter
-from manylabel.recipes.sets import TrainAndVal
+from manylabel.recipes.setup import Parts, Setup, TrainAndVal, build_classifier, build_loss
 from manylabel.recipes.unseen import choose_bias, choose_unseen, evaluate_unseen, seen_part
 from manylabel.settings import ZeroShot
 from manylabel.storage import write_text

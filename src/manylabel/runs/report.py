@@ -17,7 +17,7 @@ from manylabel.images import decode
 from manylabel.labelgraph import LabelGraph, draw_graph, partition_labels
 from manylabel.page import ACCENT, INK, Html, plural, some
 from manylabel.progress import duration
-from manylabel.recipes.models import resolve_loss
+from manylabel.recipes.setup import resolve_loss
 from manylabel.runs.run import EvaluatedRun, Run, differences
 
 if TYPE_CHECKING:

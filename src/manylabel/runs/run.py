@@ -21,7 +21,7 @@ from manylabel.evaluation import Evaluation, ScoredImages, evaluate, read_scores
 from manylabel.evaluation.scores import Progress
 from manylabel.inference import open_engine
 from manylabel.recipes import TrainAndVal, open_sets
-from manylabel.recipes.sets import describe_images
+from manylabel.recipes.setup import describe_images
 from manylabel.recipes.zero_shot import seen_sets
 from manylabel.schema import build, read_yaml
 from manylabel.settings import RECIPE_SETTINGS, RecipeSettings, ZeroShot

@@ -86,7 +86,10 @@ def partition_sides(train: ImageDataset, *, partition: str, k: int, tau: float, 
         [(24,)]
     """
     graph = LabelGraph.from_targets(train.targets, train.labels, tau=tau)
-    return _partition(graph, partition=partition, k=k, seed=seed)
+    names = {"whole": ("whole",), "ensemble": ("first", "second")}.get(partition, _SIDES[partition])
+    subsets = k if names == _SIDES[partition] else 1
+    partitions = [partition_labels(graph, subsets, kind=kind, seed=seed) for kind in _SIDES[partition]]
+    return [Side(name, part) for name, part in zip(names, partitions, strict=True)]
 
 
 def read_or_partition(
@@ -107,10 +110,10 @@ def read_or_partition(
         advice = "start a new run (--out)"
         saved = decode_json(path.read_bytes(), _SavedSides, source=path, error=ConfigError, advice=advice)
         return [Side(str(each.get("name")), Partition.from_dict(each)) for each in saved.sides]
+    sides = partition_sides(train, partition=partition, k=k, tau=tau, seed=seed)
     graph = LabelGraph.from_targets(train.targets, train.labels, tau=tau)
-    sides = _partition(graph, partition=partition, k=k, seed=seed)
-    partitions = [side.partition for side in sides]
-    write_drawing(draw_graph(graph, partitions), folder / "label-graph.png", overwrite=True)
+    drawing = draw_graph(graph, [side.partition for side in sides])
+    write_drawing(drawing, folder / "label-graph.png", overwrite=True)
     values = {"tau": tau, "sides": [{"name": side.name, **side.partition.to_dict()} for side in sides]}
     write_text(path, json.dumps(values, indent=2) + "\n")
     return sides
@@ -158,10 +161,3 @@ def image_mask(
         return everything
     own = targets.of_labels([labels.index(name) for name in task.labels]).labels_per_image > 0
     return own if own.any() else everything
-
-
-def _partition(graph: LabelGraph, *, partition: str, k: int, seed: int) -> list[Side]:
-    names = {"whole": ("whole",), "ensemble": ("first", "second")}.get(partition, _SIDES[partition])
-    subsets = k if names == _SIDES[partition] else 1
-    partitions = [partition_labels(graph, subsets, kind=kind, seed=seed) for kind in _SIDES[partition]]
-    return [Side(name, part) for name, part in zip(names, partitions, strict=True)]

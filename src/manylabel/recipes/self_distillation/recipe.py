@@ -9,22 +9,26 @@ student, which queries all of them on every image; ``teacher_images: own`` follo
 from the code: teachers are in eval mode during distillation. Single-label data is refused.
 """
 
+import json
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
+import torch
+from rich.table import Table
 
 from manylabel.classifier import Classifier
 from manylabel.data import ImageDataset, ImageLoader, eval_transform
 from manylabel.errors import ConfigError
+from manylabel.evaluation import Estimate, compare_map
 from manylabel.features import FeatureLoader
 from manylabel.recipes.finetune import TopAndHead, choose_stage
 from manylabel.recipes.loaders import CachedSets, cache_sets, num_workers
-from manylabel.recipes.models import Parts, Setup, build_classifier, build_loss, is_single_label
 from manylabel.recipes.recipe import Recipe, save_model
 from manylabel.recipes.reporter import Reporter, describe_gain
 from manylabel.recipes.self_distillation.executors import train_teachers
@@ -42,13 +46,152 @@ from manylabel.recipes.self_distillation.student import (
     TeacherMask,
     write_logits,
 )
-from manylabel.recipes.self_distillation.summary import summarise
 from manylabel.recipes.self_distillation.teachers import TeacherTraining, showing_progress, train_model
-from manylabel.recipes.sets import TrainAndVal
+from manylabel.recipes.setup import Parts, Setup, TrainAndVal, build_classifier, build_loss, is_single_label
 from manylabel.settings import SelfDistillation
+from manylabel.storage import write_text
 from manylabel.system import find_device
-from manylabel.training import RunFolder
+from manylabel.training import RunFolder, ValidationScores, reached, read_metrics
 from manylabel.types import Batch, FeatureBatch
+
+
+@dataclass(frozen=True)
+class Row:
+    """Result of one model of the run.
+
+    Args:
+        name: Name of the model.
+        labels: Number of labels.
+        evaluated_labels: Number of labels with positive validation images.
+        images: Number of training images.
+        epochs: Number of epochs.
+        mAP: Mean average precision over these labels.
+        seconds: Training time.
+    """
+
+    name: str
+    labels: int
+    evaluated_labels: int
+    images: int
+    epochs: int
+    mAP: float  # noqa: N815 (the field's spelling)
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Results of all models of a run.
+
+    Args:
+        partition: Kind of partition.
+        teachers: Results of the teachers.
+        sides: Mean average precision of all teachers of a side together.
+        student: Result of the student.
+        baseline: Result of the model without distillation, if there is one.
+        gain: mAP of the student minus that of the baseline, on the same validation images.
+    """
+
+    partition: str
+    teachers: tuple[Row, ...]
+    sides: dict[str, float]
+    student: Row
+    baseline: Row | None
+    gain: Estimate | None = None
+
+    def write(self, folder: Path) -> None:
+        """Write summary.json and summary.md to a folder."""
+        values = asdict(self) | {"gain": None if self.gain is None else self.gain._asdict()}
+        write_text(folder / "summary.json", json.dumps(values, indent=2) + "\n", overwrite=True)
+        lines = ["| " + " | ".join(cells) + " |" for cells in self._cells()]
+        lines.insert(1, "|---" + "|---:" * 5 + "|")
+        write_text(folder / "summary.md", "\n".join(lines) + "\n", overwrite=True)
+
+    def to_table(self) -> Table:
+        """Return a table for a terminal."""
+        header, *rows = self._cells()
+        table = Table(box=None, header_style="bold")
+        for number, title in enumerate(header):
+            table.add_column(title, justify="right" if number else "left")
+        for row in rows:
+            table.add_row(*row)
+        return table
+
+    def _cells(self) -> list[list[str]]:
+        models = [*self.teachers, self.student, *([] if self.baseline is None else [self.baseline])]
+        cells = [
+            [
+                each.name,
+                *map("{:,}".format, (each.labels, each.images, each.epochs)),
+                *map("{:.2f}".format, (100 * each.mAP, each.seconds)),
+            ]
+            for each in models
+        ]
+        together = [
+            [f"{side} teachers together", f"{self.student.labels:,}", "", "", f"{100 * value:.2f}", ""]
+            for side, value in self.sides.items()
+        ]
+        split = len(self.teachers)
+        return [["model", "labels", "images", "epochs", "mAP", "seconds"], *cells[:split], *together, *cells[split:]]
+
+
+def summarise(
+    training: TeacherTraining,
+    tasks: Sequence[TeacherTask],
+    *,
+    sets: TrainAndVal,
+    student: RunFolder,
+    baseline: RunFolder | None,
+    scores: ValidationScores,
+) -> Summary:
+    """Summarise a run.
+
+    Args:
+        training: Common settings and data of the teachers.
+        tasks: Tasks of the teachers.
+        sets: Training and validation set.
+        student: Run folder of the student.
+        baseline: Run folder of the baseline, if there is one.
+        scores: Validation scores of the student.
+    """
+    settings, train, val = training.settings, sets.train, sets.val
+    shown = {name for name, count in zip(val.labels, val.targets.positives, strict=True) if count}
+
+    def row(name: str, run: RunFolder, labels: Sequence[str], images: int) -> Row:
+        epochs = read_metrics(run.metrics)
+        score = reached(epochs, keep=settings.keep) or 0.0
+        seconds = round(sum(epoch["seconds"] for epoch in epochs), 2)
+        return Row(name, len(labels), len(shown & set(labels)), images, len(epochs), score, seconds)
+
+    def count(task: TeacherTask) -> int:
+        return int(image_mask(train.targets, train.labels, task, which=settings.teacher_images).sum())
+
+    teachers = [row(each.name, training.run_of(each), each.labels, count(each)) for each in tasks]
+    sides: dict[str, list[Row]] = {}
+    for task, teacher in zip(tasks, teachers, strict=True):
+        sides.setdefault(task.side, []).append(teacher)
+    return Summary(
+        partition=settings.partition,
+        teachers=tuple(teachers),
+        sides={name: _mean(rows) for name, rows in sides.items()},
+        student=row("student", student, train.labels.names, len(train)),
+        baseline=None if baseline is None else row("baseline", baseline, train.labels.names, len(train)),
+        gain=None if baseline is None else _gain(scores, baseline, keep=settings.keep),
+    )
+
+
+def _gain(scores: ValidationScores, baseline: RunFolder, *, keep: str) -> Estimate | None:
+    """Compare the student with the baseline on the same validation images."""
+    path, student = baseline.path / "scores.npy", scores.of(keep)
+    if student is None or not path.is_file():
+        return None
+    return compare_map(torch.from_numpy(np.load(path)), student, scores.targets, scores.known)
+
+
+def _mean(rows: Sequence[Row]) -> float:
+    """Return the mAP over the labels of all rows."""
+    weights = np.array([row.evaluated_labels for row in rows])
+    return float((weights * [row.mAP for row in rows]).sum() / max(1, weights.sum()))
+
 
 BATCH_SIZE = 256  # of teacher inference: without gradients, larger batches fit
 
@@ -159,7 +302,7 @@ def _distillation(
         write_logits(
             file,
             load(paths),
-            _all_images(training, setup.model),
+            partial(_all_images, training, setup.model),
             labels=labels,
             num_views=num_views,
             num_images=num_images,
@@ -175,23 +318,15 @@ def _distillation(
     )
 
 
-def _all_images(training: TeacherTraining, model: Classifier) -> Callable[[], Iterator[Batch | FeatureBatch]]:
-    """Return a function that yields every view of every training image."""
+def _all_images(training: TeacherTraining, model: Classifier) -> Iterator[Batch | FeatureBatch]:
+    """Yield every view of every training image."""
     sets, settings = training.sets, training.settings
-
-    def of_features(cached: CachedSets) -> Iterator[FeatureBatch]:
-        for view in range(cached.train.num_views):
-            yield from FeatureLoader(cached.train, batch_size=BATCH_SIZE, view=view)
-
-    def of_images(images: TrainAndVal) -> Iterator[Batch]:
-        yield from ImageLoader(
-            images.train,
-            transform=eval_transform(model.input_spec),
-            batch_size=settings.batch_size,
-            num_workers=num_workers(settings),
-        )
-
-    return lambda: of_features(sets) if isinstance(sets, CachedSets) else of_images(sets)
+    if isinstance(sets, CachedSets):
+        for view in range(sets.train.num_views):
+            yield from FeatureLoader(sets.train, batch_size=BATCH_SIZE, view=view)
+    else:
+        plain, workers = eval_transform(model.input_spec), num_workers(settings)
+        yield from ImageLoader(sets.train, transform=plain, batch_size=settings.batch_size, num_workers=workers)
 
 
 def _total_epochs(settings: SelfDistillation, train: ImageDataset) -> float:

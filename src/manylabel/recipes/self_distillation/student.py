@@ -217,6 +217,7 @@ class CachedTeachers:
         return [torch.from_numpy(answers[view, rows]).to(batch.targets.device) for answers in self.answers]
 
 
+@torch.inference_mode()
 def write_logits(
     path: Path,
     teachers: Iterator[Classifier],
@@ -250,36 +251,15 @@ def write_logits(
     with replacing(path, overwrite=True) as temporary:
         answers = np.lib.format.open_memmap(temporary, mode="w+", dtype=np.float32, shape=shape)
         for teacher in teachers:
-            _write_teacher(
-                part(teacher.to(device)).eval(),
-                _counted(batches(), progress),
-                answers,
-                columns(teacher.labels, labels),
-                device,
-            )
+            positions, queried = columns(teacher.labels, labels).numpy(), part(teacher.to(device)).eval()
+            for batch in batches():
+                views = batch.views if isinstance(batch, FeatureBatch) else None
+                view = np.zeros(len(batch), dtype=np.int64) if views is None else views.numpy()
+                logits = _query(queried, batch.to(device)).float().cpu().numpy()
+                answers[view[:, None], batch.indices.numpy()[:, None], positions] = logits
+                if progress is not None:
+                    progress(len(batch))
         answers.flush()
-
-
-def _counted(batches: Iterator[AnyBatch], progress: Callable[[int], None] | None) -> Iterator[AnyBatch]:
-    for batch in batches:
-        yield batch
-        if progress is not None:
-            progress(len(batch))
-
-
-@torch.inference_mode()
-def _write_teacher(
-    teacher: nn.Module,
-    batches: Iterator[AnyBatch],
-    answers: NDArray[np.float32],
-    positions: Tensor,
-    device: str,
-) -> None:
-    for batch in batches:
-        views = batch.views if isinstance(batch, FeatureBatch) else None
-        view = np.zeros(len(batch), dtype=np.int64) if views is None else views.numpy()
-        logits = _query(teacher, batch.to(device)).float().cpu().numpy()
-        answers[view[:, None], batch.indices.numpy()[:, None], positions.numpy()] = logits
 
 
 def _query(teacher: nn.Module, batch: AnyBatch) -> Tensor:

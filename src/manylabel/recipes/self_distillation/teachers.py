@@ -21,9 +21,8 @@ from manylabel.features import CachedFeatures, dropped_channels
 from manylabel.progress import ProgressBar
 from manylabel.recipes.finetune import TOP_SCALE, WHOLE_SCALE, TopAndHead
 from manylabel.recipes.loaders import CachedSets, make_loaders
-from manylabel.recipes.models import NO_PARTS, Parts, build_loss, build_teacher
 from manylabel.recipes.self_distillation.partition import TeacherTask, image_mask
-from manylabel.recipes.sets import TrainAndVal
+from manylabel.recipes.setup import NO_PARTS, Parts, TrainAndVal, build_loss, build_teacher
 from manylabel.seeds import seed_sequence
 from manylabel.settings import SelfDistillation
 from manylabel.storage import write_text
