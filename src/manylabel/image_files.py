@@ -6,12 +6,10 @@ All commands and readers that walk folders use this module.
 import http.client
 import logging
 import os
-import socket
 import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from glob import iglob
 from pathlib import Path
 from urllib.parse import quote, urlsplit, urlunsplit
@@ -174,34 +172,41 @@ def fetch(address: str, *, seconds: float | None = None) -> bytes:
         ImageError: The download fails, takes too long, or is larger than 100 MB.
     """
     seconds = SECONDS_TO_FETCH if seconds is None else seconds
-    sockets: list[socket.socket] = []
-    is_over = threading.Event()
-
-    def hang_up() -> None:
-        is_over.set()
-        for each in sockets:
-            with suppress(OSError):  # already closed
-                each.shutdown(socket.SHUT_RDWR)
-
-    timer = threading.Timer(seconds, hang_up)
-    timer.daemon = True
-    timer.start()
-    reason, content = "", b""
-    try:
-        request = urllib.request.Request(_ascii(address), headers={"User-Agent": "manylabel"})  # noqa: S310 - see `_opener`
-        with _opener(sockets).open(request, timeout=seconds) as answer:
-            content = answer.read(MAX_BYTES + 1)
-    except (OSError, ValueError, http.client.HTTPException) as error:
-        reason = f"HTTP {error.code}" if isinstance(error, urllib.error.HTTPError) else str(error)
-    finally:
-        timer.cancel()
-    if is_over.is_set() or "timed out" in reason:
-        reason = f"it took longer than {seconds:g} seconds"
-    if reason:
+    answers: list[bytes | str] = []
+    thread = threading.Thread(target=lambda: answers.append(_download(address, seconds)), daemon=True)
+    thread.start()
+    thread.join(seconds)  # the limit of a socket is for each read: a slow server would take forever
+    content = answers[0] if answers else "timed out"
+    if isinstance(content, str):
+        reason = f"it took longer than {seconds:g} seconds" if "timed out" in content else content
         raise ImageError(address, f"it could not be fetched: {reason}")
     if len(content) > MAX_BYTES:
         raise ImageError(address, f"it has more than {MAX_BYTES:,} bytes")
     return content
+
+
+def _download(address: str, seconds: float) -> bytes | str:
+    """Return the content of a URL, or why there is none; redirects cannot reach files or FTP."""
+    web = urllib.request.OpenerDirector()
+    for handler in (
+        urllib.request.ProxyHandler(),
+        urllib.request.HTTPHandler(),
+        urllib.request.HTTPSHandler(),
+        urllib.request.HTTPRedirectHandler(),
+        urllib.request.HTTPDefaultErrorHandler(),
+        urllib.request.HTTPErrorProcessor(),
+        urllib.request.UnknownHandler(),
+    ):
+        web.add_handler(handler)
+    try:
+        request = urllib.request.Request(_ascii(address), headers={"User-Agent": "manylabel"})  # noqa: S310 - see `web`
+        with web.open(request, timeout=seconds) as answer:
+            content: bytes = answer.read(MAX_BYTES + 1)
+            return content
+    except urllib.error.HTTPError as error:
+        return f"HTTP {error.code}"
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        return str(error)
 
 
 def _ascii(address: str) -> str:
@@ -210,44 +215,3 @@ def _ascii(address: str) -> str:
     host = parts.netloc if parts.netloc.isascii() else parts.netloc.encode("idna").decode()
     path, query = (quote(text, safe="/%:=&?~+!$,;'@()*[]") for text in (parts.path, parts.query))
     return urlunsplit((parts.scheme, host, path, query, ""))
-
-
-def _opener(sockets: list[socket.socket]) -> urllib.request.OpenerDirector:
-    """Return an opener for HTTP and HTTPS only, so that redirects cannot reach files or FTP."""
-    opener = urllib.request.OpenerDirector()
-    for handler in (
-        urllib.request.ProxyHandler(),
-        _WebHandler(sockets),
-        urllib.request.HTTPRedirectHandler(),
-        urllib.request.HTTPDefaultErrorHandler(),
-        urllib.request.HTTPErrorProcessor(),
-        urllib.request.UnknownHandler(),
-    ):
-        opener.add_handler(handler)
-    return opener
-
-
-class _WebHandler(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
-    """HTTP and HTTPS handler that records its sockets, so that they can be shut down from outside."""
-
-    def __init__(self, sockets: list[socket.socket]) -> None:
-        super().__init__()
-        self.sockets = sockets
-
-    def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        """Open an HTTP URL."""
-        return self._open(http.client.HTTPConnection, req)
-
-    def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        """Open an HTTPS URL."""
-        return self._open(http.client.HTTPSConnection, req)
-
-    def _open(self, kind: type[http.client.HTTPConnection], req: urllib.request.Request) -> http.client.HTTPResponse:
-        sockets = self.sockets
-
-        class Noted(kind):  # type: ignore[misc, valid-type] # one of two classes
-            def connect(self) -> None:
-                super().connect()
-                sockets.append(self.sock)
-
-        return self.do_open(Noted, req)
