@@ -46,9 +46,7 @@ class ModelSettings:
     image_size: Count | None = setting(None, "Input height and width in pixels (default: that of the backbone).")
     loss: LossName = setting("auto", "Loss; auto: asymmetric, or cross_entropy for single-label data.", is_object=True)
     loss_settings: Mapping[str, Any] = setting({}, "Arguments of the loss; as flags: --loss.NAME VALUE.", is_flag=False)
-    transform: str | None = setting(
-        None, "Training transform from Python (default: that of the recipe).", is_flag=False
-    )
+    transform: str | None = setting(None, "Training transform from Python (default: the recipe's).", is_flag=False)
     single_label: bool | None = setting(None, "One label per image: softmax scores (default: inferred from the data).")
 
 
@@ -248,9 +246,7 @@ class SelfDistillation(RecipeSettings):
     processes: Count | None = setting(
         None, "Number of teachers trained in parallel (default: one per GPU, or per core up to 8).", may_change=True
     )
-    ray_address: str | None = setting(
-        None, "Ray cluster with access to the same paths (default: local).", may_change=True
-    )
+    ray_address: str | None = setting(None, "Ray cluster that sees the same paths (default: local).", may_change=True)
     views: Count = setting(1, "With probe: cached views per training image.")
     feature_dropout: Fraction = setting(0.3, "With probe: dropout rate of feature channels.", is_flag=False)
     train_from: str = setting("auto", "With finetune: as in the recipe finetune; all trains whole networks on images.")

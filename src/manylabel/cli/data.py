@@ -1,5 +1,7 @@
 """`manylabel data` and `manylabel graph`: check, split and draw datasets, and the co-occurrence of their labels."""
 
+from __future__ import annotations  # those of `ml` would import torch
+
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path

@@ -1,5 +1,7 @@
 """`manylabel evaluate`, `compare` and `tune`: metrics of models, paired tests, thresholds and calibration."""
 
+from __future__ import annotations  # those of `ml` would import torch
+
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
@@ -27,9 +29,7 @@ ScoredModel = Annotated[
     str, option("MODEL", f"{options.MODEL}, builtin:NAME, .onnx file, or scores (.csv, .npz, .parquet).", "--model")
 ]
 Metrics = Annotated[str, option("NAMES", "Comma-separated metrics, or all (default: the dozen most common).")]
-CommonLabels = Annotated[
-    bool, flag("--common-labels", "Evaluate only labels that the model and the dataset have in common.")
-]
+CommonLabels = Annotated[bool, flag("--common-labels", "Evaluate only labels that model and dataset have in common.")]
 
 
 def evaluate(
@@ -37,7 +37,7 @@ def evaluate(
     model: ScoredModel,
     html: options.Html = None,
     scores: Annotated[
-        Path | None, option("FILE", "Write the scores (.csv, .npz or .parquet), for later comparisons.")
+        Path | None, option("FILE", "Write scores (.csv, .npz, .parquet), for later comparisons.")
     ] = None,
     metrics: Metrics = "",
     draws: options.Draws = 1000,

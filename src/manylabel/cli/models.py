@@ -1,5 +1,7 @@
 """`manylabel models`, `cost`, `vocabulary` and `export`: names to choose from, and what can be done with a model."""
 
+from __future__ import annotations  # those of `ml` would import torch
+
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -24,9 +26,7 @@ from manylabel.types import LabelSpace
 Kind = Literal["models", "backbones", "heads", "recipes", "formats"]
 NewLabels = Annotated[list[str], argument("LABELS...", "Labels, or files with one label per line.")]
 
-vocabulary = typer.Typer(
-    help="List, add or remove labels of a zero-shot model, without training.", no_args_is_help=True
-)
+vocabulary = typer.Typer(help="List, add or remove labels of a zero-shot model without training.", no_args_is_help=True)
 models = typer.Typer(help="List models, backbones, heads, recipes and data formats.", no_args_is_help=True)
 
 
@@ -242,9 +242,7 @@ def _quantise(path: Path, dataset: ml.data.ImageDataset, *, overwrite: bool) -> 
         old, new = (100 * _mean_average_precision(each, rest) for each in (before, after))
         typer.echo(f"mAP on them: {old:.2f} before, {new:.2f} as int8 ({new - old:+.2f} points)")
     if fraction > MAX_FLIPPED:
-        typer.echo(
-            f"int8 is not recommended for this model: it changes more than {100 * MAX_FLIPPED:.0f} % of the tags"
-        )
+        typer.echo(f"int8 is not recommended for this model: it changes more than {MAX_FLIPPED:.0%} of the tags")
 
 
 def _mean_average_precision(predictions: Predictions, dataset: ml.data.ImageDataset) -> float:

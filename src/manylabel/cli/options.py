@@ -1,5 +1,7 @@
 """Options, outputs and help common to all commands: one name, meaning, default and form everywhere."""
 
+from __future__ import annotations  # those of `ml` would import torch
+
 import json
 import os
 import re
@@ -44,23 +46,17 @@ MODEL = "Model or run folder, hub name"
 
 AsJson = Annotated[bool, flag("--json", "Print JSON.")]
 BatchSize = Annotated[int, option("INTEGER", "Images per batch.", min=1)]
-Data = Annotated[
-    str, argument("DATA", "Dataset: a table, a folder, or FORMAT:PATH; see 'manylabel models list formats'.")
-]
+Data = Annotated[str, argument("DATA", "Dataset: table, folder or FORMAT:PATH; see 'manylabel models list formats'.")]
 Device = Annotated[str, option("DEVICE", "Torch device; auto: a GPU if available.")]
 Draws = Annotated[int, option("INTEGER", "Bootstrap samples; 0 computes no confidence intervals.", min=0)]
 Html = Annotated[Path | None, option("FILE", "Write an HTML report.")]
-Images = Annotated[
-    list[str], argument("IMAGES...", "Images, folders (recursive) or glob patterns; - reads a list from stdin.")
-]
+Images = Annotated[list[str], argument("IMAGES...", "Images, folders or glob patterns; - reads a list from stdin.")]
 Model = Annotated[str, option("MODEL", f"{MODEL} or builtin:NAME.")]
 AnyModel = Annotated[str, option("MODEL", f"{MODEL}, builtin:NAME or exported .onnx file.")]
 ModelCopy = Annotated[Path | None, option("DIR", "Write a changed copy (default: change the model in place).")]
 Overwrite = Annotated[bool, flag("--overwrite", "Replace existing files.")]
 Seed = Annotated[int, option("INTEGER", "Random seed.")]
-Workers = Annotated[
-    int | None, option("INTEGER", "Image-decoding processes (default: depends on the number of cores).", min=0)
-]
+Workers = Annotated[int | None, option("INTEGER", "Image-decoding processes (default: depends on the cores).", min=0)]
 
 
 def new_files(*paths: Path | None, overwrite: bool) -> list[Path]:

@@ -1,5 +1,7 @@
 """`manylabel predict` and `explain`: tags of images, from one photo to millions, and heat maps of the evidence."""
 
+from __future__ import annotations  # those of `ml` would import torch
+
 import sys
 import threading
 import time
@@ -35,9 +37,7 @@ def predict(
     images: options.Images,
     model: options.AnyModel = DEFAULT_MODEL,
     out: Annotated[Path | None, option("FILE", "Write the tags to a .jsonl or .csv file or a .parquet folder.")] = None,
-    top: Annotated[
-        int | None, option("INTEGER", "Number of tags per image (default: all above the threshold).", min=1)
-    ] = None,
+    top: Annotated[int | None, option("INTEGER", "Tags per image (default: all above the threshold).", min=1)] = None,
     threshold: Annotated[
         str | None,
         option("FLOAT|tuned", "Score threshold (default: the model's tuned thresholds, else 0.5)."),
@@ -64,9 +64,7 @@ def predict(
         str | None,
         option("ADDRESS", "Address of a Ray cluster, such as auto (default: start one on this machine)."),
     ] = None,
-    replicas: Annotated[
-        int | None, option("INTEGER", "Model replicas on Ray (default: one per CPU or GPU).", min=1)
-    ] = None,
+    replicas: Annotated[int | None, option("INTEGER", "Replicas on Ray (default: one per CPU or GPU).", min=1)] = None,
 ) -> None:
     """Predict the tags of images.
 

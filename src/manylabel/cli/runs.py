@@ -1,5 +1,7 @@
 """`manylabel runs`, `report` and `cache`: past runs, and cached features and exported models."""
 
+from __future__ import annotations  # those of `ml` would import torch
+
 import shutil
 import time
 from collections.abc import Mapping, Sequence
@@ -98,9 +100,7 @@ def report(
     batch_size: options.BatchSize = 32,
     workers: options.Workers = None,
     device: options.Device = "auto",
-    heat_maps: Annotated[
-        bool, typer.Option(help="Show heat maps of the images with the highest and lowest loss.")
-    ] = True,
+    heat_maps: Annotated[bool, typer.Option(help="Show heat maps of images with the highest and lowest loss.")] = True,
     overwrite: options.Overwrite = False,
 ) -> None:
     """Write a self-contained HTML report about finished runs.
@@ -199,7 +199,7 @@ def _exports() -> list[Path]:
     return sorted((cache_folder() / EXPORTS).glob("*.onnx*"))
 
 
-def _show_stores(stores: "Sequence[StoreInfo]") -> None:
+def _show_stores(stores: Sequence[StoreInfo]) -> None:
     from manylabel.features import default_root
 
     rows = []
@@ -218,7 +218,7 @@ def _show_stores(stores: "Sequence[StoreInfo]") -> None:
         typer.echo(f"{len(exports)} exported models, {size / 1e9:.2f} GB")
 
 
-def _age(store: "StoreInfo") -> str:
+def _age(store: StoreInfo) -> str:
     """Return the time since a store was last used."""
     seconds = time.time() - store.used
     for length, name in ((86400, "days"), (3600, "h")):

@@ -15,9 +15,7 @@ _MOST_WORKERS = 8
 
 def serve(
     model: options.AnyModel = DEFAULT_MODEL,
-    host: Annotated[
-        str, option("ADDRESS", "Address to listen on; the default accepts local connections only.")
-    ] = "127.0.0.1",
+    host: Annotated[str, option("ADDRESS", "Address to listen on (default: local connections only).")] = "127.0.0.1",
     port: Annotated[int, option("INTEGER", "Port to listen on.", min=1, max=65535)] = 8000,
     api_key: Annotated[
         str | None,
@@ -36,9 +34,7 @@ def serve(
         option("URL", "Web origin that may call the API (CORS), such as https://example.org; repeat for more."),
     ] = None,
     max_megabytes: Annotated[float, option("FLOAT", "Maximum size of a request in megabytes.", min=0.001)] = 20,
-    max_megapixels: Annotated[
-        float, option("FLOAT", "Maximum total megapixels of the images in a request.", min=0.001)
-    ] = 100,
+    max_megapixels: Annotated[float, option("FLOAT", "Maximum total megapixels of a request.", min=0.001)] = 100,
     timeout: Annotated[float, option("FLOAT", "Seconds before a request times out.", min=0.1)] = 30,
     device: options.Device = "auto",
 ) -> None:

@@ -102,7 +102,7 @@ def evaluate(
         )
     resampled = bootstrap(scored, metrics, draws=draws)
     labels = results.label_results(scored, resampled.average_precision)
-    worst, best = results.image_results(scored)
+    worst, best = results.rank_images(scored)
     return Evaluation(
         model=scored.model,
         dataset=scored.dataset,

@@ -216,9 +216,7 @@ def image_losses(scored: ScoredImages) -> Tensor:
     return torch.where(scored.known, right.log(), 0).sum(dim=1).abs()
 
 
-def image_results(
-    scored: ScoredImages, *, at_most: int = 12
-) -> tuple[tuple[ImageResult, ...], tuple[ImageResult, ...]]:
+def rank_images(scored: ScoredImages, *, at_most: int = 12) -> tuple[tuple[ImageResult, ...], tuple[ImageResult, ...]]:
     """Find the images with the highest loss, and the images with labels with the lowest.
 
     Args:
@@ -230,7 +228,7 @@ def image_results(
 
     Examples:
         >>> scored = ScoredImages.from_arrays([[0.1, 0.9], [0.9, 0.1]], [[1, 0], [1, 0]], labels=["cat", "dog"])
-        >>> worst, best = image_results(scored, at_most=1)
+        >>> worst, best = rank_images(scored, at_most=1)
         >>> worst[0].false_negatives, worst[0].false_positives, best[0].name
         ((Tag(label='cat', score=0.1),), (Tag(label='dog', score=0.9),), 'image 1')
     """

@@ -212,9 +212,7 @@ def _links(drawn: _SortedGraph, positions: NDArray[np.float64], colours: NDArray
     start, end = positions[ends[:, :1]], positions[ends[:, 1:]]  # [E, 1, 2]
     along = np.linspace(0, 1, 40)[:, None]
     length = np.linalg.norm(end - start, axis=2, keepdims=True)
-    bend = (0.45 - 0.15 * length) * (
-        start + end
-    )  # near labels are linked along the rim, distant ones through the middle
+    bend = (0.45 - 0.15 * length) * (start + end)  # near labels: along the rim
     curves = (1 - along) ** 2 * start + 2 * along * (1 - along) * bend + along**2 * end  # [E, 40, 2]
     within = drawn.subset_of[ends[:, 0]] == drawn.subset_of[ends[:, 1]]
     shades = np.where(within[:, None], colours[ends[:, 0]], to_rgba_array(_FAINT))

@@ -200,14 +200,12 @@ def _cluster(positions: NDArray[np.float64], num_subsets: int, seed: int, num_re
     return subset_of
 
 
-def _with_loose(
-    subset_of: NDArray[np.int64], linked: NDArray[np.int64], num_subsets: int, size: int
-) -> NDArray[np.int64]:
+def _with_loose(subset_of: NDArray[np.int64], linked: NDArray[np.int64], count: int, size: int) -> NDArray[np.int64]:
     """Return the subset of every label; labels without links go to the smallest subsets."""
     everyone = np.empty(size, dtype=np.int64)
     everyone[linked] = subset_of
     loose = np.setdiff1d(np.arange(size), linked)
-    everyone[loose] = _deal(np.ones(len(loose), dtype=np.int64), np.bincount(subset_of, minlength=num_subsets))
+    everyone[loose] = _deal(np.ones(len(loose), dtype=np.int64), np.bincount(subset_of, minlength=count))
     return everyone
 
 
@@ -274,9 +272,7 @@ class Affinity:
     def degrees(self) -> NDArray[np.float64]:
         """The sum of each label's affinities, ``[L]``; 0 where a label is linked to no other."""
         degrees = self.times(np.ones(len(self)))
-        return (
-            np.where(degrees > 1e-10, degrees, 0.0) if self.complement else degrees
-        )  # what rounding leaves is no link
+        return np.where(degrees > 1e-10, degrees, 0.0) if self.complement else degrees
 
     @cached_property
     def components(self) -> NDArray[np.int64]:

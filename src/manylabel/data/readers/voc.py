@@ -176,7 +176,7 @@ def _without_annotation(root: Path, members: dict[str, list[str]], annotations: 
         missing = [name for name in names if name not in annotations]
         if missing and split == "test":
             logger.warning(
-                "%s: %d of %d test images have no annotation; all are unknown", root, len(missing), len(names)
+                "%s: %d of %d test images lack an annotation; all are unknown", root, len(missing), len(names)
             )
             unpublished = set(names).difference(*(members[other] for other in members if other != split))
         elif missing:

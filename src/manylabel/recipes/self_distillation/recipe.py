@@ -46,7 +46,7 @@ from manylabel.recipes.self_distillation.student import (
     TeacherMask,
     write_logits,
 )
-from manylabel.recipes.self_distillation.teachers import TeacherTraining, showing_progress, train_model
+from manylabel.recipes.self_distillation.teachers import TeacherTraining, shown_progress, train_model
 from manylabel.recipes.setup import Parts, Setup, TrainAndVal, build_classifier, build_loss, is_single_label
 from manylabel.settings import SelfDistillation
 from manylabel.storage import write_text
@@ -236,7 +236,7 @@ def _train(setup: Setup[SelfDistillation], run: RunFolder, reporter: Reporter) -
     tasks = teacher_tasks(sides)
     cut = setup.trained.backbone.cut.name if isinstance(setup.trained, TopAndHead) else None
     training = TeacherTraining(settings, seen, run.path / "teachers", setup.parts, shlex.join(sys.argv), cut)
-    with showing_progress(reporter.console, training, tasks):
+    with shown_progress(reporter.console, training, tasks):
         train_teachers(training, tasks)
 
     baseline = _train_baseline(setup, training, run, reporter) if settings.baseline else None

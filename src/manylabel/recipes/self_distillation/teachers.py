@@ -191,9 +191,7 @@ def attempt(training: TeacherTraining, task: TeacherTask) -> str | None:
 
 
 @contextmanager
-def showing_progress(
-    console: Console | None, training: TeacherTraining, tasks: Sequence[TeacherTask]
-) -> Iterator[None]:
+def shown_progress(console: Console | None, training: TeacherTraining, tasks: Sequence[TeacherTask]) -> Iterator[None]:
     """Show the progress of all teachers within the block.
 
     Progress is read from the teachers' folders, so they may train in other processes or on other machines.
