@@ -1,7 +1,7 @@
 import pytest
 
 from manylabel.errors import ConfigError
-from manylabel.recipes import models, open_sets
+from manylabel.recipes import open_sets, setup
 from manylabel.recipes.setup import build_classifier, build_loss
 from manylabel.schema import read_flags, read_settings
 from manylabel.settings import PRESETS, RECIPE_SETTINGS
@@ -12,7 +12,7 @@ PROBE, TUNE = "probe", "finetune"
 def resolve(name, flags, **given):
     """Read settings as the command line does, and fill in what depends on the head as the recipe does."""
     settings = read_settings(RECIPE_SETTINGS[name], flags, presets=PRESETS[name], **given)
-    return models.resolve(settings)
+    return setup.resolve(settings)
 
 
 def test_flags_come_before_the_file_and_the_file_before_the_preset(tmp_path):
