@@ -2,6 +2,8 @@
 
 from __future__ import annotations  # those of `ml` would import torch
 
+import json
+import shutil
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -17,9 +19,11 @@ from manylabel.cli.options import argument, flag, option
 from manylabel.errors import ConfigError, ImageError, LabelError, list_choices
 from manylabel.images import decode, prepare
 from manylabel.inference import OnnxEngine
+from manylabel.inference.engine import shown_name
 from manylabel.predictions import Predictions
 from manylabel.progress import working
 from manylabel.settings import RECIPE_SETTINGS
+from manylabel.storage import replacing, write_text
 from manylabel.system import find_device
 from manylabel.types import LabelSpace
 
@@ -177,6 +181,8 @@ def _change(model: str, change: Callable[[list[str]], list[str]], out: Path | No
 CHECKED_IMAGES = 16
 CALIBRATION_IMAGES = 200
 MOST_COMPARED = 1000  # images to compare int8 on
+RUNTIME_VERSION = "1.30.0"  # of onnxruntime-web, tested
+RUNTIME_FILES = ("ort.wasm.bundle.min.mjs", "ort-wasm-simd-threaded.wasm")  # of its folder dist
 
 
 def export(
@@ -187,6 +193,9 @@ def export(
     out: Annotated[Path, option("FILE", "File to write: .onnx, or .pt2 for torch.export.")] = Path("model.onnx"),
     int8: Annotated[bool, flag("--int8", "Also write an 8-bit quantised file (needs DATA).")] = False,
     fixed_size: Annotated[bool, flag("--fixed-size", "Export for a single image size.")] = False,
+    web: Annotated[
+        Path | None, option("DIR", "Also write a static web page that runs the model in the browser to this folder.")
+    ] = None,
     overwrite: options.Overwrite = False,
 ) -> None:
     """Export a model to ONNX or torch.export: uint8 images in, calibrated scores out.
@@ -197,7 +206,9 @@ def export(
         raise ConfigError(f"--out must end in .onnx or .pt2 (torch.export), got {out}")
     if int8 and (data is None or out.suffix != ".onnx"):
         raise ConfigError("--int8 needs an .onnx file and a dataset: manylabel export DATA --model MODEL --int8")
-    options.new_files(out, _int8_path(out) if int8 else None, overwrite=overwrite)
+    if web is not None and out.suffix != ".onnx":
+        raise ConfigError(f"--web needs an .onnx file, got --out {out}")
+    options.new_files(out, _int8_path(out) if int8 else None, web, overwrite=overwrite)
     from manylabel.inference.export import export_onnx, export_torch
 
     dataset = None if data is None else options.load_data(data)
@@ -213,6 +224,26 @@ def export(
         typer.echo(result.note)
     if int8 and dataset is not None:
         _quantise(out, dataset, overwrite=overwrite)
+    if web is not None:
+        _write_page(web, _int8_path(out) if int8 else out, name=shown_name(model))
+
+
+def _write_page(folder: Path, path: Path, *, name: str) -> None:
+    """Write the page of `serve` with a model that runs in onnxruntime-web instead of on a server."""
+    source = Path(ml.__file__).parent / "server" / "page"
+    for page in ("index.html", "page.css", "page.js"):
+        write_text(folder / page, (source / page).read_text(encoding="utf-8"), overwrite=True)
+    write_text(folder / "backend.js", (source / "browser.js").read_text(encoding="utf-8"), overwrite=True)
+    about = {"name": name, **json.loads(OnnxEngine(path).spec.to_json())}
+    write_text(folder / "model.json", json.dumps(about, ensure_ascii=False), overwrite=True)
+    with replacing(folder / "model.onnx", overwrite=True) as temporary:
+        shutil.copy(path, temporary)
+    typer.echo(f"Wrote {folder}: a static web page that runs the model in the browser")
+    if missing := [f"package/dist/{file}" for file in RUNTIME_FILES if not (folder / file).is_file()]:
+        archive = f"onnxruntime-web-{RUNTIME_VERSION}.tgz"
+        typer.echo(f"Add onnxruntime-web to it:\n  npm pack onnxruntime-web@{RUNTIME_VERSION}")
+        typer.echo(f"  tar -xzf {archive} -C {folder} --strip-components=2 {' '.join(missing)}")
+    typer.echo(f"Try it at http://127.0.0.1:8000 with:\n  python -m http.server --bind 127.0.0.1 -d {folder}")
 
 
 def _quantise(path: Path, dataset: ml.data.ImageDataset, *, overwrite: bool) -> None:

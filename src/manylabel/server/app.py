@@ -31,6 +31,7 @@ _PAGE = {
     "/": ("index.html", "text/html"),
     "/page.css": ("page.css", "text/css"),
     "/page.js": ("page.js", "text/javascript"),
+    "/backend.js": ("server.js", "text/javascript"),
 }
 _PAGE_HEADERS = {
     "Cache-Control": "no-cache",

@@ -18,7 +18,9 @@ MAX_EXPLAINED = 10  # labels per /v1/explain request
 MAX_LABEL_LENGTH = 100  # per label
 BODIES_HELD = 10  # bodies of maximum size in memory at once
 TYPES = ("multipart/form-data", "image/", "application/octet-stream")
-OPEN_PATHS = frozenset(("/", "/page.css", "/page.js", "/openapi.json", "/healthz", "/readyz"))  # need no key
+OPEN_PATHS = frozenset(
+    ("/", "/page.css", "/page.js", "/backend.js", "/openapi.json", "/healthz", "/readyz")
+)  # need no key
 
 
 @dataclass(frozen=True)

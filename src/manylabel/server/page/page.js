@@ -1,10 +1,10 @@
 "use strict";
-// Each image is one /v1/predict request, a few at a time; the server batches them. As many scores as a response may hold are
-// stored, so moving the slider needs no request. Heat maps are fetched from /v1/explain on demand.
+// backend.js scores the images: describe(), predict(file, options) and explain(file, labels). It is server.js on the page of
+// `manylabel serve`, and browser.js on a page of `manylabel export --web`. As many scores as a response may hold are stored, so
+// moving the slider needs no request. Heat maps are fetched on demand.
 
 const AT_ONCE = 4;
 const MAX_TAGS = 100;
-const MAX_TRIES = 5;
 const MAX_KNOWN = 80;
 
 const find = (id) => document.getElementById(id);
@@ -19,42 +19,9 @@ function make(kind, properties = {}, ...children) {
 }
 
 const percent = (fraction) => `${Math.round(100 * fraction)} %`;
-const pause = (seconds) => new Promise((done) => setTimeout(done, 1000 * seconds));
 const say = (words) => { find("status").textContent = words; };
 
-// --- requests
-
-async function ask(path, form) {
-  const headers = state.key ? { Authorization: `Bearer ${state.key}` } : {};
-  for (let tries = 1; ; tries += 1) {
-    let answer;
-    try {
-      answer = await fetch(path, form ? { method: "POST", body: form, headers } : { headers });
-    } catch {
-      throw new Error("The server is not responding. Is it still running?");
-    }
-    if (answer.ok) return answer.json();
-    if (answer.status === 429 && tries < MAX_TRIES) {
-      await pause(Math.min(Number(answer.headers.get("Retry-After")) || 1, 10));
-      continue;
-    }
-    if (answer.status === 401) find("key").hidden = false;
-    const problem = await answer.json().catch(() => ({}));
-    throw new Error(problem.message || `The server responded with status ${answer.status}.`);
-  }
-}
-
-function askAbout(card, path, options) {
-  const form = new FormData();
-  form.append("images", card.file, card.file.name);
-  const pairs = Object.entries(options).flatMap(([name, values]) => [values].flat().map((value) => [name, value]));
-  return ask(`${path}?${new URLSearchParams(pairs)}`, form);
-}
-
-async function predict(card, options) {
-  const answer = await askAbout(card, "/v1/predict", options);
-  return answer.images[0].tags;
-}
+// --- tagging
 
 async function fill(card) {
   const most = state.model.limits.body_bytes;
@@ -62,11 +29,11 @@ async function fill(card) {
     const size = (bytes) => `${(bytes / 1e6).toFixed(1)} MB`;
     throw new Error(`The file is too large: ${size(card.file.size)}; the limit is ${size(most)}.`);
   }
-  card.tags ??= await predict(card, { top: MAX_TAGS });
+  card.tags ??= await predict(card.file, { top: MAX_TAGS });
   const missing = state.newTags.filter((name) => !card.asked.has(name));
   if (!missing.length) return;
   try {
-    for (const tag of await predict(card, { labels: missing, threshold: 0 })) card.asked.set(tag.label, tag);
+    for (const tag of await predict(card.file, { labels: missing, threshold: 0 })) card.asked.set(tag.label, tag);
   } catch (error) { // the tags of the model's own labels remain valid
     state.newTags = state.newTags.filter((name) => !missing.includes(name));
     state.trouble = ` ${missing.join(", ")}: ${error.message}`;
@@ -137,13 +104,13 @@ function announce() {
 
 // --- heat maps
 
-async function explain(card, label) {
+async function heatMap(card, label) {
   if (!card.heat.has(label)) {
     const others = shownTags(card).map((tag) => tag.label).filter((name) => name !== label && !card.heat.has(name));
     const labels = [label, ...others].slice(0, state.model.limits.explained_labels);
-    const coming = askAbout(card, "/v1/explain", { labels });
+    const coming = explain(card.file, labels);
     for (const name of labels) {
-      card.heat.set(name, coming.then(({ explanations }) => explanations.find((each) => each.label === name)));
+      card.heat.set(name, coming.then((found) => found.find((each) => each.label === name)));
       card.heat.get(name).catch(() => card.heat.delete(name));
     }
   }
@@ -155,7 +122,7 @@ function warmUp(card) {
   const [best] = shownTags(card);
   if (state.warm || !best || !state.model.explains) return;
   state.warm = true;
-  explain(card, best.label).catch(() => {});
+  heatMap(card, best.label).catch(() => {});
 }
 
 async function show(card, label) {
@@ -168,7 +135,7 @@ async function show(card, label) {
   }
   root.classList.add("waiting");
   try {
-    const found = await explain(card, label);
+    const found = await heatMap(card, label);
     if (card.looked !== label) return;
     overlay.src = found.overlay;
     overlay.alt = `Heat map of ${found.display_name}`;
@@ -345,7 +312,7 @@ function csv() {
 
 async function start() {
   try {
-    const model = await ask("/v1/labels");
+    const model = await describe();
     model.thresholds = new Map(model.labels.map(({ label, threshold }) => [label, threshold]));
     state.model = model;
   } catch (error) {
