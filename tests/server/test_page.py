@@ -240,6 +240,29 @@ def test_fits_a_phone_follows_dark_mode_and_asks_nobody_else(page, images, addre
     assert [words for words in complaints if "blob:" not in words] == []  # the bad image cannot be drawn either
 
 
+def test_the_api_can_be_tried_in_its_docs_which_ask_nobody_else(browser, address):
+    browser.get_log("browser")
+    browser.get_log("performance")
+    browser.get(f"{address}/docs")
+    until(browser, lambda: len(texts(browser, ".opblock")) == 6)
+    assert "/v1/predict" in text(browser, "main")
+    browser.find_element(By.CSS_SELECTOR, "#operations-default-health_healthz_get button").click()
+    until(browser, lambda: browser.find_elements(By.CSS_SELECTOR, ".opblock .execute"))
+    browser.find_element(By.CSS_SELECTOR, ".opblock .execute").click()
+    until(browser, lambda: '"status": "ok"' in "".join(texts(browser, ".live-responses-table")))
+    events = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
+    requests = [event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"]
+    assert f"{address}/healthz" in requests
+    assert all(url.startswith((address, "blob:", "data:")) for url in requests)
+    assert browser.get_log("browser") == []
+    dark = {"features": [{"name": "prefers-color-scheme", "value": "dark"}]}
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", dark)
+    try:
+        until(browser, lambda: browser.find_elements(By.CSS_SELECTOR, "html.dark-mode"))
+    finally:
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+
+
 def test_new_tags_are_asked_for_where_the_model_takes_them(browser, images, tmp_path, monkeypatch):
     torch.manual_seed(0)
     encoder = StoredVectors(["tram", "fire truck"], torch.randn(2, 8))

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from importlib.metadata import version
 from pathlib import Path
 
+import fastapi_swagger
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
@@ -32,7 +33,10 @@ _PAGE = {
     "/page.css": ("page.css", "text/css"),
     "/page.js": ("page.js", "text/javascript"),
     "/backend.js": ("server.js", "text/javascript"),
+    "/docs": ("docs.html", "text/html"),
+    "/docs.js": ("docs.js", "text/javascript"),
 }
+_SWAGGER = {"/swagger-ui.css": "text/css", "/swagger-ui-bundle.js": "text/javascript"}  # files of fastapi-swagger
 _PAGE_HEADERS = {
     "Cache-Control": "no-cache",
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
@@ -73,7 +77,7 @@ def create_app(model: ServedModel, settings: ServerSettings | None = None) -> Fa
         title="manylabel",
         summary="Multi-label image classification.",
         version=version("manylabel"),
-        docs_url=None,  # FastAPI's docs pages load scripts from a CDN
+        docs_url=None,  # FastAPI's docs page loads scripts from a CDN; ours has them from a package
         redoc_url=None,
         responses={status: {"model": Problem} for status in _STATUSES},
         lifespan=lifespan,
@@ -81,6 +85,8 @@ def create_app(model: ServedModel, settings: ServerSettings | None = None) -> Fa
     app.include_router(api.router())
     for path, (name, kind) in _PAGE.items():
         app.get(path, include_in_schema=False)(_file(Path(__file__).parent / "page" / name, kind))
+    for path, kind in _SWAGGER.items():
+        app.get(path, include_in_schema=False)(_file(Path(fastapi_swagger.__file__).parent / f"resources{path}", kind))
     for error in (HTTPException, RequestValidationError, LabelError, ClientDisconnect, Exception):
         app.add_exception_handler(error, _on_error)
     app.add_middleware(Limits, settings=settings)

@@ -18,9 +18,8 @@ MAX_EXPLAINED = 10  # labels per /v1/explain request
 MAX_LABEL_LENGTH = 100  # per label
 BODIES_HELD = 10  # bodies of maximum size in memory at once
 TYPES = ("multipart/form-data", "image/", "application/octet-stream")
-OPEN_PATHS = frozenset(
-    ("/", "/page.css", "/page.js", "/backend.js", "/openapi.json", "/healthz", "/readyz")
-)  # need no key
+_PAGE = "/ /page.css /page.js /backend.js /docs /docs.js /swagger-ui.css /swagger-ui-bundle.js"
+OPEN_PATHS = frozenset(f"{_PAGE} /openapi.json /healthz /readyz".split())  # need no key
 
 
 @dataclass(frozen=True)
