@@ -25,6 +25,7 @@ PAGES = [
     page for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))] if FENCE.search(page.read_text())
 ]
 ON_RAY = ("--executor ray", "tag_with_ray")  # tests/on_ray/test_docs.py runs them
+DOWNLOADS = ("--model clip:",)  # tests/test_clip.py runs it with a model on disk
 SHORTER = {
     "probe": "--epochs 1 --limit 16 --views 1",
     "representation_mixup": "--epochs 1 --limit 16",
@@ -104,7 +105,7 @@ def run_command(words):
 
 
 def is_run(snippet):
-    return not any(part in snippet for part in ON_RAY)
+    return not any(part in snippet for part in (*ON_RAY, *DOWNLOADS))
 
 
 @pytest.mark.filterwarnings("default")  # libraries under the commands warn of themselves; their own tests are strict
@@ -130,6 +131,6 @@ def run_page(text):
                 run_command(words)
 
 
-@pytest.mark.parametrize("part", ON_RAY)
+@pytest.mark.parametrize("part", (*ON_RAY, *DOWNLOADS))
 def test_what_is_left_out_is_still_there(part):
     assert any(part in page.read_text(encoding="utf-8") for page in PAGES)

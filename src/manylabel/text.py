@@ -25,6 +25,8 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
+from manylabel.builtin import CLIP
+from manylabel.clip import ClipEncoder
 from manylabel.errors import ConfigError, DataError, LabelError, list_choices
 from manylabel.system import require
 from manylabel.types import LabelSpace
@@ -67,8 +69,8 @@ def open_encoder(name: str = DEFAULT_ENCODER) -> TextEncoder:
 
     Args:
         name: ``offline:minilm`` (from a package, no hub), ``sentence:MODEL`` (any model of sentence-transformers, by
-            its name on the hub or a folder), ``glove:FILE`` or ``word2vec:FILE`` (word vectors, text or binary), or
-            ``npz:FILE`` (arrays ``labels`` and ``vectors``).
+            its name on the hub or a folder), ``glove:FILE`` or ``word2vec:FILE`` (word vectors, text or binary),
+            ``npz:FILE`` (arrays ``labels`` and ``vectors``), or ``clip:MODEL`` (text tower of an image-text model).
 
     Returns:
         The encoder.
@@ -85,6 +87,8 @@ def open_encoder(name: str = DEFAULT_ENCODER) -> TextEncoder:
     kind, colon, source = name.partition(":")
     if name in OFFLINE_ENCODERS or (kind == "sentence" and source):
         return SentenceEncoder(name)
+    if name.startswith(CLIP):
+        return ClipEncoder(name)
     path = Path(source).expanduser()
     if kind in ("glove", "word2vec") and source:
         return WordVectors.read(path, name=name)

@@ -2,6 +2,7 @@
 
 from manylabel.builtin.models import (
     BUILTIN,
+    CLIP,
     DEFAULT_MODEL,
     MODEL_FILES,
     builtin_models,
@@ -10,4 +11,13 @@ from manylabel.builtin.models import (
     sample_photos,
 )
 
-__all__ = ["BUILTIN", "DEFAULT_MODEL", "MODEL_FILES", "builtin_models", "find_model", "local_model", "sample_photos"]
+__all__ = [
+    "BUILTIN",
+    "CLIP",
+    "DEFAULT_MODEL",
+    "MODEL_FILES",
+    "builtin_models",
+    "find_model",
+    "local_model",
+    "sample_photos",
+]

@@ -5,6 +5,7 @@ from pathlib import Path
 from manylabel.errors import ModelFormatError, list_choices
 
 BUILTIN = "builtin:"
+CLIP = "clip:"
 DEFAULT_MODEL = "builtin:coco80"
 """Default model: the 80 labels of COCO."""
 

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import torch
 from msgspec.structs import replace
@@ -20,10 +20,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from manylabel.backbone import Backbone, check_tensors, fingerprint_weights
-from manylabel.builtin import find_model
+from manylabel.builtin import CLIP, find_model
 from manylabel.classifier.engine import ScoreCalibration, TorchEngine
 from manylabel.classifier.model_folder import BackboneConfig, ModelConfig, SavedModel, read_model, write_model
 from manylabel.classifier.typed_labels import TypedLabel, add_typed_labels
+from manylabel.clip import ClipEncoder, ImageTextMatch, ImageTower
 from manylabel.engine import Images
 from manylabel.errors import ConfigError, MissingExtraError, ModelFormatError
 from manylabel.heads.config import build_head, describe_head, restore_head
@@ -188,6 +189,8 @@ class Classifier(nn.Module):
             other = self.with_labels(labels)
             few = max(1, min(batch_size, MAX_SCORES // len(other.labels)))
             return other.predict(images, batch_size=few)
+        if not len(self.labels):
+            raise ConfigError("this model has no labels of its own; give them, such as labels=['zebra', 'sunset']")
         was_training = self.training
         try:
             return TorchEngine(self, fuse=False).predict(images, batch_size=batch_size)
@@ -320,7 +323,8 @@ class Classifier(nn.Module):
         From a folder, nothing is downloaded, except a backbone that was saved with ``include_backbone=False``.
 
         Args:
-            name: Model or run folder, ``"builtin:coco80"``, or a repository such as ``"someone/street-tagger"``.
+            name: Model or run folder, ``"builtin:coco80"``, a repository such as ``"someone/street-tagger"``, or
+                ``"clip:ViT-B-16-SigLIP"``, an image-text model of open_clip, which has no labels of its own.
             revision: Branch, tag or commit of the repository.
             head: Class of a custom head; code is never imported because a file names it.
 
@@ -330,6 +334,11 @@ class Classifier(nn.Module):
         Raises:
             ModelFormatError: The model is missing, damaged, not one of manylabel, or from a newer version.
         """
+        if str(name).startswith(CLIP):
+            tower = ImageTower(str(name))
+            text = TextVocabulary(str(name), ClipEncoder.templates, trained=())
+            top = ImageTextMatch.of_model(str(name))
+            return cls(cast("Backbone", tower), top, (), input_spec=tower.input_spec, text=text).eval()
         folder = find_model(name, revision=revision)
         saved = read_model(folder)
         try:

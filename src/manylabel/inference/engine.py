@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from manylabel.builtin import BUILTIN, DEFAULT_MODEL, find_model
+from manylabel.builtin import BUILTIN, CLIP, DEFAULT_MODEL, find_model
 from manylabel.engine import Engine
 from manylabel.errors import ConfigError, MissingExtraError, ModelFormatError
 from manylabel.images import Pixels
@@ -94,7 +94,8 @@ def open_engine(
     """Open a model for prediction.
 
     Args:
-        model: An exported ``.onnx`` file, a model folder, ``builtin:NAME``, or a name on the Hugging Face hub.
+        model: An exported ``.onnx`` file, a model folder, ``builtin:NAME``, a name on the Hugging Face hub, or
+            ``clip:MODEL``, an image-text model of open_clip, which needs labels.
         engine: Inference backend.
         labels: Labels to score instead of its own, for models with text queries.
         device: Torch device, such as ``"cuda"``; ``"auto"`` is a GPU if available, and the CPU for onnxruntime.
@@ -124,6 +125,12 @@ def open_engine(
     device = engine_device(model, device, engine=engine)
     if is_exported(model):
         return OnnxEngine(model, num_threads=num_threads)
+    if str(model).startswith(CLIP):
+        if engine == "onnx":
+            raise ConfigError(f"{model} runs in torch; omit the engine")
+        if labels is None:
+            raise ConfigError(f"{model} has no labels of its own; give them, such as --labels 'zebra,sunset'")
+        return _open_torch(str(model), labels, device, num_threads)
     folder = find_model(model)
     graph = folder / "model.onnx"
     if str(model).startswith(BUILTIN) and graph.is_file() and engine != "torch" and device == "cpu" and labels is None:
@@ -202,7 +209,7 @@ def engine_device(model: str | Path, device: str = "auto", *, engine: EngineName
     return "cpu"
 
 
-def _load(folder: Path, labels: Sequence[str] | None) -> "Classifier":
+def _load(folder: Path | str, labels: Sequence[str] | None) -> "Classifier":
     from manylabel.classifier import Classifier
 
     classifier = Classifier.from_pretrained(folder)
@@ -210,7 +217,7 @@ def _load(folder: Path, labels: Sequence[str] | None) -> "Classifier":
 
 
 def _open_torch(
-    folder: Path, labels: Sequence[str] | None, device: str, num_threads: int | None, *, fuse: bool = True
+    folder: Path | str, labels: Sequence[str] | None, device: str, num_threads: int | None, *, fuse: bool = True
 ) -> Engine:
     import torch
 

@@ -148,6 +148,9 @@ class Api:
         `error`; if all are unreadable, the status is 422.
         """
         images = await _read(request, form.images)
+        if options.labels is None and not len(self.model.spec.labels):
+            message = "this model has no labels of its own; pass some, as in /v1/predict?labels=zebra&labels=sunset"
+            raise ProblemError(422, "bad_request", message)
         columns = None if options.labels is None else self.model.columns(options.labels)
         with self._accept(len(images)):
             async with self._in_time():
@@ -180,7 +183,7 @@ class Api:
     ) -> schemas.ExplainResponse:
         """Explain labels of an image with heat maps."""
         if self.model.folder is None:
-            message = "an exported file cannot be explained; serve the model's folder instead"
+            message = "this model cannot be explained; serve the folder of a trained model instead"
             raise ProblemError(422, "not_offered", message)
         (image,) = images = await _read(request, form.images)
         if options.labels is not None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from manylabel.builtin import DEFAULT_MODEL, find_model
+from manylabel.builtin import CLIP, DEFAULT_MODEL, find_model
 from manylabel.engine import Engine
 from manylabel.errors import ConfigError, DataError, LabelError, MissingExtraError, list_choices
 from manylabel.images import Pixels, decode
@@ -38,6 +38,7 @@ class ServedModel:
         engine: Engine that scores pixels.
         name: Name of the model in responses.
         folder: Folder of the torch model, required for explanations and new labels.
+        classifier: Torch model without a folder: an image-text model.
 
     Examples:
         >>> import tempfile
@@ -48,8 +49,11 @@ class ServedModel:
         ('pets', False)
     """
 
-    def __init__(self, engine: Engine, *, name: str, folder: Path | None = None) -> None:
+    def __init__(
+        self, engine: Engine, *, name: str, folder: Path | None = None, classifier: "Classifier | None" = None
+    ) -> None:
         self.engine = engine
+        self.classifier = classifier
         self.name = name
         self.folder = folder
         self._engine_of = lru_cache(maxsize=4)(self._open_engine)
@@ -64,7 +68,12 @@ class ServedModel:
         num_threads: int | None = None,
         notify: Callable[[str], object] = logger.info,
     ) -> "ServedModel":
-        """Open a model by name; same arguments as `open_engine`."""
+        """Open a model by name; same arguments as `open_engine`. An image-text model starts without labels."""
+        if str(model).startswith(CLIP):
+            from manylabel.classifier import Classifier, TorchEngine
+
+            classifier = Classifier.from_pretrained(model)
+            return cls(TorchEngine(classifier, device=device), name=str(model), classifier=classifier)
         opened = open_engine(model, engine=engine, device=device, num_threads=num_threads, notify=notify)
         folder = None if is_exported(model) else find_model(model)
         return cls(opened, name=shown_name(model), folder=folder)
@@ -78,7 +87,7 @@ class ServedModel:
     def takes_new_labels(self) -> bool:
         """True if the model accepts labels it was not trained on."""
         if self.folder is None:
-            return False
+            return self.classifier is not None
         path = self.folder / "config.json"
         config = decode_json(path.read_bytes(), dict[str, Any], source=path)
         # otherwise matched to the classes of a pretrained backbone; others than the offline ones may need a download
@@ -145,6 +154,8 @@ class ServedModel:
     def _classifier(self) -> "Classifier":
         from manylabel.classifier import Classifier
 
+        if self.classifier is not None:
+            return self.classifier
         if self.folder is None:
             raise ConfigError("an exported file has no torch model")
         return Classifier.from_pretrained(self.folder)
