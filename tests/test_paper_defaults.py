@@ -96,7 +96,7 @@ HEAD_DEFAULTS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     ),
 }
 
-COMMON_LOSS = {"unknown": "ignore", "num_likely": 5, "positive_weights": None}
+COMMON_LOSS = {"unknown": "ignore", "positive_weights": None}
 LOSS_DEFAULTS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "asymmetric": (
         "Ridnik et al., ASL, ICCV 2021, and its released code",
@@ -106,6 +106,43 @@ LOSS_DEFAULTS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "focal": ("Lin et al., Focal Loss, ICCV 2017", {"gamma": 2.0}, {"reduction": "sum", **COMMON_LOSS}),
     "binary_cross_entropy": ("torch", {"reduction": "mean"}, COMMON_LOSS),
     "cross_entropy": ("torch", {"reduction": "mean"}, {"positive_weights": None}),
+    "hill": (
+        "Zhang et al., 2021, and its released code",
+        {"scale": 1.5, "margin": 1.0, "gamma": 2.0, "reduction": "sum", "unknown": "negative"},
+        {},
+    ),
+    "splc": (
+        "Zhang et al., 2021, and its released code",
+        {"threshold": 0.6, "first_epoch": 1, "margin": 1.0, "gamma": 2.0, "reduction": "sum"},
+        {},
+    ),
+    "large_loss": (
+        "Kim et al., CVPR 2022, and its released code, which tries rates of 0.1 to 0.5 %",
+        {"action": "reject", "reduction": "mean"},
+        {"rate": 0.002},
+    ),
+    "entropy_maximization": (
+        "Zhou et al., ECCV 2022, and its released code: alpha of COCO and NUS-WIDE, warmup of 5 in 10 epochs",
+        {"alpha": 0.1, "negatives": 0.9, "warmup": 0.5, "reduction": "mean"},
+        {"beta": 0.2},  # 0.02 to 0.9 in the released code; this is that of NUS-WIDE
+    ),
+    "selective": (
+        "Ben-Baruch et al., CVPR 2022: the command of its released code for COCO",
+        {"gamma_positive": 0.0, "gamma_negative": 1.0, "gamma_unknown": 4.0, "num_likely": 5}
+        | {"prior_threshold": 0.5, "reduction": "sum"},
+        {},
+    ),
+    "two_way": (
+        "Kobayashi, CVPR 2023, and its released code",
+        {"positive_temperature": 4.0, "negative_temperature": 1.0, "reduction": "mean"},
+        {"unknown": "ignore"},
+    ),
+    "distribution_balanced": (
+        "Wu et al., ECCV 2020: the released settings for COCO-MLT",
+        {"gamma": 2.0, "overall": 0.1, "slope": 10.0, "midpoint": 0.2, "bias": 0.05, "absent_scale": 2.0}
+        | {"reduction": "mean"},
+        {"unknown": "ignore"},
+    ),
     "soft_margin": ("torch.nn.MultiLabelSoftMarginLoss", {"reduction": "mean"}, COMMON_LOSS),
 }
 

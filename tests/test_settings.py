@@ -1,6 +1,7 @@
 import pytest
 
 from manylabel.errors import ConfigError
+from manylabel.losses import AsymmetricLoss, CrossEntropy, Hill
 from manylabel.recipes import open_sets, setup
 from manylabel.recipes.setup import build_classifier, build_loss
 from manylabel.schema import read_flags, read_settings
@@ -105,6 +106,19 @@ def test_values_that_do_not_fit_are_told(flags, message):
     sets = open_sets(settings)
     with pytest.raises(ConfigError, match=message):
         (build_loss(settings, single_label=False), build_classifier(settings, sets.train, frozen=True))
+
+
+def test_the_automatic_loss_depends_on_the_data():
+    settings = resolve(TUNE, {"data": "x"})
+    assert isinstance(build_loss(settings, single_label=False), AsymmetricLoss)
+    assert isinstance(build_loss(settings, single_label=True), CrossEntropy)
+    assert isinstance(build_loss(settings, single_label=False, incomplete=True), Hill)
+
+
+def test_weights_of_positives_need_a_loss_that_takes_them():
+    settings = resolve(TUNE, {"data": "x", "loss": "splc", "positive_weights": "true"})
+    with pytest.raises(ConfigError, match="the loss splc takes no positive weights; use another"):
+        build_loss(settings, single_label=False)
 
 
 def test_flags_are_read_in_every_form():

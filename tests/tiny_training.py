@@ -3,10 +3,11 @@
 import torch
 from lightning import Callback
 
-from manylabel.data.sampling import SeededBatches
+from manylabel.data.sampling import SeededBatches, every_image
 from manylabel.heads import MLDecoder
 from manylabel.losses import AsymmetricLoss
 from manylabel.settings import LoopSettings
+from manylabel.targets import Targets
 from manylabel.training import ClassificationTask, Loaders, RunFolder, Share, fit, shared_sampler
 from manylabel.types import FeatureBatch
 
@@ -21,9 +22,13 @@ class TinyLoader:
         generator = torch.Generator().manual_seed(num_images)
         self.features = torch.randn(num_images, 8, 2, 2, generator=generator)
         self.targets = (torch.rand(num_images, NUM_LABELS, generator=generator) < 0.4).float()
-        sampler = shared_sampler(num_images, share, shuffle=shuffle, even=shuffle)
+        sampler = shared_sampler(every_image(num_images, shuffle=shuffle), share, even=shuffle)
         self.num_empty = 0
         self.batches = SeededBatches(sampler, batch_size=batch_size)
+
+    @property
+    def dataset_targets(self):
+        return Targets.from_dense(self.targets)
 
     def __len__(self):
         return len(self.batches)

@@ -13,7 +13,21 @@ from manylabel.schema import Count, Fraction, NotNegative, Positive, Whole, chec
 FEWEST_EPOCHS, FEWEST_STEPS = 6, 200
 MOST_VIEWS, VIEWS_IN_ALL = 4, 25_000
 
-LossName: TypeAlias = Literal["auto", "asymmetric", "binary_cross_entropy", "cross_entropy", "focal", "soft_margin"]
+LossName: TypeAlias = Literal[
+    "auto",
+    "asymmetric",
+    "binary_cross_entropy",
+    "cross_entropy",
+    "distribution_balanced",
+    "entropy_maximization",
+    "focal",
+    "hill",
+    "large_loss",
+    "selective",
+    "soft_margin",
+    "splc",
+    "two_way",
+]
 OptimizerName: TypeAlias = Literal["adam", "adamw", "sgd"]
 ScheduleName: TypeAlias = Literal["one_cycle", "cosine", "constant"]
 
@@ -44,7 +58,9 @@ class ModelSettings:
     backbone: str = setting("offline:everyday", "Backbone: a timm model or torchvision:NAME.")
     pretrained: bool = setting(True, "Initialise the backbone with pretrained weights.")
     image_size: Count | None = setting(None, "Input height and width in pixels (default: that of the backbone).")
-    loss: LossName = setting("auto", "Loss; auto: asymmetric, or cross_entropy for single-label data.", is_object=True)
+    loss: LossName = setting(
+        "auto", "Loss; auto: asymmetric, hill for incomplete tags, cross_entropy for single-label data.", is_object=True
+    )
     loss_settings: Mapping[str, Any] = setting({}, "Arguments of the loss; as flags: --loss.NAME VALUE.", is_flag=False)
     transform: str | None = setting(None, "Training transform from Python (default: the recipe's).", is_flag=False)
     single_label: bool | None = setting(None, "One label per image: softmax scores (default: inferred from the data).")
@@ -67,11 +83,15 @@ class LoopSettings:
     epochs: Count | None = setting(20, "Number of epochs (none: 6, or enough for 200 optimizer steps).")
     batch_size: Count = setting(64, "Images per batch on each device; learning rates are tuned for 64.")
     learning_rate: Positive | None = setting(None, "Peak learning rate (default: 1e-3).")
+    sampler: Literal["shuffle", "class_aware"] = setting(
+        "shuffle", "Training images of an epoch: each once, or drawn label by label (class_aware), for rare labels."
+    )
+    positive_weights: bool = setting(False, "Weight positives by the ratio of negatives to positives of their label.")
     optimizer: OptimizerName = setting("adamw", "Optimizer.")
     weight_decay: NotNegative = setting(1e-2, "Weight decay, except for biases and norms.")
     betas: tuple[Fraction, Fraction] = setting((0.9, 0.999), "Betas of Adam and AdamW.", is_flag=False)
     schedule: ScheduleName = setting("one_cycle", "Learning rate schedule.", is_flag=False)
-    warmup: Fraction = setting(0.2, "Fraction of all steps used for learning rate warmup.")
+    warmup: Fraction = setting(0.2, "Fraction of all steps used for learning rate warmup.", is_flag=False)
     accumulate: Count = setting(1, "Batches per optimizer step (gradient accumulation).")
     clip_gradients: Positive | None = setting(None, "Maximum gradient norm (default: no clipping).", is_flag=False)
     ema_decay: Fraction = setting(0.9997, "Decay of the exponential moving average of the weights; 0 disables it.")
@@ -229,7 +249,9 @@ class SelfDistillation(RecipeSettings):
         "both", "Label subsets: co-occurring (co), dis-occurring (dis), both, random; or all labels: whole, ensemble."
     )
     k: Count = setting(5, "Number of subsets per partition; each has one teacher.")
-    tau: Positive = setting(2.0, "Temperature of co-occurrence rates (tau in CPSD); larger values favour rare pairs.")
+    tau: Positive = setting(
+        2.0, "Temperature of co-occurrence rates (tau in CPSD); larger values favour rare pairs.", is_flag=False
+    )
     teacher_images: Literal["all", "own"] = setting(
         "all", "Training images of a teacher: all, or own: only those with one of its labels, which lowers its mAP."
     )

@@ -167,6 +167,15 @@ class Targets:
         unknown = unknown if self.unknown is None else csr_array(unknown + self.unknown)
         return Targets(self.present, unknown=csr_array(unknown > self.present))
 
+    def forget_absent(self) -> Targets:
+        """Return the targets with every label unknown that is not present.
+
+        Examples:
+            >>> Targets.from_lists([[0], []], num_labels=2).forget_absent().known.tolist()
+            [1, 0]
+        """
+        return Targets(self.present, absent=csr_array(self.shape, dtype=bool))
+
     def dense(self, images: ArrayLike | slice = slice(None)) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
         """Return ``(values, known)`` of some images as arrays ``[n, L]``; unknown values are 0."""
         present = self.present[images].toarray()

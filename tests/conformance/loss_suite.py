@@ -133,8 +133,7 @@ class MultiLabelLossSuite(LossSuite):
         total, counted = logits.new_zeros(()), 0
         for image in range(BATCH):
             hidden = [label for label in range(LABELS) if not known[image, label]]
-            ranked = sorted(hidden, key=lambda label: -logits[image, label].item())
-            left_out = {"ignore": hidden, "negative": [], "selective": ranked[: loss.num_likely]}[loss.unknown]
+            left_out = {"ignore": hidden, "negative": []}[loss.unknown]
             for label in set(range(LABELS)) - set(left_out):
                 score = logits[image, label].sigmoid()
                 if known[image, label] and targets[image, label] == 1:
@@ -164,8 +163,6 @@ class MultiLabelLossSuite(LossSuite):
             kind(reduction="none")
         with pytest.raises(ConfigError, match="did you mean 'ignore'"):
             kind(unknown="ignored")
-        with pytest.raises(ConfigError, match="num_likely must be at least 1, got 0"):
-            kind(unknown="selective", num_likely=0)
 
     def test_rejects_weights_of_other_labels(self, case, batch):
         loss = type(self.cases[case]())(positive_weights=torch.ones(3))

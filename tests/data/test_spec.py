@@ -317,3 +317,23 @@ def test_renaming_merges_labels_and_escapes_separate_names():
 def test_a_spec_renames_and_drops(calls):
     assert list(load("fake:p,rename=cat:tiger, big").labels) == ["tiger, big"]
     assert list(load("fake:p,drop=cat").labels) == []
+
+
+def test_incomplete_tags_are_unknown_in_training_only():
+    data = load([("a.jpg", ["cat"]), ("b.jpg", ["dog"])], images=".", tags="incomplete")
+    assert data.incomplete
+    assert data.targets.known.tolist() == [2, 2]
+    assert data.for_training().targets.known.tolist() == data.targets.positives.tolist() == [1, 1]
+    assert data.subset([1]).incomplete
+    plain = load([("a.jpg", ["cat"])], images=".")
+    assert plain.for_training() is plain
+
+
+def test_incomplete_tags_make_a_folder_of_classes_multi_label(tmp_path):
+    for name in ("cat", "dog"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.jpg").touch()
+    assert load(f"folder:{tmp_path}").single_label
+    assert not load(f"folder:{tmp_path},tags=incomplete").single_label
+    with pytest.raises(SpecError, match=r"tags .*cannot be 'partial'; available: complete, incomplete"):
+        load(f"folder:{tmp_path},tags=partial")

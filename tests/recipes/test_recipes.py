@@ -15,6 +15,7 @@ from torch import nn
 
 from manylabel.classifier import Classifier, change_config
 from manylabel.data import LazyBytes, folder, scenes
+from manylabel.data.sampling import every_image
 from manylabel.errors import ConfigError, RunInterruptedError
 from manylabel.features import FeatureCache
 from manylabel.heads import LinearClassifier
@@ -238,7 +239,7 @@ def test_a_bad_image_does_not_keep_whole_maps_from_serving(quick, sets, tmp_path
 def test_an_epoch_whose_last_batch_is_bad_is_validated(keep, quick, sets, tmp_path, monkeypatch):
     monkeypatch.setattr(loaders, "ImageLoader", partial(loaders.ImageLoader, max_bad_fraction=0.5))
     few = TrainAndVal(sets.train.subset(range(9)), sets.val)
-    last = list(shared_sampler(9, Share(), shuffle=True))[-1]
+    last = list(shared_sampler(every_image(9), Share()))[-1]
     settings = Probe(**quick, out=tmp_path / "run", head="linear", cache=False, keep=keep)
     run = probe(settings, sets=with_bad_image(few, last))
     with run.metrics.open() as file:

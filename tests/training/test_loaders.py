@@ -5,6 +5,7 @@ import torch
 from PIL import Image
 
 from manylabel.data import ImageLoader, eval_transform, files, scenes
+from manylabel.data.sampling import every_image
 from manylabel.training import Share, shared_sampler
 from manylabel.training.loaders import ResumableLoader
 from manylabel.types import InputSpec
@@ -66,7 +67,7 @@ def test_a_resumed_loader_changes_images_in_the_same_way():
 
 
 def test_a_shared_order_is_the_same_in_all_processes():
-    samplers = [shared_sampler(7, Share(rank, 3), shuffle=True, seed=5) for rank in range(3)]
+    samplers = [shared_sampler(every_image(7, seed=5), Share(rank, 3)) for rank in range(3)]
     drawn = [list(sampler) for sampler in samplers]
     assert [len(sampler) for sampler in samplers] == [len(part) for part in drawn] == [3, 3, 3]
     assert set().union(*drawn) == set(range(7))

@@ -5,7 +5,7 @@ from torch import nn
 
 from manylabel import heads
 from manylabel.errors import TrainingError
-from manylabel.losses import CrossEntropy
+from manylabel.losses import BinaryCrossEntropy, CrossEntropy, positive_weights
 from manylabel.training import ClassificationTask, RunFolder, fit
 from manylabel.types import Batch
 from tiny_training import NUM_LABELS, tiny_loaders, tiny_run, tiny_settings, tiny_task
@@ -107,3 +107,43 @@ def test_every_optimizer_takes_every_schedule(tmp_path, optimizer, schedule):
 def test_bfloat16_trains(tmp_path):
     _, rows = tiny_run(tmp_path / "run", epochs=1, precision="bfloat16")
     assert rows[0]["train_loss"] > 0
+
+
+class Listening(BinaryCrossEntropy):
+    """Records what it is told."""
+
+    def __init__(self):
+        super().__init__()
+        self.heard = []
+
+    def fit(self, targets):
+        self.heard.append(targets.shape)
+
+    def start_epoch(self, epoch, num_epochs):
+        super().start_epoch(epoch, num_epochs)
+        self.heard.append((epoch, num_epochs))
+
+    def treat_unknown(self, logits, targets, known, images):
+        if self.training:
+            self.heard.append(sorted(images.tolist()))
+            self.memory["steps"] = self.memory.get("steps", torch.zeros(())) + 1
+        return super().treat_unknown(logits, targets, known, images)
+
+
+def test_a_loss_hears_of_the_targets_the_epochs_and_the_images_and_remembers_when_resumed(tmp_path):
+    settings = tiny_settings(epochs=2, batch_size=22, ema_decay=0.0)
+    task = tiny_task(settings)
+    task.loss = Listening()
+    tiny_run(tmp_path / "run", task=task, epochs=2, batch_size=22, ema_decay=0.0)
+    everyone = list(range(22))
+    assert task.loss.heard == [(22, NUM_LABELS), (0, 2), everyone, (1, 2), everyone]
+    resumed = tiny_task(settings)
+    resumed.loss = Listening()
+    tiny_run(tmp_path / "run", task=resumed, epochs=2, batch_size=22, ema_decay=0.0)
+    assert resumed.loss.memory["steps"] == 2
+
+
+def test_positives_are_weighted_by_the_frequencies_of_the_training_set(tmp_path):
+    task, _ = tiny_run(tmp_path / "run", epochs=1, positive_weights=True)
+    expected = positive_weights(tiny_loaders(task.settings).train.dataset_targets)
+    torch.testing.assert_close(task.loss.positive_weights, expected)

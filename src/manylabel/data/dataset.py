@@ -46,6 +46,7 @@ class ImageDataset(Dataset[tuple[Any, Tensor]]):
         splits: Image positions of each named split that the reader found.
         areas: ``[N, L]``, the fraction of the image that a label's largest object covers, where the data provide it.
         single_label: Whether every image has exactly one label by construction, as softmax requires.
+        incomplete: Whether a label that is not present may be missing from the tags; see `for_training`.
         transform: Applied to the decoded RGB image by ``dataset[i]`` (default: none).
         notes: Findings of the reader, one sentence each, for `check` to report.
 
@@ -71,6 +72,7 @@ class ImageDataset(Dataset[tuple[Any, Tensor]]):
     splits: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
     areas: csr_array | None = None
     single_label: bool = False
+    incomplete: bool = False
     transform: Callable[[Any], Any] | None = None
     notes: tuple[str, ...] = ()
 
@@ -151,6 +153,17 @@ class ImageDataset(Dataset[tuple[Any, Tensor]]):
             return Thumbnail.of(decode(self.images[index], at_least=(112, 112)), caption)
         except (ImageError, OSError):
             return Thumbnail(b"", caption)
+
+    def for_training(self) -> ImageDataset:
+        """Return the dataset as a training loss should see it: if tags are incomplete, absent labels are unknown.
+
+        Examples:
+            >>> from manylabel.data import load
+            >>> data = load([("a.jpg", ["cat"]), ("b.jpg", ["dog"])], images=".", tags="incomplete")
+            >>> data.targets.known.tolist(), data.for_training().targets.known.tolist()
+            ([2, 2], [1, 1])
+        """
+        return replace(self, targets=self.targets.forget_absent()) if self.incomplete else self
 
     def subset(self, indices: ArrayLike) -> ImageDataset:
         """Return some of the images, in the order given; splits are reduced accordingly.
@@ -308,6 +321,7 @@ class ImageDataset(Dataset[tuple[Any, Tensor]]):
             splits={split: np.arange(start, end) for split, start, end in spans},
             areas=None if any(area is None for area in areas) else vstack(areas, "csr"),
             single_label=all(part.single_label for part in datasets),
+            incomplete=any(part.incomplete for part in datasets),
         )
 
 

@@ -21,6 +21,7 @@ from manylabel.data.sampling import Draw, SeededBatches, every_image
 from manylabel.data.sources import fetch
 from manylabel.errors import BadImagesError, ConfigError, DataError, ImageError
 from manylabel.images import decode
+from manylabel.targets import Targets
 from manylabel.types import BadImage, Batch
 
 logger = logging.getLogger(__name__)
@@ -233,6 +234,12 @@ class ImageLoader(DataLoader[Any]):
             persistent_workers=num_workers > 0,
             generator=torch.Generator(),  # private: torch's global generator, which training uses, must not advance
         )
+
+    @property
+    def dataset_targets(self) -> Targets:
+        """Targets of all images of the dataset."""
+        images: ImageDataset = self.dataset.dataset  # type: ignore[attr-defined] # of `DecodedImages`
+        return images.targets
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch of the next pass."""

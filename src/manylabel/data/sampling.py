@@ -51,7 +51,7 @@ class EpochSampler(Sampler[int]):
         return iter(self.draw(np.random.default_rng([self.seed, self.epoch])).tolist())
 
 
-def every_image(num_images: int, *, shuffle: bool, seed: int = 0) -> EpochSampler:
+def every_image(num_images: int, *, shuffle: bool = True, seed: int = 0) -> EpochSampler:
     """Return a sampler that draws every image once per epoch.
 
     Args:

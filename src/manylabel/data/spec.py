@@ -4,6 +4,7 @@ import inspect
 import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import reduce
 from operator import or_
 from pathlib import Path
@@ -50,6 +51,8 @@ _TABLES = {".csv": "csv", ".txt": "csv", ".tsv": "tsv", ".tab": "tsv", ".parquet
 _TABLES |= {".jsonl": "jsonl", ".ndjson": "jsonl"}
 _FILE_FORMATS = {**_TABLES, ".json": "coco", ".yaml": "yolo", ".yml": "yolo", **dict.fromkeys(IMAGE_ENDINGS, "files")}
 
+Tags = Literal["complete", "incomplete"]
+
 _NEXT_OPTION = re.compile(r",(?=[A-Za-z_]\w*=)")  # any other comma belongs to a path or a value
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 
@@ -70,8 +73,8 @@ def load(data: object, **options: object) -> ImageDataset:
             - a pair ``(images, targets)`` of paths, or of an array or tensor of images, and a matrix of 1, 0 and -1;
             - an `ImageDataset`.
         options: Options of the format's reader (see its function in `manylabel.data`), of `hold_out`
-            (``val_fraction``, ``part``, ``seed``, ``limit``) and of `relabel` (``rename``, ``drop``). They take
-            precedence over those in a spec.
+            (``val_fraction``, ``part``, ``seed``, ``limit``) and of `relabel` (``rename``, ``drop``, ``tags``). They
+            take precedence over those in a spec.
 
     Returns:
         The dataset.
@@ -119,19 +122,25 @@ def find_reader(name: str) -> Callable[..., ImageDataset]:
 
 
 def relabel(
-    dataset: ImageDataset, *, rename: Mapping[str, str] | str | None = None, drop: Sequence[str] | str | None = None
+    dataset: ImageDataset,
+    *,
+    rename: Mapping[str, str] | str | None = None,
+    drop: Sequence[str] | str | None = None,
+    tags: Tags = "complete",
 ) -> ImageDataset:
-    """Rename, merge and drop labels.
+    """Rename, merge and drop labels, or declare them incomplete.
 
     Args:
         dataset: The images and their labels.
         rename: New name of some labels; labels of the same new name are merged. In a spec: ``old:new|old2:new2``, where
             ``|``, ``:`` and ``%`` inside a name are written ``%7C``, ``%3A`` and ``%25``.
         drop: Labels to drop, by their names before renaming; in a spec, joined by ``|``.
+        tags: ``"incomplete"`` if tags may be missing: training then treats absent labels as unknown, and images have
+            any number of labels, even if the data list one each. Validation still counts them as absent.
 
     Raises:
         LabelError: There is no such label.
-        SpecError: `rename` is a text of another form.
+        SpecError: `rename` is a text of another form, or `tags` is neither.
 
     Examples:
         >>> dataset = load([("a.jpg", ["Cat", "sofa"]), ("b.jpg", ["cat", "todo"])], images=".")
@@ -148,6 +157,10 @@ def relabel(
         dataset.labels.index(name)
     if dropped:
         dataset = dataset.select_labels([name for name in dataset.labels if name not in dropped])
+    if tags not in get_args(Tags):
+        raise SpecError(f"tags cannot be {tags!r}; {list_choices(tags, get_args(Tags))}")
+    if tags == "incomplete":
+        dataset = replace(dataset, incomplete=True, single_label=False)
     return dataset.rename_labels(rename) if rename else dataset
 
 

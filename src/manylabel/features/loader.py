@@ -19,6 +19,7 @@ from manylabel.data.dataset import ImageDataset
 from manylabel.data.sampling import Draw, SeededBatches, every_image
 from manylabel.errors import ConfigError
 from manylabel.features.store import FeatureStore
+from manylabel.targets import Targets
 from manylabel.types import BadImage, FeatureBatch
 
 
@@ -146,6 +147,11 @@ class FeatureLoader:
         self.view = view
         sampler = every_image(len(cached), shuffle=shuffle, seed=seed) if sampler is None else sampler
         self.batches = SeededBatches(sampler, batch_size=batch_size, seed=seed)
+
+    @property
+    def dataset_targets(self) -> Targets:
+        """Targets of all images of the dataset."""
+        return self.cached.dataset.targets
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch of the next pass."""

@@ -142,7 +142,7 @@ def _prepare(settings: Finetune, data: TrainAndVal, parts: Parts) -> Setup[Finet
         data=data,
         sets=data,
         model=model,
-        loss=build_loss(settings, single_label=model.single_label, parts=parts),
+        loss=build_loss(settings, single_label=model.single_label, incomplete=data.train.incomplete, parts=parts),
         parts=parts,
         trained=model,
         backbone_scale=settings.backbone_scale or WHOLE_SCALE,

@@ -1,10 +1,11 @@
 """Loaders of a recipe: images, or cached features of a frozen backbone."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from manylabel.classifier import Classifier
-from manylabel.data import ImageLoader, eval_transform, train_transform
+from manylabel.data import ImageLoader, class_aware_sampler, eval_transform, train_transform
+from manylabel.data.sampling import every_image
 from manylabel.errors import ConfigError
 from manylabel.features import CachedFeatures, FeatureCache, FeatureLoader, FeaturePlan
 from manylabel.heads.head import pooled_input
@@ -72,24 +73,27 @@ def make_loaders(
 
     Args:
         sets: Cached features, of which training samples a random view per image, or images.
-        settings: Batch size, seed, devices and workers.
+        settings: Batch size, sampler, seed, devices and workers.
         model: Classifier, for its input spec.
         augment: Augment training images.
         transform: Training transform of images (default: that of the papers).
     """
     share, size, seed = Share.of_process(settings.devices), settings.batch_size, settings.seed
-    order = shared_sampler(len(sets.train), share, shuffle=True, seed=seed)
-    part = shared_sampler(len(sets.val), share, shuffle=False, even=False)
+    images = sets.train.dataset.for_training() if isinstance(sets, CachedSets) else sets.train.for_training()
+    by_label = settings.sampler == "class_aware"
+    order = class_aware_sampler(images.targets, seed=seed) if by_label else every_image(len(images), seed=seed)
+    order = shared_sampler(order, share)
+    part = shared_sampler(every_image(len(sets.val), shuffle=False), share, even=False)
     if isinstance(sets, CachedSets):
         return Loaders(
-            train=FeatureLoader(sets.train, batch_size=size, sampler=order, seed=seed),
+            train=FeatureLoader(replace(sets.train, dataset=images), batch_size=size, sampler=order, seed=seed),
             val=FeatureLoader(sets.val, batch_size=size, sampler=part, view=0),
         )
     plain, workers = eval_transform(model.input_spec), num_workers(settings)
     transform = transform or (train_transform(model.input_spec) if augment else plain)
     load = partial(ImageLoader, batch_size=size, num_workers=workers)
     return Loaders(
-        train=load(sets.train, transform=transform, sampler=order, seed=seed),
+        train=load(images, transform=transform, sampler=order, seed=seed),
         val=load(sets.val, transform=plain, sampler=part),
     )
 

@@ -1,5 +1,6 @@
 """Cost and duration of a run, estimated before it starts."""
 
+import copy
 import statistics
 import time
 from collections.abc import Callable
@@ -112,7 +113,7 @@ def _some_images(setup: Setup[RecipeSettings]) -> Tensor:
 
 def _step_seconds(setup: Setup[RecipeSettings], inputs: Tensor | list[Tensor], num_images: int) -> float:
     """Time an optimizer step."""
-    trained, loss = setup.trained, setup.loss
+    trained, loss = setup.trained, copy.deepcopy(setup.loss).eval()
     optimizer = make_optimizer(trained, setup.settings)
     targets = torch.zeros(num_images, len(setup.model.labels))
     targets[:, 0] = 1

@@ -16,6 +16,7 @@ from manylabel.classifier import Classifier
 from manylabel.errors import ConfigError
 from manylabel.evaluation import ScoredImages
 from manylabel.features import remove_leftovers
+from manylabel.losses import MultiLabelLoss
 from manylabel.progress import ProgressBar
 from manylabel.recipes.loaders import cache_sets, make_loaders
 from manylabel.recipes.reporter import Reporter
@@ -180,6 +181,8 @@ class Recipe(Generic[Settings]):
         settings = resolve(settings, parts)
         find_device(settings.device, count=settings.devices)
         setup = self.prepare(settings, sets or open_sets(settings), parts)
+        if isinstance(setup.loss, MultiLabelLoss):
+            setup.loss.fit(setup.sets.train.for_training().targets)  # to fail before anything is written
         _check_validation(setup.settings, setup.sets)
         return setup
 

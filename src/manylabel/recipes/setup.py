@@ -19,7 +19,7 @@ from manylabel.errors import ConfigError, DataError, TrainingError, list_choices
 from manylabel.heads import HEADS
 from manylabel.heads.config import build_head, describe_head, naming_settings
 from manylabel.heads.head import ProbeDefaults, probe_defaults, stages_of
-from manylabel.losses import LOSSES
+from manylabel.losses import LOSSES, MultiLabelLoss
 from manylabel.settings import DataSettings, LossName, RecipeSettings
 from manylabel.types import LabelSpace
 
@@ -219,7 +219,7 @@ def prepare_frozen(settings: Settings, data: TrainAndVal, parts: Parts) -> Setup
         parts: Objects passed from Python.
     """
     model = build_classifier(settings, data.train, frozen=True, parts=parts)
-    loss = build_loss(settings, single_label=model.single_label, parts=parts)
+    loss = build_loss(settings, single_label=model.single_label, incomplete=data.train.incomplete, parts=parts)
     return Setup(settings, data, data, model, loss, model.head, model.backbone, parts)
 
 
@@ -305,26 +305,34 @@ def build_teacher(
     return Classifier(backbone, build_head(kind, backbone, num_labels=len(labels), settings=arguments), labels)
 
 
-def build_loss(settings: RecipeSettings, *, single_label: bool, parts: Parts = NO_PARTS) -> nn.Module:
+def build_loss(
+    settings: RecipeSettings, *, single_label: bool, incomplete: bool = False, parts: Parts = NO_PARTS
+) -> nn.Module:
     """Build the loss that the settings name.
 
     Args:
         settings: Settings of a recipe.
         single_label: True if every image has exactly one label.
+        incomplete: True if tags may be missing.
         parts: Objects passed from Python.
 
     Raises:
         ConfigError: An argument of the loss is unknown or invalid, or the loss does not fit the kind of labels.
     """
+    if isinstance(parts.loss, MultiLabelLoss):
+        return copy.deepcopy(parts.loss)
     if parts.loss is not None:
         return CustomLoss(parts.loss)
-    name = resolve_loss(settings.loss, single_label=single_label)
+    name = resolve_loss(settings.loss, single_label=single_label, incomplete=incomplete)
     if name in get_args(LossName) and single_label != (name == "cross_entropy"):
-        fits = "cross_entropy" if single_label else "asymmetric, binary_cross_entropy, focal or soft_margin"
+        fits = "cross_entropy" if single_label else "another loss"
         kind = "exactly one label" if single_label else "any number of labels"
         raise ConfigError(f"the loss {name} does not fit images with {kind}; use {fits}, or auto")
     loss, given = LOSSES[name], settings.loss_settings
-    known = inspect.signature(loss).parameters.keys() - {"positive_weights"}
+    known = set(inspect.signature(loss).parameters)
+    if settings.positive_weights and "positive_weights" not in known:
+        raise ConfigError(f"the loss {name} takes no positive weights; use another, or remove positive_weights")
+    known -= {"positive_weights"}
     for each in given.keys() - known:
         raise ConfigError(f"{loss.__name__} has no setting {each!r}; {list_choices(each, known)}")
     with naming_settings(loss.__name__, given):
@@ -370,9 +378,18 @@ class CustomLoss(nn.Module):
         return self.loss(logits, targets)
 
 
-def resolve_loss(name: str, *, single_label: bool) -> str:
-    """Return the name of a loss; ``"auto"`` is cross_entropy for single-label data, else asymmetric."""
-    return name if name != "auto" else "cross_entropy" if single_label else "asymmetric"
+def resolve_loss(name: str, *, single_label: bool, incomplete: bool = False) -> str:
+    """Return the name of a loss; ``"auto"`` depends on the data.
+
+    Examples:
+        >>> resolve_loss("auto", single_label=True), resolve_loss("auto", single_label=False)
+        ('cross_entropy', 'asymmetric')
+        >>> resolve_loss("auto", single_label=False, incomplete=True)
+        'hill'
+    """
+    if name != "auto":
+        return name
+    return "cross_entropy" if single_label else "hill" if incomplete else "asymmetric"
 
 
 def is_single_label(settings: RecipeSettings, train: ImageDataset) -> bool:

@@ -61,7 +61,7 @@ def _prepare(settings: ZeroShot, data: TrainAndVal, parts: Parts) -> Setup[ZeroS
     arguments = {**defaults, **settings.head_settings, "text_vectors": vectors}
     model = build_classifier(settings, sets.train, frozen=True, parts=parts, head_arguments=arguments)
     model.text = text
-    loss = build_loss(settings, single_label=False, parts=parts)
+    loss = build_loss(settings, single_label=False, incomplete=sets.train.incomplete, parts=parts)
     return Setup(settings, data, sets, model, loss, model.head, model.backbone, parts)
 
 

@@ -18,6 +18,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from manylabel.errors import MissingExtraError, TrainingError
+from manylabel.losses import MultiLabelLoss, positive_weights
 from manylabel.settings import LoopSettings
 from manylabel.system import find_device
 from manylabel.training.callbacks import FreezeFirst, MetricsFile, MovingAverage
@@ -56,6 +57,10 @@ def fit(
         RunInterruptedError: A signal stopped the run, after a checkpoint was saved.
     """
     settings, train = task.settings, ResumableLoader(loaders.train)
+    if settings.positive_weights:
+        task.loss.positive_weights = positive_weights(loaders.train.dataset_targets)
+    if isinstance(task.loss, MultiLabelLoss):
+        task.loss.fit(loaders.train.dataset_targets)
     average = MovingAverage(decay=settings.ema_decay) if settings.ema_decay else None
     metrics = MetricsFile(run.metrics)
     checkpoints = Checkpoints(

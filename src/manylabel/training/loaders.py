@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from manylabel.data import EpochSampler
 from manylabel.data.sampling import SeededBatches
+from manylabel.targets import Targets
 
 AnyBatch = TypeVar("AnyBatch", covariant=True)
 
@@ -23,11 +24,17 @@ class SeededLoader(Protocol[AnyBatch]):
 
     Attributes:
         batches: Sampler of batches.
+        dataset_targets: Targets of all images of the dataset.
         num_empty: Batches skipped in the current pass because all their images are unreadable.
     """
 
     batches: SeededBatches
     num_empty: int
+
+    @property
+    def dataset_targets(self) -> Targets:
+        """Targets of all images of the dataset."""
+        ...
 
     def __iter__(self) -> Iterator[AnyBatch]: ...
 
@@ -112,25 +119,23 @@ class Share:
         return cls(ranks[0], world_size) if ranks and world_size > 1 else cls()
 
 
-def shared_sampler(num_images: int, share: Share, *, shuffle: bool, seed: int = 0, even: bool = True) -> EpochSampler:
+def shared_sampler(sampler: EpochSampler, share: Share, *, even: bool = True) -> EpochSampler:
     """Return a sampler of the images of one process.
 
     Args:
-        num_images: Number of images in the dataset.
+        sampler: Sampler of the images of all processes; must be the same in each.
         share: Part of this process.
-        shuffle: Shuffle the images, differently in each epoch.
-        seed: Random seed; must be the same in all processes.
         even: Give all processes the same number of images, repeating some if necessary: required in training, wrong
             for metrics.
 
     Examples:
-        >>> [list(shared_sampler(5, Share(rank, 2), shuffle=False)) for rank in (0, 1)]
+        >>> from manylabel.data.sampling import every_image
+        >>> [list(shared_sampler(every_image(5, shuffle=False), Share(rank, 2))) for rank in (0, 1)]
         [[0, 2, 4], [1, 3, 0]]
     """
-    total = -(-num_images // share.world_size) * share.world_size if even else num_images
+    total = -(-len(sampler) // share.world_size) * share.world_size if even else len(sampler)
 
     def draw(generator: np.random.Generator) -> NDArray[np.int64]:
-        order = generator.permutation(num_images) if shuffle else np.arange(num_images)
-        return np.resize(order, total)[share.rank :: share.world_size]
+        return np.resize(sampler.draw(generator), total)[share.rank :: share.world_size]
 
-    return EpochSampler(draw, num_samples=len(range(share.rank, total, share.world_size)), seed=seed)
+    return EpochSampler(draw, num_samples=len(range(share.rank, total, share.world_size)), seed=sampler.seed)

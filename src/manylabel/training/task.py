@@ -3,7 +3,7 @@
 Letters in shape comments: B images, L labels.
 """
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from lightning import LightningModule
@@ -11,6 +11,7 @@ from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor, nn
 
 from manylabel.errors import TrainingError
+from manylabel.losses import MultiLabelLoss
 from manylabel.metrics import AccumulatedMetric, mean_average_precision, top_one_accuracy
 from manylabel.seeds import seed_sequence
 from manylabel.settings import LoopSettings
@@ -39,7 +40,7 @@ class ClassificationTask(LightningModule):
 
     Args:
         model: Classifier for batches of images, or head for batches of features.
-        loss: ``(logits, targets, known) -> scalar``.
+        loss: ``(logits, targets, known) -> scalar``; a `MultiLabelLoss` also gets the epoch and the images.
         settings: Optimizer, schedule and seed.
         single_label: True if every image has exactly one label; also computes accuracy.
         backbone_scale: Learning rate of the backbone relative to the head.
@@ -86,6 +87,20 @@ class ClassificationTask(LightningModule):
         logits: Tensor = self.model(batch.features if isinstance(batch, FeatureBatch) else batch.images)
         return logits
 
+    def on_train_epoch_start(self) -> None:
+        """Announce the epoch to the loss."""
+        if isinstance(self.loss, MultiLabelLoss):
+            self.loss.start_epoch(self.current_epoch, self.trainer.max_epochs or 1)
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Save the memory of the loss."""
+        checkpoint["loss_memory"] = getattr(self.loss, "memory", {})
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Restore the memory of the loss."""
+        if isinstance(self.loss, MultiLabelLoss):
+            self.loss.memory.update(checkpoint["loss_memory"])
+
     def on_train_batch_start(self, batch: Batch | FeatureBatch, batch_idx: int) -> None:  # noqa: ARG002 (Lightning's)
         """Seed the randomness of the model for this step."""
         position = self.settings.seed, self.current_epoch, batch_idx, self.global_rank
@@ -94,7 +109,8 @@ class ClassificationTask(LightningModule):
     def objective(self, batch: Batch | FeatureBatch) -> Tensor:
         """Compute the training loss; subclasses override this."""
         logits = self(batch)
-        loss: Tensor = self.loss(logits, batch.targets, batch.known)
+        images = (batch.indices,) if isinstance(self.loss, MultiLabelLoss) else ()
+        loss: Tensor = self.loss(logits, batch.targets, batch.known, *images)
         if self.distillation is None:
             return loss
         weight = self.distillation.weight

@@ -206,7 +206,7 @@ def _prepare(settings: SelfDistillation, data: TrainAndVal, parts: Parts) -> Set
         raise ConfigError(f"cannot divide {num_labels} labels into k={settings.k} subsets; set a smaller --k")
     settings = replace(settings, epochs=settings.num_epochs(-(-len(data.train) // settings.batch_size)))
     model = build_classifier(settings, data.train, frozen=settings.on_features, parts=parts)
-    loss = build_loss(settings, single_label=False, parts=parts)
+    loss = build_loss(settings, single_label=False, incomplete=data.train.incomplete, parts=parts)
     epochs = _total_epochs(settings, data.train)
     setup = Setup(settings, data, data, model, loss, model, parts=parts, total_epochs=epochs)
     if settings.on_features:

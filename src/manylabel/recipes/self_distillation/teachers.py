@@ -152,9 +152,10 @@ def train_model(
     freezing: list[Callback] = []
     if not isinstance(sets, CachedSets) and settings.freeze_epochs:
         freezing = [FreezeFirst(model.backbone, epochs=settings.freeze_epochs)]
+    images = sets.train.dataset if isinstance(sets, CachedSets) else sets.train
     task = ClassificationTask(
         training.trained_part(model),
-        build_loss(settings, single_label=False, parts=training.parts),
+        build_loss(settings, single_label=False, incomplete=images.incomplete, parts=training.parts),
         settings=settings,
         backbone_scale=settings.backbone_scale or (WHOLE_SCALE if training.cut is None else TOP_SCALE),
         distillation=distillation,

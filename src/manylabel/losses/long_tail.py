@@ -1,0 +1,121 @@
+"""Rare labels: weights of positives, and the distribution-balanced loss.
+
+Wu et al., "Distribution-Balanced Loss for Multi-Label Classification in Long-Tailed Datasets" (ECCV 2020,
+arXiv:2007.09654). Values are those of the authors' settings for COCO-MLT. As in their code, the bias of the logits is
+divided by the scale of absent labels, and the focal loss is doubled. The authors combine it with class-aware sampling.
+"""
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from manylabel.errors import ConfigError
+from manylabel.losses.loss import MultiLabelLoss, Reduction, Unknown, check_gamma
+from manylabel.targets import Targets
+
+DOUBLED = 2.0  # balance_param of the released code
+
+
+class DistributionBalancedLoss(MultiLabelLoss):
+    """Distribution-balanced loss (DB): focal loss, weighted against frequent labels, tolerant of easy absent ones.
+
+    A label i of n_i images weighs ``overall + sigmoid(slope * (r - midpoint))``, where r is 1 / n_i relative to the sum
+    of 1 / n_j over the labels j of the image: the correction for having drawn the image for the sake of rarer labels.
+    Logits are shifted by the label's prior log-odds times `bias`; those of absent labels are multiplied by
+    `absent_scale`, and their loss is divided by it.
+
+    Args:
+        gamma: Focus on hard labels.
+        overall: Least weight, alpha in the paper.
+        slope: Slope of the weights, beta in the paper.
+        midpoint: Midpoint of the weights, mu in the paper.
+        bias: Factor of the prior log-odds, kappa in the paper.
+        absent_scale: Scale of the logits of absent labels, lambda in the paper.
+        reduction: ``"sum"`` over images and labels, or ``"mean"`` over those that count.
+        unknown: As for `MultiLabelLoss`.
+
+    Raises:
+        ConfigError: A setting is invalid; or `fit` was not called before the first batch.
+
+    Examples:
+        >>> loss = DistributionBalancedLoss()
+        >>> loss.fit(Targets.from_lists([[0], [0], [0, 1], []], num_labels=2))
+        >>> loss(torch.tensor([[0.0, 2.0]]), torch.tensor([[1.0, 0.0]]))
+        tensor(2.2801)
+    """
+
+    def __init__(
+        self,
+        gamma: float = 2.0,
+        *,
+        overall: float = 0.1,
+        slope: float = 10.0,
+        midpoint: float = 0.2,
+        bias: float = 0.05,
+        absent_scale: float = 2.0,
+        reduction: Reduction = "mean",
+        unknown: Unknown = "ignore",
+    ) -> None:
+        super().__init__(reduction=reduction, unknown=unknown)
+        check_gamma(gamma=gamma)
+        if not absent_scale > 0:
+            raise ConfigError(f"absent_scale must be above 0, got {absent_scale}; the paper uses 2")
+        self.gamma, self.overall, self.slope, self.midpoint = gamma, overall, slope, midpoint
+        self.bias, self.absent_scale = bias, absent_scale
+        self.rarity: Tensor | None
+        self.prior_logits: Tensor | None
+        self.register_buffer("rarity", None)
+        self.register_buffer("prior_logits", None)
+
+    def fit(self, targets: Targets) -> None:
+        """Count the images of each label."""
+        present = torch.from_numpy(targets.positives).clamp(min=1).float()  # n_i
+        self.rarity = 1 / present
+        self.prior_logits = -((len(targets) - present).clamp(min=1) / present).log()
+
+    def label_losses(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the focal loss of each label if it is present, and if it is absent, without its weight."""
+        if self.prior_logits is None:
+            raise ConfigError("DistributionBalancedLoss needs the frequency of each label; call fit(targets) first")
+        shifted = logits + self.prior_logits.to(logits.dtype) * self.bias / self.absent_scale
+        scaled = shifted * self.absent_scale
+        if_present = -(self.gamma * F.logsigmoid(-shifted)).exp() * F.logsigmoid(shifted)
+        if_absent = -(self.gamma * F.logsigmoid(scaled)).exp() * F.logsigmoid(-scaled) / self.absent_scale
+        return DOUBLED * if_present, DOUBLED * if_absent
+
+    def values(self, logits: Tensor, targets: Tensor, known: Tensor) -> Tensor:
+        """Return the weighted loss of each label."""
+        focal = super().values(logits, targets, known)
+        rarity = torch.ones_like(logits[0]) if self.rarity is None else self.rarity.to(logits.dtype)  # [L]
+        repeats = (targets @ rarity).clamp(min=torch.finfo(logits.dtype).tiny)  # [B]
+        weights = self.overall + (self.slope * (rarity / repeats[:, None] - self.midpoint)).sigmoid()
+        return weights * focal
+
+
+def positive_weights(targets: Targets, *, maximum: float = 100.0) -> Tensor:
+    """Return the ratio of absent to present images of each label.
+
+    As the `positive_weights` of a loss, they give a label's present and absent images the same total weight.
+
+    Args:
+        targets: The labels of the training images; unknown ones are not counted.
+        maximum: Maximum weight, to keep a label of one image in a million from outweighing all others.
+
+    Returns:
+        ``[L]``, float32; 1 for a label that is never present or never absent.
+
+    Raises:
+        ConfigError: `maximum` is not positive.
+
+    Examples:
+        >>> positive_weights(Targets.from_lists([[0], [0], [0, 1], []], num_labels=3))
+        tensor([0.3333, 3.0000, 1.0000])
+    """
+    if not maximum > 0:
+        raise ConfigError(f"maximum must be above 0, got {maximum}")
+    present = targets.positives
+    absent = targets.known - present
+    ratios = absent / np.maximum(present, 1)
+    weights = np.where((present > 0) & (absent > 0), np.minimum(ratios, maximum), 1.0)
+    return torch.from_numpy(weights.astype(np.float32))
