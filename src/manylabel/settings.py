@@ -55,7 +55,10 @@ class ModelSettings:
 
     head: str = setting("ml_decoder", "Classification head; see 'manylabel models list heads'.")
     head_settings: Mapping[str, Any] = setting({}, "Arguments of the head; as flags: --head.NAME VALUE.", is_flag=False)
-    backbone: str = setting("offline:everyday", "Backbone: a timm model or torchvision:NAME.")
+    backbone: str = setting(
+        "offline:everyday",
+        "Backbone: a timm model or torchvision:NAME; auto: everyday or ImageNet weights, by a quick comparison.",
+    )
     pretrained: bool = setting(True, "Initialise the backbone with pretrained weights.")
     image_size: Count | None = setting(None, "Input height and width in pixels (default: that of the backbone).")
     loss: LossName = setting(

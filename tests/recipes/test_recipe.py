@@ -15,7 +15,7 @@ from rich.console import Console
 from manylabel import progress
 from manylabel.classifier import Classifier
 from manylabel.errors import ConfigError, OutputExistsError, TrainingError
-from manylabel.recipes import Probe, Reporter, probe
+from manylabel.recipes import Probe, Reporter, probe, recipe
 from manylabel.recipes.recipe import save_model
 from manylabel.runs import Run
 from manylabel.targets import Targets
@@ -159,3 +159,19 @@ def test_scores_that_tuning_does_not_improve_stay(setup):
 def test_tuning_can_be_disabled(settings, sets):
     setup = probe.setup(replace(settings, tune=False), sets=sets)
     assert saved(setup, num_images=200)[0].thresholds is None
+
+
+@pytest.mark.parametrize(
+    ("found", "chosen"),
+    [((0.5, 0.6), 1), ((0.6, 0.5), 0), ((math.nan, math.nan), 0)],
+)
+def test_auto_takes_the_better_backbone(settings, sets, monkeypatch, found, chosen):
+    text = io.StringIO()
+    names = ("resnet10t", "resnet18")
+    monkeypatch.setattr(recipe, "OFFLINE_CHOICES", names)
+    monkeypatch.setattr(recipe, "compare_backbones", lambda train, names, **_: dict(zip(names, found, strict=True)))
+    automatic = replace(settings, backbone="auto")
+    run = replace(probe, train=save_only)(automatic, sets=sets, reporter=Reporter(Console(file=text, width=200)))
+    assert Classifier.from_pretrained(run.model).backbone.name == names[chosen]
+    assert f"backbone: {names[chosen]}, chosen by a quick comparison on these images" in text.getvalue()
+    assert replace(probe, train=save_only)(automatic, sets=sets, resume=True).is_finished

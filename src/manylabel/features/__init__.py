@@ -2,6 +2,7 @@
 
 from manylabel.features.cache import FeatureCache, FeaturePlan, pool
 from manylabel.features.catalog import StoreInfo, default_root, list_stores, remove_leftovers, remove_store
+from manylabel.features.comparison import compare_backbones
 from manylabel.features.key import FeatureSpec, image_ids
 from manylabel.features.loader import CachedFeatures, FeatureLoader, dropped_channels
 from manylabel.features.store import FeatureStore, StoreWriter
@@ -15,6 +16,7 @@ __all__ = [
     "FeatureStore",
     "StoreInfo",
     "StoreWriter",
+    "compare_backbones",
     "default_root",
     "dropped_channels",
     "image_ids",

@@ -1,6 +1,7 @@
 """Common steps of all recipes: check, prepare, create the run folder, train, report."""
 
 import logging
+import math
 import shlex
 import sys
 from collections.abc import Callable, Sequence
@@ -13,12 +14,13 @@ from rich.console import Console
 from torch import Tensor, nn
 
 from manylabel.classifier import Classifier
+from manylabel.data import ImageDataset
 from manylabel.errors import ConfigError
 from manylabel.evaluation import ScoredImages
-from manylabel.features import remove_leftovers
+from manylabel.features import compare_backbones, remove_leftovers
 from manylabel.losses import MultiLabelLoss
 from manylabel.progress import ProgressBar
-from manylabel.recipes.loaders import cache_sets, make_loaders
+from manylabel.recipes.loaders import cache_sets, make_loaders, num_workers
 from manylabel.recipes.reporter import Reporter
 from manylabel.recipes.setup import (
     NO_PARTS,
@@ -42,6 +44,7 @@ logger = logging.getLogger(__name__)
 Settings = TypeVar("Settings", bound=RecipeSettings)
 
 FEWEST_TO_TUNE = 50  # validation images
+OFFLINE_CHOICES = ("offline:everyday", "offline:efficientnet_lite0")  # of --backbone auto
 
 
 def train_setup(
@@ -171,6 +174,8 @@ class Recipe(Generic[Settings]):
                 run.describe(settings, command=shlex.join(sys.argv), resume=resume)
                 run.record_images(describe_images(setup.data))
                 reporter.start(setup.model, setup.sets)
+                if settings.backbone == "auto":
+                    reporter.say(f"backbone: {setup.settings.backbone}, chosen by a quick comparison on these images")
                 if resume and not run.has_state:
                     reporter.say(f"no checkpoint in {run.path}, starting from epoch 1")
                 self.train(setup, run, reporter)
@@ -180,11 +185,22 @@ class Recipe(Generic[Settings]):
         """Build and check a run without writing anything; arguments as in `__call__`."""
         settings = resolve(settings, parts)
         find_device(settings.device, count=settings.devices)
-        setup = self.prepare(settings, sets or open_sets(settings), parts)
+        sets = sets or open_sets(settings)
+        if settings.backbone == "auto":
+            settings = replace(settings, backbone=_choose_backbone(settings, sets.train))
+        setup = self.prepare(settings, sets, parts)
         if isinstance(setup.loss, MultiLabelLoss):
             setup.loss.fit(setup.sets.train.for_training().targets)  # to fail before anything is written
         _check_validation(setup.settings, setup.sets)
         return setup
+
+
+def _choose_backbone(settings: RecipeSettings, train: ImageDataset) -> str:
+    """Return the better of the offline backbones on the training images; the first if no label can be evaluated."""
+    found = compare_backbones(train, OFFLINE_CHOICES, num_workers=num_workers(settings))
+    listed = ", ".join(f"{name} {100 * value:.1f}" for name, value in found.items())
+    logger.info("cross-validated mAP of a quick linear model on each backbone: %s", listed)
+    return max(found, key=lambda name: -1.0 if math.isnan(found[name]) else found[name])
 
 
 def _check_validation(settings: RecipeSettings, sets: TrainAndVal) -> None:
