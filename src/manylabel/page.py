@@ -58,32 +58,6 @@ _STYLE: dict[Any, Any] = {
 
 _LONG = 100  # rows of a table that can be folded away
 
-# Browsers refuse everything that is not in the file: the page needs no network.
-_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
-
-_TEMPLATE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>{title}</title>
-<link rel="icon" href="data:,">
-<style>
-{style}</style>
-</head>
-<body>
-<main>
-<header><h1>{title}</h1>{subtitle}</header>
-{body}
-</main>
-<script>
-{script}</script>
-</body>
-</html>
-"""
-
 
 def escape(text: object) -> str:
     """Escape text for HTML and its attributes.
@@ -315,8 +289,7 @@ class Page:
 
     def html(self) -> str:
         """Return the whole page as text."""
-        return _TEMPLATE.format(
-            policy=_POLICY,
+        return _asset("page.html").format(
             title=escape(self.title),
             subtitle=f"<p>{escape(self.subtitle)}</p>" if self.subtitle else "",
             style=_asset("page.css"),

@@ -9,39 +9,6 @@ from manylabel.errors import ConfigError
 from manylabel.predictions import InferenceSpec
 from manylabel.storage import decode_json
 
-CARD = """---
-{metadata}
----
-
-# {title}
-
-{kind} image classifier with {count} labels: {architecture}, {height} x {width} pixels, made with
-manylabel.
-
-```python
-from manylabel import Classifier
-
-model = Classifier.from_pretrained("{name}")  # pip install "manylabel[train]"
-print(model.predict("photo.jpg"))
-```
-
-The same on the command line: `manylabel predict photo.jpg --model {name}`.
-
-## Metrics
-
-{metrics}
-
-## Labels
-
-{decision}
-
-{labels}
-
-## Licence
-
-{licence}
-"""
-
 
 class Interval(msgspec.Struct, frozen=True):
     """A metric with its 95 % confidence interval; None if it was not computed."""
@@ -117,7 +84,8 @@ def model_card(
         eval_results=results,
     )
     height, width = spec.input_spec.size
-    return CARD.format(
+    card = Path(__file__).with_suffix(".md").read_text(encoding="utf-8")
+    return card.format(
         metadata=data.to_yaml().strip(),
         title=title,
         kind=kind,

@@ -7,7 +7,7 @@ Letters in shape comments: N images, L labels, D draws.
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -91,6 +91,15 @@ def _top_one(scored: ScoredImages, weights: Tensor) -> Tensor:
     return accuracy if scored.has_one_label_each else torch.full_like(accuracy, torch.nan)
 
 
+def _interpolated(points: str) -> Compute:
+    return _of_scores(metrics.average_precision, interpolation=points)
+
+
+def _loss(title: str, function: Callable[..., Any], meaning: str, of: Callable[..., Compute] = _of_scores) -> Metric:
+    """Return a metric of which lower values are better."""
+    return Metric(title, meaning, of(function), "lower")
+
+
 def _mean(title: str, meaning: str, compute: Compute) -> Metric:
     """Return the mean of a metric over labels."""
     return Metric(title, meaning, compute, part=lambda values: values.nanmean(dim=-1))
@@ -121,49 +130,25 @@ METRICS: dict[str, Metric] = {
     "OF1": _average("OF1", "Harmonic mean of OP and OR."),
     "CF1@3": _average("CF1", top_k=3),
     "OF1@3": _average("OF1", top_k=3),
-    "ranking_loss": Metric(
-        "ranking loss",
-        "Fraction of (present, absent) label pairs ranked in the wrong order, averaged over images.",
-        _of_scores(metrics.ranking_loss),
-        "lower",
-    ),
-    "one_error": Metric(
-        "one-error", "Fraction of images whose top-ranked label is absent.", _of_scores(metrics.one_error), "lower"
-    ),
-    "calibration_error": Metric(
-        "calibration error",
-        "Expected calibration error (ECE): mean gap between score and frequency of the label.",
-        _of_scores(metrics.calibration_error),
-        "lower",
+    "ranking_loss": _loss("ranking loss", metrics.ranking_loss, "Fraction of label pairs ranked in the wrong order."),
+    "one_error": _loss("one-error", metrics.one_error, "Fraction of images whose top-ranked label is absent."),
+    "calibration_error": _loss(
+        "calibration error", metrics.calibration_error, "Expected gap between score and frequency of the label (ECE)."
     ),
     "top_1": Metric("top-1 accuracy", "Fraction of images whose top-ranked label is correct.", _top_one),
-    "mAP_all_points": _mean(
-        "mAP, VOC 2010",
-        "mAP with all-point interpolation (VOC 2010).",
-        _of_scores(metrics.average_precision, interpolation="all_points"),
-    ),
-    "mAP_eleven_points": _mean(
-        "mAP, VOC 2007",
-        "mAP with 11-point interpolation (VOC 2007).",
-        _of_scores(metrics.average_precision, interpolation="eleven_points"),
-    ),
+    "mAP_all_points": _mean("mAP, VOC 2010", "mAP with all-point interpolation.", _interpolated("all_points")),
+    "mAP_eleven_points": _mean("mAP, VOC 2007", "mAP with 11-point interpolation.", _interpolated("eleven_points")),
     **{f"{name}@3": _average(name, top_k=3) for name in ("CP", "CR", "OP", "OR")},
     "OF1@5": _average("OF1", top_k=5),
-    "coverage": Metric(
-        "coverage",
-        "Number of top-ranked labels needed to cover all present ones.",
-        _of_scores(metrics.coverage),
-        "lower",
+    "coverage": replace(
+        _loss("coverage", metrics.coverage, "Number of top-ranked labels needed to cover all present ones."),
         is_fraction=False,
     ),
     "subset_accuracy": Metric(
         "subset accuracy", "Fraction of images with every label correct.", _of_decisions(metrics.subset_accuracy)
     ),
-    "hamming_loss": Metric(
-        "Hamming loss",
-        "Fraction of (image, label) entries that are wrong.",
-        _of_decisions(metrics.hamming_loss),
-        "lower",
+    "hamming_loss": _loss(
+        "Hamming loss", metrics.hamming_loss, "Fraction of wrong entries (image, label).", _of_decisions
     ),
 }
 """All metrics by their names in files, in table order."""
