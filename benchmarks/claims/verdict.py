@@ -17,7 +17,7 @@ from scipy import stats
 
 from manylabel.data import ImageDataset
 from manylabel.evaluation import ScoredImages, bootstrap
-from manylabel.evaluation.results import SIZE_LIMITS
+from manylabel.evaluation.evaluate import SIZE_LIMITS
 
 DRAWS = 1000
 INCONCLUSIVE = "inconclusive"

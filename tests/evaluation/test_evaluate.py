@@ -17,7 +17,7 @@ from scipy.sparse import csr_array
 
 from manylabel.errors import ConfigError
 from manylabel.evaluation import DEFAULT_METRICS, ScoredImages, evaluate, find_confusions
-from manylabel.evaluation.results import by_label_count, by_object_size
+from manylabel.evaluation.evaluate import by_label_count, by_object_size
 from manylabel.types import Tag
 
 SCORES = [[0.9, 0.4, 0.1, 0.2], [0.6, 0.7, 0.3, 0.1], [0.2, 0.3, 0.8, 0.1], [0.3, 0.8, 0.6, 0.4]]

@@ -2,10 +2,9 @@
 
 from manylabel.evaluation.bootstrap import Estimate, bootstrap_weights, compare_map, estimate_map
 from manylabel.evaluation.compare import Comparison, compare
-from manylabel.evaluation.evaluate import Evaluation, evaluate
+from manylabel.evaluation.evaluate import Confusion, Evaluation, LabelResult, evaluate, find_confusions
 from manylabel.evaluation.metrics import DEFAULT_METRICS, METRICS, Metric, Resampled, bootstrap, compute_metrics
 from manylabel.evaluation.pages import comparison_page, evaluation_page
-from manylabel.evaluation.results import Confusion, LabelResult, find_confusions
 from manylabel.evaluation.score_files import SCORE_ENDINGS, read_scores, save_scores
 from manylabel.evaluation.scores import ScoredImages, score
 from manylabel.evaluation.zero_shot import ZeroShotEvaluation, evaluate_zero_shot

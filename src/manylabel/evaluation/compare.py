@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from manylabel.errors import ConfigError, LabelError
 from manylabel.evaluation.bootstrap import FEWEST_DRAWS, Estimate, estimate, estimates, to_plain
+from manylabel.evaluation.evaluate import image_losses
 from manylabel.evaluation.metrics import DEFAULT_METRICS, METRICS, bootstrap
-from manylabel.evaluation.results import image_losses
 from manylabel.evaluation.scores import ScoredImages
 
 Verdict = Literal["better", "worse", "unclear"]

@@ -9,7 +9,7 @@ from manylabel import page
 from manylabel.cost import count_parameters
 from manylabel.errors import ImageError, MissingExtraError
 from manylabel.evaluation import METRICS, Comparison, compare, pages
-from manylabel.evaluation.results import ImageResult
+from manylabel.evaluation.evaluate import ImageResult
 from manylabel.explain import draw_experts, expert_load, explain, mixup_scale
 from manylabel.heads.config import describe_head
 from manylabel.heads.head import as_expert_head, as_mixup_head

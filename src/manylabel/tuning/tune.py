@@ -19,7 +19,7 @@ from manylabel.classifier import CalibrationMethod, ScoreCalibration
 from manylabel.data import stratified_folds
 from manylabel.errors import ConfigError
 from manylabel.evaluation import METRICS, ScoredImages
-from manylabel.evaluation.plots import draw_calibration
+from manylabel.evaluation.pages import draw_calibration
 from manylabel.metrics import CalibrationBin, calibration, precision_recall, top_labels
 from manylabel.page import Cell, Fraction, Html, plural, some
 from manylabel.targets import Targets
