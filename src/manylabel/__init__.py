@@ -49,7 +49,7 @@ __all__ = [
     "tuning",
 ]
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 
 # Names are imported when first used: the shell's completion runs `manylabel` on every TAB and cannot wait for torch.
 _HOMES = {
