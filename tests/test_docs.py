@@ -131,6 +131,6 @@ def run_page(text):
                 run_command(words)
 
 
-@pytest.mark.parametrize("part", (*ON_RAY, *DOWNLOADS))
+@pytest.mark.parametrize("part", [*ON_RAY, *DOWNLOADS])
 def test_what_is_left_out_is_still_there(part):
     assert any(part in page.read_text(encoding="utf-8") for page in PAGES)

@@ -194,7 +194,7 @@ class Finetune(RecipeSettings):
     )
     ema_decay: Fraction = 0.999
     start_from: str | None = setting(
-        None, "Trained model to start from, such as a run folder; sets the backbone, head and image size."
+        None, "Trained model to start from, such as a run folder; sets the backbone and head."
     )
     start_fraction: Fraction = setting(
         0.0, "Weight of --start-from in its average with the fine-tuned model; 0.5 often beats both."

@@ -32,7 +32,7 @@ from manylabel.recipes import (
     representation_mixup,
 )
 from manylabel.recipes.reporter import Reporter
-from manylabel.recipes.setup import resolve
+from manylabel.recipes.setup import load_to_train, resolve
 from manylabel.settings import RECIPE_SETTINGS
 from manylabel.training import Share, read_metrics, shared_sampler
 
@@ -338,6 +338,19 @@ def test_the_start_keeps_its_share_of_the_finished_model(quick, sets, tmp_path):
             torch.testing.assert_close(weights, 0.25 * begun[name] + 0.75 * tuned[name])
     with pytest.raises(ConfigError, match="start_from is not set; name a model"):
         Finetune(**quick, start_fraction=0.5)
+
+
+def test_finetuning_goes_on_at_another_image_size(sets, tmp_path):
+    create = partial(Classifier.create, head=LinearClassifier, labels=sets.train.labels, pretrained=False)
+    model = create("resnet10t", image_size=64).eval()
+    model.save_pretrained(tmp_path / "model")
+    larger = load_to_train(str(tmp_path / "model"), sets.train, image_size=96).eval()
+    assert (larger.backbone.image_size, larger.input_spec.size) == (96, (96, 96))
+    images = torch.rand(2, 3, 96, 96)
+    assert torch.equal(model(images), larger(images))
+    create("test_vit").save_pretrained(tmp_path / "fixed")
+    with pytest.raises(ConfigError, match="only takes images of 160 pixels; remove image_size"):
+        load_to_train(str(tmp_path / "fixed"), sets.train, image_size=96)
 
 
 def test_finetuning_refuses_a_model_of_other_labels(quick, sets, tmp_path):

@@ -134,7 +134,7 @@ def _prepare(settings: Finetune, data: TrainAndVal, parts: Parts) -> Setup[Finet
     if settings.start_from is None:
         model = build_classifier(settings, data.train, frozen=False, parts=parts)
     else:
-        model = load_to_train(settings.start_from, data.train, parts=parts)
+        model = load_to_train(settings.start_from, data.train, image_size=settings.image_size, parts=parts)
     model.backbone.to(memory_format=torch.channels_last)  # 1.2 to 1.6 times as fast on a CPU
     model.backbone.keep_statistics(settings.keeps_statistics)
     setup = Setup(

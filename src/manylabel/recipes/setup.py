@@ -397,16 +397,19 @@ def is_single_label(settings: RecipeSettings, train: ImageDataset) -> bool:
     return train.single_label if settings.single_label is None else settings.single_label
 
 
-def load_to_train(model: str, train: ImageDataset, *, parts: Parts = NO_PARTS) -> Classifier:
+def load_to_train(
+    model: str, train: ImageDataset, *, image_size: int | None = None, parts: Parts = NO_PARTS
+) -> Classifier:
     """Load a trained classifier for fine-tuning, without its thresholds and calibration.
 
     Args:
         model: Model folder, or another name for `Classifier.from_pretrained`.
         train: Training set with the same labels.
+        image_size: Input height and width in pixels (default: those of the model).
         parts: Objects passed from Python, for the class of a custom head.
 
     Raises:
-        ConfigError: The model was trained on other labels.
+        ConfigError: The model was trained on other labels, or takes no images of another size.
     """
     loaded = Classifier.from_pretrained(model, head=parts.head_class)
     loaded.thresholds = loaded.calibration = None
@@ -416,6 +419,13 @@ def load_to_train(model: str, train: ImageDataset, *, parts: Parts = NO_PARTS) -
             f"the labels of {model} and {train.name} differ: {', '.join(odd[:5]) or 'another order'}; "
             "start from a model with the same labels, or remove start_from"
         )
+    old = loaded.backbone
+    if image_size not in (None, old.input_spec.size[0]):
+        if not old.takes_any_size:
+            raise ConfigError(f"{model} only takes images of {old.input_spec.size[0]} pixels; remove image_size")
+        backbone = Backbone(old.name, pretrained=False, stages=old.stages, image_size=image_size)
+        backbone.load_state_dict(old.state_dict())
+        loaded = Classifier(backbone, loaded.head, loaded.labels, single_label=loaded.single_label)
     loaded.backbone.freeze(False)
     return loaded
 
