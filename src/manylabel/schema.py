@@ -120,7 +120,8 @@ class Field:
         raise ConfigError(f"must be {' or '.join(map(_words, _kinds(self.type)))}, got {value!r}")
 
 
-def settings_fields(kind: type) -> dict[str, Field]:
+@cache
+def settings_fields(kind: Any) -> dict[str, Field]:  # noqa: ANN401 (mypy does not consider types hashable)
     """Return the fields of settings by name.
 
     Examples:
@@ -129,7 +130,8 @@ def settings_fields(kind: type) -> dict[str, Field]:
         >>> field.metavar, field.default, field.help
         ('INTEGER', 1, 'Batches per optimizer step (gradient accumulation).')
     """
-    return _read_fields(kind)
+    hints = get_type_hints(kind, include_extras=True)
+    return {each.name: _field(kind, each, hints[each.name]) for each in dataclasses.fields(kind)}
 
 
 def build(kind: type[Settings], values: Mapping[str, object]) -> Settings:
@@ -321,12 +323,6 @@ for _kind in (_Loader, _Dumper):
         re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+$"),
         list("-+.0123456789"),
     )
-
-
-@cache
-def _read_fields(kind: Any) -> dict[str, Field]:  # noqa: ANN401 (mypy does not consider types hashable)
-    hints = get_type_hints(kind, include_extras=True)
-    return {each.name: _field(kind, each, hints[each.name]) for each in dataclasses.fields(kind)}
 
 
 def _field(kind: type, field: dataclasses.Field[Any], hint: Any) -> Field:  # noqa: ANN401 (typing has no such type)

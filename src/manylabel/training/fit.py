@@ -157,7 +157,10 @@ def explain_full_memory(*, batch_size: int, accumulate: int) -> Iterator[None]:
     try:
         yield
     except (MemoryError, RuntimeError) as error:
-        if not _is_full_memory(error):
+        # On a CPU, torch raises a plain RuntimeError with the allocator's name in it.
+        words = ("DefaultCPUAllocator", "MPS backend out of memory")
+        is_full = isinstance(error, MemoryError | torch.OutOfMemoryError) or any(each in str(error) for each in words)
+        if not is_full:
             raise
         smaller = max(batch_size // 2, 1)
         raise TrainingError(
@@ -194,9 +197,3 @@ def _make_loggers(name: str, folder: Path) -> list[Any]:
         address = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{folder.resolve() / 'mlflow.db'}"
         return [MLFlowLogger(experiment_name="manylabel", run_name=folder.name, tracking_uri=address)]
     return [TensorBoardLogger(save_dir=folder, name="", version="tensorboard")]
-
-
-def _is_full_memory(error: Exception) -> bool:
-    # On a CPU torch raises a plain RuntimeError with the allocator's name in it.
-    known = isinstance(error, MemoryError | torch.OutOfMemoryError)
-    return known or "DefaultCPUAllocator" in str(error) or "MPS backend out of memory" in str(error)

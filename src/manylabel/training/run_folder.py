@@ -20,9 +20,9 @@ import platform
 import shutil
 import sys
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import distributions
 from pathlib import Path
 
 import torch
@@ -273,14 +273,8 @@ def describe_environment() -> dict[str, object]:
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "gpus": [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())],
-        "packages": {name: _version(name) for name in PACKAGES},
+        "packages": {name: each.version for name in PACKAGES for each in distributions(name=name)},
     }
-
-
-def _version(package: str) -> str | None:
-    with suppress(PackageNotFoundError):
-        return version(package)
-    return None
 
 
 def _listed(images: Mapping[str, object] | None) -> str:
