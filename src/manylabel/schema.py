@@ -120,8 +120,7 @@ class Field:
         raise ConfigError(f"must be {' or '.join(map(_words, _kinds(self.type)))}, got {value!r}")
 
 
-@cache
-def settings_fields(kind: Any) -> dict[str, Field]:  # noqa: ANN401 (mypy does not consider types hashable)
+def settings_fields(kind: type) -> dict[str, Field]:
     """Return the fields of settings by name.
 
     Examples:
@@ -130,8 +129,7 @@ def settings_fields(kind: Any) -> dict[str, Field]:  # noqa: ANN401 (mypy does n
         >>> field.metavar, field.default, field.help
         ('INTEGER', 1, 'Batches per optimizer step (gradient accumulation).')
     """
-    hints = get_type_hints(kind, include_extras=True)
-    return {each.name: _field(kind, each, hints[each.name]) for each in dataclasses.fields(kind)}
+    return _read_fields(kind)
 
 
 def build(kind: type[Settings], values: Mapping[str, object]) -> Settings:
@@ -323,6 +321,12 @@ for _kind in (_Loader, _Dumper):
         re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+$"),
         list("-+.0123456789"),
     )
+
+
+@cache
+def _read_fields(kind: Any) -> dict[str, Field]:  # noqa: ANN401 (mypy does not consider types hashable)
+    hints = get_type_hints(kind, include_extras=True)
+    return {each.name: _field(kind, each, hints[each.name]) for each in dataclasses.fields(kind)}
 
 
 def _field(kind: type, field: dataclasses.Field[Any], hint: Any) -> Field:  # noqa: ANN401 (typing has no such type)
