@@ -1,7 +1,7 @@
 import pytest
 
 from manylabel.errors import ConfigError
-from manylabel.losses import AsymmetricLoss, CrossEntropy, Hill
+from manylabel.losses import AsymmetricLoss, CrossEntropy
 from manylabel.recipes import open_sets, setup
 from manylabel.recipes.setup import build_classifier, build_loss
 from manylabel.schema import read_flags, read_settings
@@ -112,7 +112,10 @@ def test_the_automatic_loss_depends_on_the_data():
     settings = resolve(TUNE, {"data": "x"})
     assert isinstance(build_loss(settings, single_label=False), AsymmetricLoss)
     assert isinstance(build_loss(settings, single_label=True), CrossEntropy)
-    assert isinstance(build_loss(settings, single_label=False, incomplete=True), Hill)
+    assert build_loss(settings, single_label=False).unknown == "ignore"
+    assert build_loss(settings, single_label=False, incomplete=True).unknown == "negative"
+    given = resolve(TUNE, {"data": "x", "loss.unknown": "ignore"})
+    assert build_loss(given, single_label=False, incomplete=True).unknown == "ignore"
 
 
 def test_weights_of_positives_need_a_loss_that_takes_them():

@@ -61,9 +61,7 @@ class ModelSettings:
     )
     pretrained: bool = setting(True, "Initialise the backbone with pretrained weights.")
     image_size: Count | None = setting(None, "Input height and width in pixels (default: that of the backbone).")
-    loss: LossName = setting(
-        "auto", "Loss; auto: asymmetric, hill for incomplete tags, cross_entropy for single-label data.", is_object=True
-    )
+    loss: LossName = setting("auto", "Loss; auto: asymmetric, or cross_entropy for single-label data.", is_object=True)
     loss_settings: Mapping[str, Any] = setting({}, "Arguments of the loss; as flags: --loss.NAME VALUE.", is_flag=False)
     transform: str | None = setting(None, "Training transform from Python (default: the recipe's).", is_flag=False)
     single_label: bool | None = setting(None, "One label per image: softmax scores (default: inferred from the data).")

@@ -313,7 +313,7 @@ def build_loss(
     Args:
         settings: Settings of a recipe.
         single_label: True if every image has exactly one label.
-        incomplete: True if tags may be missing.
+        incomplete: True if tags may be missing: a loss that takes `unknown` then counts unknown labels as absent.
         parts: Objects passed from Python.
 
     Raises:
@@ -323,13 +323,14 @@ def build_loss(
         return copy.deepcopy(parts.loss)
     if parts.loss is not None:
         return CustomLoss(parts.loss)
-    name = resolve_loss(settings.loss, single_label=single_label, incomplete=incomplete)
+    name = resolve_loss(settings.loss, single_label=single_label)
     if name in get_args(LossName) and single_label != (name == "cross_entropy"):
         fits = "cross_entropy" if single_label else "another loss"
         kind = "exactly one label" if single_label else "any number of labels"
         raise ConfigError(f"the loss {name} does not fit images with {kind}; use {fits}, or auto")
-    loss, given = LOSSES[name], settings.loss_settings
+    loss = LOSSES[name]
     known = set(inspect.signature(loss).parameters)
+    given = {**({"unknown": "negative"} if incomplete and "unknown" in known else {}), **settings.loss_settings}
     if settings.positive_weights and "positive_weights" not in known:
         raise ConfigError(f"the loss {name} takes no positive weights; use another, or remove positive_weights")
     known -= {"positive_weights"}
@@ -378,18 +379,9 @@ class CustomLoss(nn.Module):
         return self.loss(logits, targets)
 
 
-def resolve_loss(name: str, *, single_label: bool, incomplete: bool = False) -> str:
-    """Return the name of a loss; ``"auto"`` depends on the data.
-
-    Examples:
-        >>> resolve_loss("auto", single_label=True), resolve_loss("auto", single_label=False)
-        ('cross_entropy', 'asymmetric')
-        >>> resolve_loss("auto", single_label=False, incomplete=True)
-        'hill'
-    """
-    if name != "auto":
-        return name
-    return "cross_entropy" if single_label else "hill" if incomplete else "asymmetric"
+def resolve_loss(name: str, *, single_label: bool) -> str:
+    """Return the name of a loss; ``"auto"`` is cross_entropy for single-label data, else asymmetric."""
+    return name if name != "auto" else "cross_entropy" if single_label else "asymmetric"
 
 
 def is_single_label(settings: RecipeSettings, train: ImageDataset) -> bool:
