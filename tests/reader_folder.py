@@ -65,6 +65,7 @@ def furnish(root):
     pl.DataFrame({"image": [shown.name(index) for index in range(len(shown))], **scores}).write_csv(
         root / "other-model.csv"
     )
+    shutil.copy(root / "other-model.csv", root / "clip.csv")
     for name in ("first", "linear", "decoder", "a", "b", "distilled"):
         head = "ml_decoder" if name in ("first", "decoder") else "linear"
         make_run(root / "runs" / name, head=head, data=f"voc:{root / 'VOCdevkit' / 'VOC2012'}", labels=labels)

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.sparse import csr_array
 
 from manylabel.errors import ConfigError, LabelError
 from manylabel.targets import Targets, boolean_matrix
@@ -82,3 +83,17 @@ def test_a_million_images_with_9600_labels_fit_in_a_few_hundred_megabytes():
 def test_a_text_instead_of_a_list_of_labels_is_refused():
     with pytest.raises(LabelError, match=r"must be a list, such as .*, got a string"):
         Targets.from_lists(["cat"], labels=["cat", "dog"])
+
+
+@pytest.mark.parametrize("kind", ["complete", "unknown", "absent"])
+def test_changed_values_are_those_of_a_dense_matrix(kind):
+    generator = np.random.default_rng(0)
+    matrix = generator.choice([1, 0, 0, -1] if kind != "complete" else [1, 0], (30, 6)).astype(np.float32)
+    targets = Targets.from_dense(matrix)
+    if kind == "absent":
+        targets = Targets(targets.present, absent=csr_array(matrix == 0))
+    rows, columns = np.unravel_index(generator.choice(matrix.size, 60, replace=False), matrix.shape)
+    values = generator.choice([1, 0, -1], 60)
+    matrix[rows, columns] = values
+    new, known = targets.with_values(rows, columns, values).dense()
+    np.testing.assert_array_equal(np.where(known, new, -1), matrix)

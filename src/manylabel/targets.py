@@ -176,6 +176,31 @@ class Targets:
         """
         return Targets(self.present, absent=csr_array(self.shape, dtype=bool))
 
+    def with_values(self, rows: ArrayLike, columns: ArrayLike, values: ArrayLike) -> Targets:
+        """Return the targets with some labels of some images changed.
+
+        Args:
+            rows: Positions of the images.
+            columns: Positions of the labels, as many.
+            values: 1 (present), 0 (absent) or -1 (unknown), as many.
+
+        Examples:
+            >>> Targets.from_lists([[0], [1]], num_labels=2).with_values([0, 0], [0, 1], [0, 1]).dense()[0].tolist()
+            [[0.0, 1.0], [0.0, 1.0]]
+        """
+        rows, columns, values = (np.asarray(given, dtype=np.int64) for given in (rows, columns, values))
+        touched = boolean_matrix(rows, columns, shape=self.shape)
+
+        def changed(matrix: csr_array | None, value: int) -> csr_array:
+            new = boolean_matrix(rows[values == value], columns[values == value], shape=self.shape)
+            return new if matrix is None else csr_array(csr_array(matrix > touched) + new)
+
+        present = changed(self.present, 1)
+        if self.absent is not None:
+            return Targets(present, absent=changed(self.absent, 0))
+        lists_unknown = self.unknown is not None or bool((values == -1).any())
+        return Targets(present, unknown=changed(self.unknown, -1) if lists_unknown else None)
+
     def dense(self, images: ArrayLike | slice = slice(None)) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
         """Return ``(values, known)`` of some images as arrays ``[n, L]``; unknown values are 0."""
         present = self.present[images].toarray()

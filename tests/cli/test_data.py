@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from manylabel.cli.main import app
 from manylabel.data import load, write_scenes
+from manylabel.errors import ConfigError
 
 
 @pytest.fixture(scope="module")
@@ -235,3 +236,23 @@ def test_help_does_not_wait_for_torch():
     result = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     assert "manylabel graph" in result.stdout
+
+
+@pytest.mark.slow
+def test_labels_are_found_written_and_applied(tmp_path, monkeypatch):
+    monkeypatch.setenv("MANYLABEL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    table = str(write_scenes(tmp_path / "scenes", 80))
+
+    def data(*words):
+        return CliRunner().invoke(app, ["data", *words], catch_exceptions=False).stdout
+
+    small = ("--backbone", "offline:efficientnet_lite0", "--folds", "2", "--workers", "0")
+    assert "80 images" in data("labels", table, "--out", "issues.csv", "--html", "issues.html", *small)
+    found = (tmp_path / "issues.csv").read_text().splitlines()
+    assert found[0] == "image,label,given,suggested,score"
+    assert "Labels of" in (tmp_path / "issues.html").read_text(encoding="utf-8")
+    assert len(json.loads(data("labels", table, "--json", *small))["issues"]) == len(found) - 1 > 0
+    assert data("fix", table, "--accept", "issues.csv", "--out", "fixed.csv").count("changed ") == len(found) - 1
+    with pytest.raises(ConfigError, match="must end in"):
+        data("labels", table, "--out", "issues.xlsx")

@@ -49,7 +49,7 @@ def test_a_model_is_evaluated_and_its_scores_give_the_same_again(folder, tmp_pat
     outputs = {kind: tmp_path / f"out.{kind}" for kind in ("html", "csv")}
     result = run(
         *("evaluate", SPEC, "--model", folder / "tagger", "--draws", "30"),
-        *("--html", outputs["html"], "--scores", outputs["csv"]),
+        *("--html", outputs["html"], "--out", outputs["csv"]),
     )
     assert result.exit_code == 0
     assert result.stdout.startswith("tagger  12 images of scenes")

@@ -22,6 +22,7 @@ app = typer.Typer(help="Check, split or fix a dataset, or generate a demo datase
 Table = Annotated[Path, option("FILE", "Table to write: .csv, .parquet or .jsonl.")]
 
 _MOST_ROWS = 40
+_MOST_ISSUES = 20
 _MOST_LABELS = 60
 
 
@@ -76,16 +77,57 @@ def split(
 
 
 @app.command()
+def labels(
+    data: options.Data,
+    out: Annotated[
+        Path | None, option("FILE", "Write the findings (.csv, .jsonl or .parquet), for 'data fix --accept'.")
+    ] = None,
+    html: options.Html = None,
+    backbone: Annotated[str, option("NAME", "Backbone: a timm model or torchvision:NAME.")] = "offline:everyday",
+    folds: options.Folds = 5,
+    workers: options.Workers = None,
+    overwrite: options.Overwrite = False,
+    as_json: options.AsJson = False,
+) -> None:
+    """Find labels that are probably wrong or missing.
+
+    Scores every image with a model trained on the others, and ranks the labels that disagree by the probability that
+    they are wrong. Unknown labels are never findings.
+    """
+    files = options.new_files(out, html, overwrite=overwrite)
+    if out is not None:
+        from manylabel.data.readers.table import refuse_table
+
+        refuse_table(out, overwrite=overwrite)
+    dataset = options.load_data(data)
+    frozen = ml.Backbone(backbone, frozen=True)
+    with ProgressBar("computing features") as bar:
+        found = ml.label_issues.cross_validate(
+            dataset, frozen, num_folds=folds, num_workers=workers, progress=bar.update
+        )
+    with working("finding label issues"):
+        report = ml.label_issues.find_label_issues(found.scored)
+        if out is not None:
+            ml.label_issues.write_issues(report, out, overwrite=overwrite)
+        if html is not None:
+            ml.label_issues.issues_page(report, dataset, found).write(html, overwrite=overwrite)
+    options.show_result(report.to_dict(), partial(_show_issues, report), as_json=as_json, files=files)
+
+
+@app.command()
 def fix(
     data: options.Data,
     out: Table,
     typos: Annotated[bool, flag("--typos", "Rename probable typos; 'data check' lists them.")] = False,
     unreadable: Annotated[bool, flag("--unreadable", "Drop unreadable images.")] = False,
+    accept: Annotated[
+        Path | None, option("FILE", "Change labels as in this table of 'data labels', without rows you disagree with.")
+    ] = None,
     overwrite: options.Overwrite = False,
 ) -> None:
     """Write a cleaned table of a dataset: one spelling per label, one row per image."""
     with working(f"reading {data}"):
-        changes = ml.data.fix(data, out, typos=typos, unreadable=unreadable, overwrite=overwrite)
+        changes = ml.data.fix(data, out, typos=typos, unreadable=unreadable, accept=accept, overwrite=overwrite)
     for change in changes:
         typer.echo(change)
     options.report_files([out])
@@ -185,6 +227,25 @@ def _show_labels(report: ml.data.CheckReport) -> None:
         half = _MOST_ROWS // 2
         rows[half:-half] = [(Text(f"... {len(rows) - _MOST_ROWS:,} more", style="dim"),)]
     options.print_table(rows, "label", right=("present", "absent", "unknown", "of all"))
+
+
+def _show_issues(report: ml.label_issues.IssueReport) -> None:
+    """Print the counts and the most probable issues."""
+    console = options.stdout_console()
+    wrong = report.num_wrong
+    console.print(f"[bold]{escape(report.dataset)}[/]")
+    typer.echo(f"  {plural(report.num_images, 'image')}, {plural(report.num_labels, 'label')} checked")
+    typer.echo(f"  {wrong:,} likely wrong, {len(report.issues) - wrong:,} likely missing")
+    console.print()
+    rows = [
+        (f"{issue.score:.0%}", issue.label, issue.given, issue.suggested, issue.image)
+        for issue in report.issues[:_MOST_ISSUES]
+    ]
+    options.print_table(rows, "score", "label", "given", "suggested", "image")
+    if len(report.issues) > _MOST_ISSUES:
+        typer.echo(f"... {len(report.issues) - _MOST_ISSUES:,} more; write all of them with --out FILE or --html FILE")
+    for note in report.notes:
+        typer.echo(note)
 
 
 def _show_graph(

@@ -1,4 +1,4 @@
-"""`manylabel evaluate`, `compare` and `tune`: metrics of models, paired tests, thresholds and calibration."""
+"""`manylabel evaluate`, `compare`, `tune` and `apply`: metrics of models, paired tests, thresholds and calibration."""
 
 from __future__ import annotations  # those of `ml` would import torch
 
@@ -25,8 +25,8 @@ from manylabel.types import LabelSpace
 
 _MOST_LABELS = 10
 
-ScoredModel = Annotated[
-    str, option("MODEL", f"{options.MODEL}, builtin:NAME, .onnx file, or scores (.csv, .npz, .parquet).", "--model")
+Scores = Annotated[
+    Path | None, option("FILE", "Scores of another program (.csv, .npz, .parquet), instead of a model.", "--scores")
 ]
 Metrics = Annotated[str, option("NAMES", "Comma-separated metrics, or all (default: the dozen most common).")]
 CommonLabels = Annotated[bool, flag("--common-labels", "Evaluate only labels that model and dataset have in common.")]
@@ -34,11 +34,10 @@ CommonLabels = Annotated[bool, flag("--common-labels", "Evaluate only labels tha
 
 def evaluate(
     data: options.Data,
-    model: ScoredModel,
+    model: Annotated[str | None, option("MODEL", f"{options.MODEL}, builtin:NAME or exported .onnx file.")] = None,
+    scores: Scores = None,
     html: options.Html = None,
-    scores: Annotated[
-        Path | None, option("FILE", "Write scores (.csv, .npz, .parquet), for later comparisons.")
-    ] = None,
+    out: Annotated[Path | None, option("FILE", "Write scores (.csv, .npz, .parquet), for later comparisons.")] = None,
     metrics: Metrics = "",
     draws: options.Draws = 1000,
     common_labels: CommonLabels = False,
@@ -50,18 +49,18 @@ def evaluate(
 ) -> None:
     """Evaluate a model: metrics with confidence intervals, overall and per label.
 
-    MODEL may also be a file of scores from another program: a table with the columns image, label and score, or with
-    one column per label.
+    Scores of another program are a table with the columns image, label and score, or with one column per label.
     """
-    files = options.new_files(html, scores, overwrite=overwrite)
+    source = _one_source(model, scores)
+    files = options.new_files(html, out, overwrite=overwrite)
     dataset = options.load_data(data)
     (scored,) = _score(
-        dataset, [model], device, batch_size=batch_size, num_workers=workers, common_labels=common_labels
+        dataset, [source], device, batch_size=batch_size, num_workers=workers, common_labels=common_labels
     )
     with working("computing metrics"):
         result = ml.evaluation.evaluate(scored, metrics=_split(metrics), draws=draws)
-        if scores is not None:
-            ml.evaluation.save_scores(scored, scores, overwrite=overwrite)
+        if out is not None:
+            ml.evaluation.save_scores(scored, out, overwrite=overwrite)
         if html is not None:
             ml.evaluation.evaluation_page(result, dataset).write(html, overwrite=overwrite)
     options.show_result(result.to_dict(), partial(_show_evaluation, result), as_json=as_json, files=files)
@@ -100,17 +99,25 @@ def compare(
 
 def tune(
     data: options.Data,
-    model: options.Model,
+    model: Annotated[str | None, option("MODEL", f"{options.MODEL} or builtin:NAME.")] = None,
+    scores: Scores = None,
+    raw: Annotated[
+        bool, flag("--raw", "Scores are logits, similarities or other real numbers, not probabilities.")
+    ] = False,
     objective: Annotated[
         str, option("f1|precision=P|recall=R", "Threshold objective: best F1, or a minimum precision or recall.")
     ] = "f1",
     calibrate: Annotated[
         Literal["platt", "temperature", "none"], option("platt|temperature|none", "Calibration method.")
     ] = "platt",
-    folds: Annotated[int, option("INTEGER", "Number of cross-validation folds.", min=2)] = 5,
-    out: options.ModelCopy = None,
+    folds: options.Folds = 5,
+    out: Annotated[
+        Path | None,
+        option("PATH", "Changed copy of the model (default: change it in place); for --scores, a JSON file."),
+    ] = None,
     html: options.Html = None,
     dry_run: Annotated[bool, flag("--dry-run", "Print the metrics before and after, but change nothing.")] = False,
+    common_labels: CommonLabels = False,
     workers: options.Workers = None,
     device: options.Device = "auto",
     overwrite: options.Overwrite = False,
@@ -118,42 +125,90 @@ def tune(
     """Tune a threshold per label and calibrate scores, on data the model was not trained on.
 
     The reported metrics are cross-validated. Single-label models, which predict the most confident label, are only
-    calibrated.
+    calibrated. With --scores, the result is a JSON file for 'manylabel apply'.
     """
+    source, aim = _one_source(model, scores), ml.tuning.Objective.parse(objective)
+    if scores is None and (raw or common_labels):
+        raise ConfigError("--raw and --common-labels need --scores; a model has scores and labels of its own")
     if out is None and not dry_run:
-        options.refuse_shared(model)
+        if scores is not None:
+            raise ConfigError("--scores needs a JSON file for the result; set it with --out, or use --dry-run")
+        options.refuse_shared(source)
     options.new_files(out, html, overwrite=overwrite)
-    from manylabel.classifier import change_config, read_model, write_model
+    (name,), tuned = options.model_names([source]), None
+    if scores is not None:
+        dataset = options.load_data(data)
+        with working("tuning thresholds"):
+            result, tuned = ml.tuning.tune_scores(
+                scores, dataset, raw=raw, method=calibrate, objective=aim, common_labels=common_labels, num_folds=folds
+            )
+    else:
+        from manylabel.classifier import read_model
 
-    aim, folder = ml.tuning.Objective.parse(objective), find_model(model)
-    saved = read_model(folder)
-    dataset = _with_labels(options.load_data(data), saved.labels, data)
-    (name,) = options.model_names([model])
-    with ProgressBar("scoring images") as bar:
-        engine = Uncalibrated(options.open_model(folder, device=device, num_images=len(dataset)))
-        scored = ml.evaluation.score(engine, dataset, name=name, num_workers=workers, progress=bar.update)
-    with working("tuning thresholds"):
-        result = ml.tuning.tune(
-            scored, method=calibrate, objective=aim, current=saved.config.calibration, num_folds=folds
-        )
+        folder = find_model(source)
+        saved = read_model(folder)
+        dataset = _with_labels(options.load_data(data), saved.labels, data)
+        with ProgressBar("scoring images") as bar:
+            engine = Uncalibrated(options.open_model(folder, device=device, num_images=len(dataset)))
+            scored = ml.evaluation.score(engine, dataset, name=name, num_workers=workers, progress=bar.update)
+        with working("tuning thresholds"):
+            result = ml.tuning.tune(
+                scored, method=calibrate, objective=aim, current=saved.config.calibration, num_folds=folds
+            )
     _show_tuning(result)
-    changes = {"thresholds": result.thresholds, "calibration": result.calibration}
     if html is not None:
         ml.tuning.tuning_page(result, model=name, dataset=dataset.name).write(html, overwrite=overwrite)
         options.report_files([html])
     if dry_run:
         typer.echo("Nothing changed (--dry-run).")
-    elif out is None:
+    elif tuned is None:
+        _save_tuned(find_model(source), result, out, overwrite=overwrite)
+    elif out is not None:
+        options.report_files([tuned.write(out, overwrite=overwrite)])
+
+
+def apply(
+    scores: Annotated[Path, options.argument("SCORES", "Scores of another program: .csv, .npz or .parquet.")],
+    tuning: Annotated[Path, option("FILE", "JSON file of 'manylabel tune --scores'.")],
+    out: Annotated[Path, option("FILE", "Write the tags to a .jsonl or .csv file or a .parquet folder.")],
+    overwrite: options.Overwrite = False,
+) -> None:
+    """Turn scores of another program into tags and calibrated scores, with tuned thresholds."""
+    options.new_files(out, overwrite=overwrite)
+    with working(f"reading {scores}"):
+        predictions = ml.tuning.ScoreTuning.read(tuning).apply_file(scores)
+        predictions.save(out, overwrite=overwrite)
+    num_tags = sum(len(image.tags) for image in predictions)
+    typer.echo(f"{plural(len(predictions), 'image')}, {num_tags / max(len(predictions), 1):.2f} tags per image")
+    options.report_files([out])
+
+
+def _save_tuned(folder: Path, result: ml.tuning.Tuning, out: Path | None, *, overwrite: bool) -> None:
+    """Change thresholds and calibration of a model, in place or in a copy."""
+    from manylabel.classifier import change_config, read_model, write_model
+
+    changes = {"thresholds": result.thresholds, "calibration": result.calibration}
+    if out is None:
         change_config(folder, changes)
         what = "calibration" if result.thresholds is None else "thresholds and calibration"
         typer.echo(f"Changed {what} in {folder / 'config.json'}")
-    else:
-        tuned = replace(saved, config=msgspec.structs.replace(saved.config, **changes))
-        write_model(tuned, out, overwrite=overwrite)  # other files in the folder stay
-        for file in folder.iterdir():  # such as a README
-            if file.is_file() and not (out / file.name).exists():
-                shutil.copyfile(file, out / file.name)
-        options.report_files([out])
+        return
+    saved = read_model(folder)
+    tuned = replace(saved, config=msgspec.structs.replace(saved.config, **changes))
+    write_model(tuned, out, overwrite=overwrite)  # other files in the folder stay
+    for file in folder.iterdir():  # such as a README
+        if file.is_file() and not (out / file.name).exists():
+            shutil.copyfile(file, out / file.name)
+    options.report_files([out])
+
+
+def _one_source(model: str | None, scores: Path | None) -> str:
+    """Return the model or the file of scores, of which there must be one."""
+    if (model is None) == (scores is None):
+        raise ConfigError("set either --model, or --scores for scores of another program")
+    if scores is not None and scores.suffix.lower() not in ml.evaluation.SCORE_ENDINGS:
+        raise ConfigError(f"--scores must be one of {', '.join(ml.evaluation.SCORE_ENDINGS)}, got {scores.name!r}")
+    return model or str(scores)
 
 
 def _score(

@@ -12,7 +12,7 @@ from rich.logging import RichHandler
 from manylabel import __version__
 from manylabel.cli.data import app as data
 from manylabel.cli.data import graph
-from manylabel.cli.evaluate import compare, evaluate, tune
+from manylabel.cli.evaluate import apply, compare, evaluate, tune
 from manylabel.cli.models import cost, export, models, vocabulary
 from manylabel.cli.options import Command, Group
 from manylabel.cli.predict import explain, predict
@@ -27,6 +27,7 @@ COMMANDS: dict[str, Callable[..., None] | typer.Typer] = {
     "train": train,
     "evaluate": evaluate,
     "tune": tune,
+    "apply": apply,
     "predict": predict,
     "explain": explain,
     "serve": serve,

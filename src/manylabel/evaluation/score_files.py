@@ -33,9 +33,10 @@ _TEXTS = ("images", "labels", "bad_images", "bad_reasons")  # arrays of npz file
 
 
 @dataclass(frozen=True, eq=False)
-class _ScoreTable:
+class ScoreTable:
     """Content of a file; missing scores ``[N, L]`` are NaN."""
 
+    path: Path
     images: list[str]
     labels: list[str]
     scores: NDArray[np.float32]
@@ -82,9 +83,36 @@ def read_scores(
         >>> read_scores(file, dataset).scores.shape == (2, len(dataset.labels))
         True
     """
+    found = read_score_table(path)
+    return match_scores(
+        found,
+        dataset,
+        name=name or found.path.name,
+        common_labels=common_labels,
+        max_missing_fraction=max_missing_fraction,
+    )
+
+
+def read_score_table(path: str | Path) -> ScoreTable:
+    """Read a file of scores, without a dataset.
+
+    Raises:
+        DataError: The file cannot be understood.
+    """
     path = existing(path)
-    name = name or path.name
-    found = _read_npz(path) if path.suffix.lower() == ".npz" else _read_frame(read_table(path), path)
+    return _read_npz(path) if path.suffix.lower() == ".npz" else _read_frame(read_table(path), path)
+
+
+def match_scores(
+    found: ScoreTable,
+    dataset: ImageDataset,
+    *,
+    name: str,
+    common_labels: bool = False,
+    max_missing_fraction: float = 0.01,
+) -> ScoredImages:
+    """Combine the content of a file with the targets of a dataset; see `read_scores`."""
+    path = found.path
     dataset, columns, notes = match_labels(found.labels, dataset, model=name, common_labels=common_labels)
     wanted = [dataset.images.name(index) for index in range(len(dataset))]
     rows = _match_images(found.images, wanted)
@@ -174,7 +202,7 @@ def _write_npz(scored: ScoredImages, path: Path) -> None:
     np.savez_compressed(path, **arrays)
 
 
-def _read_npz(path: Path) -> _ScoreTable:
+def _read_npz(path: Path) -> ScoreTable:
     """Read the arrays of an npz file, never code."""
     try:
         # Opened here: numpy does not close damaged files.
@@ -207,7 +235,8 @@ def _read_npz(path: Path) -> _ScoreTable:
         raise wrong("single_label", "true or false", repr(single_label.tolist()))
     images, labels, bad_images, reasons = (array.tolist() for array in names.values())
     with np.errstate(over="ignore"):  # infinity is refused later
-        return _ScoreTable(
+        return ScoreTable(
+            path,
             images,
             labels,
             scores.astype(np.float32),
@@ -217,7 +246,7 @@ def _read_npz(path: Path) -> _ScoreTable:
         )
 
 
-def _read_frame(frame: pl.DataFrame, path: Path) -> _ScoreTable:
+def _read_frame(frame: pl.DataFrame, path: Path) -> ScoreTable:
     """Read a long or a wide table."""
     column = "image" if "image" in frame.columns else find_image_column(frame)
     images, scores = frame[column].cast(pl.String).fill_null(""), frame.drop(column)
@@ -226,7 +255,7 @@ def _read_frame(frame: pl.DataFrame, path: Path) -> _ScoreTable:
     if not scores.columns:
         raise DataError(f"{path} has no column of scores next to {column!r}; add one for each label")
     numbers = np.stack([_numbers(scores[label], path) for label in scores.columns], axis=1)
-    return _ScoreTable(images.to_list(), scores.columns, numbers)
+    return ScoreTable(path, images.to_list(), scores.columns, numbers)
 
 
 def _spread(images: pl.Series, scores: pl.DataFrame, path: Path) -> tuple[pl.Series, pl.DataFrame]:

@@ -3,7 +3,7 @@
 from manylabel.explain.explanation import Explanation, draw_grid
 from manylabel.explain.faithfulness import Faithfulness, measure_faithfulness, points_at
 from manylabel.explain.head_internals import ExpertLoad, MixupScale, draw_experts, expert_load, mixup_scale
-from manylabel.explain.heat_maps import METHODS, best_method, explain, explain_models
+from manylabel.explain.heat_maps import METHODS, best_method, explain, explain_models, heat_thumbnail
 
 __all__ = [
     "METHODS",
@@ -17,6 +17,7 @@ __all__ = [
     "expert_load",
     "explain",
     "explain_models",
+    "heat_thumbnail",
     "measure_faithfulness",
     "mixup_scale",
     "points_at",

@@ -18,15 +18,17 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor, nn
 
 from manylabel.backbone.blueprint import as_map, layout_like, module_outputs
 from manylabel.classifier import Classifier
-from manylabel.data import eval_transform
+from manylabel.data import ImageDataset, eval_transform
 from manylabel.errors import ConfigError, list_choices
 from manylabel.explain.explanation import Explanation, scale_heat, seen_part
 from manylabel.heads.head import attention_of, label_weights
 from manylabel.images import ImageLike, decode
+from manylabel.page import Thumbnail
 from manylabel.system import require
 from manylabel.types import LabelSpace
 
@@ -36,6 +38,7 @@ LIBRARY = {"grad_cam": "GradCAM", "grad_cam_plus_plus": "GradCAMPlusPlus", "eige
 METHODS: tuple[str, ...] = ("auto", "attention", "cam", *LIBRARY)
 """Methods of explanation; auto is the one measured to be most faithful for the model's head."""
 
+_HEIGHT, _GAP = 112, 3  # of thumbnails, in pixels
 _FINAL_ONLY = ("attention", "cam")
 _MOST_LABELS = 5
 _WITHOUT_GRADIENTS = ("eigen_cam",)
@@ -158,6 +161,30 @@ def explain_models(
             for each in explain(model, image, labels=known, method=method, blocks=blocks, name=name):
                 found[each.label].append(each)
     return [each for rows in found.values() for each in rows]
+
+
+def heat_thumbnail(model: Classifier, dataset: ImageDataset, index: int, label: str, *, caption: str) -> Thumbnail:
+    """Return the thumbnail of an image, and to its right the heat map of a label.
+
+    Args:
+        model: The classifier.
+        dataset: The images.
+        index: Position of the image.
+        label: The label.
+        caption: Text below it.
+
+    Raises:
+        ImageError: The image cannot be decoded.
+    """
+    image = decode(dataset.images[index], name=dataset.images.name(index))
+    [found] = explain(model, image, labels=label)
+    plain, heat = found.image.convert("RGB"), found.overlay()
+    for side in (plain, heat):
+        side.thumbnail((2 * _HEIGHT, _HEIGHT))
+    both = Image.new("RGB", (2 * plain.width + _GAP, plain.height), "white")
+    both.paste(plain, (0, 0))
+    both.paste(heat, (plain.width + _GAP, 0))
+    return Thumbnail.of(both, caption, size=both.size)
 
 
 def best_method(model: Classifier) -> str:

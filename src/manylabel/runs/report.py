@@ -3,17 +3,14 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from PIL import Image
-
 from manylabel import page
 from manylabel.cost import count_parameters
 from manylabel.errors import ImageError, MissingExtraError
 from manylabel.evaluation import METRICS, Comparison, compare, pages
 from manylabel.evaluation.evaluate import ImageResult
-from manylabel.explain import draw_experts, expert_load, explain, mixup_scale
+from manylabel.explain import draw_experts, expert_load, heat_thumbnail, mixup_scale
 from manylabel.heads.config import describe_head
 from manylabel.heads.head import as_expert_head, as_mixup_head
-from manylabel.images import decode
 from manylabel.labelgraph import LabelGraph, draw_graph, partition_labels
 from manylabel.page import ACCENT, INK, Html, plural, some
 from manylabel.progress import duration
@@ -38,7 +35,6 @@ _MOST_SUBSETS = 5
 _MOST_TILES = 6
 _MOST_ROWS = 20
 _IMAGES = 128  # run through a head again to inspect it
-_HEIGHT, _GAP = 112, 3  # of thumbnails, in pixels
 _MAP = METRICS["mAP"]
 
 
@@ -88,25 +84,14 @@ def heat_thumbnails(run: EvaluatedRun) -> pages.DrawImage:
         tags = [*result.false_negatives, *result.false_positives, *result.true_positives]
         try:
             if tags:
-                return _with_heat_map(run, result.index, tags[0].label, caption)
+                label = tags[0].label
+                words = f"{caption}. Right: heat map of {run.val.labels.display(label)}"
+                return heat_thumbnail(run.model, run.val, result.index, label, caption=words)
         except (ImageError, OSError, MissingExtraError):
             pass
         return run.val.thumbnail(result.index, caption=caption)
 
     return draw
-
-
-def _with_heat_map(run: EvaluatedRun, index: int, label: str, caption: str) -> page.Thumbnail:
-    images = run.val.images
-    [found] = explain(run.model, decode(images[index], name=images.name(index)), labels=label)
-    image, heat = found.image.convert("RGB"), found.overlay()
-    for side in (image, heat):
-        side.thumbnail((2 * _HEIGHT, _HEIGHT))
-    both = Image.new("RGB", (2 * image.width + _GAP, image.height), "white")
-    both.paste(image, (0, 0))
-    both.paste(heat, (image.width + _GAP, 0))
-    words = f"{caption}. Right: heat map of {run.val.labels.display(label)}"
-    return page.Thumbnail.of(both, words, size=both.size)
 
 
 def _comparisons(runs: Sequence[EvaluatedRun]) -> Iterator[Html]:

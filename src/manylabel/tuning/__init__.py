@@ -1,6 +1,7 @@
 """Calibration and thresholds of a trained model, fitted to held-out data."""
 
 from manylabel.tuning.calibration import PlattFit, fit_platt, fit_temperature
+from manylabel.tuning.score_tuning import ScoreTuning, tune_scores
 from manylabel.tuning.thresholds import Objective, Thresholds, choose_thresholds
 from manylabel.tuning.tune import METRIC_TITLES, Performance, TunedLabel, Tuning, tune, tuning_page
 
@@ -9,6 +10,7 @@ __all__ = [
     "Objective",
     "Performance",
     "PlattFit",
+    "ScoreTuning",
     "Thresholds",
     "TunedLabel",
     "Tuning",
@@ -16,5 +18,6 @@ __all__ = [
     "fit_platt",
     "fit_temperature",
     "tune",
+    "tune_scores",
     "tuning_page",
 ]

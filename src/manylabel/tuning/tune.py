@@ -138,14 +138,14 @@ def tune(
     objective, single_label = objective or Objective(), scored.single_label
     if not 2 <= num_folds <= len(scored):
         raise ConfigError(f"num_folds must be in 2..{len(scored)}, the number of images, got {num_folds}")
-    logits = _logits(scored.scores, single_label=single_label)
+    logits = to_logits(scored.scores, single_label=single_label)
 
     def fit(rows: Tensor) -> _Fit:
         part = logits[rows], scored.targets[rows], scored.known[rows]
         fitted, not_fitted = _calibrate(*part, method, min_positives, single_label=single_label)
         if single_label:
             return _Fit(fitted, None, not_fitted)
-        scores = _scores(logits[rows], fitted, single_label=False)
+        scores = to_scores(logits[rows], fitted, single_label=False)
         thresholds = choose_thresholds(scores, *part[1:], objective=objective, min_positives=min_positives)
         return _Fit(fitted, thresholds, not_fitted)
 
@@ -153,10 +153,10 @@ def tune(
     targets = Targets(csr_array(scored.targets.numpy()))
     for train, test in stratified_folds(targets, num_folds=num_folds):
         fitted, rows = fit(torch.from_numpy(train)), torch.from_numpy(test)
-        scores[rows] = _scores(logits[rows], fitted.calibration, single_label=single_label)
+        scores[rows] = to_scores(logits[rows], fitted.calibration, single_label=single_label)
         decisions[rows] = _decide(scores[rows], fitted.thresholds and fitted.thresholds.values)
     final = fit(torch.arange(len(scored)))
-    old = _scores(logits, current, single_label=single_label)
+    old = to_scores(logits, current, single_label=single_label)
     limits = torch.tensor(scored.thresholds if scored.thresholds is not None else [0.5] * len(scored.labels))
     before = _measure(scored, old, _decide(old, None if single_label else limits))
     after = _measure(scored, scores, decisions)
@@ -210,13 +210,14 @@ def tuning_page(tuning: Tuning, *, model: str, dataset: str) -> page.Page:
     return page.Page(f"Tuning of {model}", subtitle, parts)
 
 
-def _logits(scores: Tensor, *, single_label: bool) -> Tensor:
+def to_logits(scores: Tensor, *, single_label: bool) -> Tensor:
     """Return logits that give these scores."""
     clipped = scores.double().clamp(SMALLEST, 1 - SMALLEST)
     return (clipped.log() if single_label else clipped.logit()).float()
 
 
-def _scores(logits: Tensor, fitted: ScoreCalibration | None, *, single_label: bool) -> Tensor:
+def to_scores(logits: Tensor, fitted: ScoreCalibration | None, *, single_label: bool) -> Tensor:
+    """Return calibrated scores of logits."""
     changed = logits if fitted is None else fitted.apply(logits)
     return changed.softmax(dim=1) if single_label else changed.sigmoid()
 

@@ -9,7 +9,7 @@ from conformance.reader_suite import draw
 from manylabel.data import fix, load, scenes
 from manylabel.data.inspection.cleaning import find_typos, find_variants
 from manylabel.data.readers.voc import VOC_LABELS
-from manylabel.errors import ConfigError, DataError, OutputExistsError
+from manylabel.errors import ConfigError, DataError, ManyLabelError, OutputExistsError
 
 COCO_LABELS = json.loads((files("manylabel.builtin") / "coco80" / "labels.json").read_text())["names"]
 
@@ -123,3 +123,40 @@ def test_takes_no_label_of_voc_or_coco_for_another(labels):
 def test_a_typo_is_rare_and_near(typo, meant, is_found):
     assert find_typos([typo, meant], np.array([2, 100])) == ([(typo, meant)] if is_found else [])
     assert find_typos([typo, meant], np.array([90, 100])) == []
+
+
+ISSUES = "image,label,given,suggested,score\na.jpg,dog,absent,present,0.9\nb.jpg,cat,present,unknown,0.5\n"
+
+
+def test_accepted_changes_are_applied_and_reported(tmp_path):
+    (tmp_path / "tags.csv").write_text("image,tags\na.jpg,cat\nb.jpg,cat\nc.jpg,dog\n")
+    (tmp_path / "issues.csv").write_text(ISSUES)
+    changes = fix(tmp_path / "tags.csv", tmp_path / "new.csv", images=tmp_path, accept=tmp_path / "issues.csv")
+    assert changes == (
+        "changed 'dog' of 'a.jpg' from absent to present",
+        "changed 'cat' of 'b.jpg' from present to unknown",
+    )
+    values, known = load(tmp_path / "new.csv", images=tmp_path).targets.dense()
+    assert values.tolist() == [[1, 1], [0, 0], [0, 1]]
+    assert known.tolist() == [[True, True], [False, True], [True, True]]
+    again = fix(
+        tmp_path / "new.csv", tmp_path / "again.csv", images=tmp_path, accept=tmp_path / "issues.csv", overwrite=True
+    )
+    assert again == ()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("a.jpg", "z.jpg", "names image 'z.jpg', which tags.csv lacks"),
+        (",dog", ",dgo", "did you mean 'dog'"),
+        ("unknown", "gone", "suggested must be one of present, absent, unknown, got 'gone'"),
+        ("suggested", "wanted", "has no column 'suggested'"),
+    ],
+)
+def test_changes_that_do_not_fit_are_errors(tmp_path, old, new, message):
+    (tmp_path / "tags.csv").write_text("image,tags\na.jpg,cat\nb.jpg,cat\nc.jpg,dog\n")
+    (tmp_path / "issues.csv").write_text(ISSUES.replace(old, new))
+    with pytest.raises(ManyLabelError, match=message):
+        fix(tmp_path / "tags.csv", tmp_path / "new.csv", images=tmp_path, accept=tmp_path / "issues.csv")
+    assert not (tmp_path / "new.csv").exists()

@@ -1,26 +1,30 @@
 """Label names that probably mean the same, and cleaned copies of datasets.
 
-Cleaning merges spelling variants, leaves one row per image, and on request leaves out unreadable images.
+Cleaning merges spelling variants, leaves one row per image, and on request changes labels and leaves out unreadable
+images.
 """
 
 import re
 import unicodedata
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from manylabel.data.dataset import ImageDataset
 from manylabel.data.inspection.images import inspect_images
-from manylabel.data.readers.table import refuse_table, write_table
+from manylabel.data.readers.table import read_table, refuse_table, write_table
 from manylabel.data.spec import load, spec_path
-from manylabel.errors import ConfigError
+from manylabel.errors import ConfigError, DataError, list_choices
 from manylabel.page import plural
 
 LEAST_RATIO = 20  # positives of a label and of its typo; rarer labels are compared only
 LEAST_LENGTH = 4
 LONG = 7  # letters; shorter names that differ in two are mostly other words: chair and car
+VALUES = {"present": 1, "absent": 0, "unknown": -1}
 _BINS = 32
 
 
@@ -30,6 +34,7 @@ def fix(
     *,
     typos: bool = False,
     unreadable: bool = False,
+    accept: str | Path | None = None,
     overwrite: bool = False,
     **options: object,
 ) -> tuple[str, ...]:
@@ -42,6 +47,8 @@ def fix(
         out: The table to write: ``.csv``, ``.parquet`` or ``.jsonl``; image paths in it are relative to its folder.
         typos: Whether to rename probable typos, too; `check` lists them.
         unreadable: Whether to drop unreadable images; this decodes every image.
+        accept: Table of labels to change, such as `manylabel.label_issues.write_issues` writes, without the rows you
+            disagree with: the columns ``image``, ``label`` and ``suggested`` (present, absent or unknown).
         overwrite: Whether to replace an existing file, though never the input.
         options: Options of `load`, such as ``rename``, ``drop`` and ``blank``.
 
@@ -51,7 +58,7 @@ def fix(
     Raises:
         ConfigError: `out` is the input, or of another kind.
         OutputExistsError: `out` exists.
-        DataError: The dataset cannot be read, or its images are not files.
+        DataError: The dataset cannot be read, its images are not files, or `accept` has other images or labels.
 
     Examples:
         >>> from tempfile import mkdtemp
@@ -68,12 +75,14 @@ def fix(
         raise ConfigError(f"{out} is the input; write the cleaned table to another file")
     refuse_table(out, overwrite=overwrite)
     dataset = load(data, **options)
+    dataset, accepted = (dataset, []) if accept is None else _apply(dataset, Path(accept))
     names, positives = dataset.labels.names, dataset.targets.positives
     rename = {variant: group[0] for group in find_variants(names, positives) for variant in group[1:]}
     if typos:
         rename |= {typo: rename.get(meant, meant) for typo, meant in find_typos(names, positives) if typo not in rename}
     counts = dict(zip(names, positives.tolist(), strict=True))
-    changes = [f"renamed {old!r} ({plural(counts[old], 'image')}) to {new!r}" for old, new in rename.items()]
+    changes = [*accepted]
+    changes += [f"renamed {old!r} ({plural(counts[old], 'image')}) to {new!r}" for old, new in rename.items()]
     cleaned = dataset.rename_labels(rename)
     if unreadable:
         bad = inspect_images(cleaned.images).bad
@@ -81,6 +90,38 @@ def fix(
         cleaned = cleaned.subset(~np.isin(np.arange(len(cleaned)), [image.index for image in bad]))
     write_table(cleaned, out, overwrite=overwrite)
     return (*changes, *dataset.notes)
+
+
+def _apply(dataset: ImageDataset, accept: Path) -> tuple[ImageDataset, list[str]]:
+    """Return a dataset with the accepted changes, and a sentence for each that was one."""
+    frame = read_table(accept)
+    columns = ("image", "label", "suggested")
+    for column in columns:
+        if column not in frame.columns:
+            raise DataError(f"{accept} has no column {column!r}; {list_choices(column, frame.columns)}")
+    rows_of = {dataset.images.name(row): row for row in range(len(dataset))}
+    places: dict[tuple[int, int], int] = {}
+    for image, label, suggested in frame.select(columns).iter_rows():
+        if image not in rows_of:
+            raise DataError(
+                f"{accept} names image {image!r}, which {dataset.name} lacks; pass the dataset it was made of"
+            )
+        if suggested not in VALUES:
+            raise DataError(f"suggested must be one of {', '.join(VALUES)}, got {suggested!r} in {accept}")
+        places[rows_of[image], dataset.labels.index(label)] = VALUES[suggested]
+    values, known = dataset.targets.dense(images := sorted({row for row, _ in places}))
+    given = dict(zip(images, np.where(known, values, -1), strict=True))
+    new = {place: value for place, value in places.items() if given[place[0]][place[1]] != value}
+    words = {value: word for word, value in VALUES.items()}
+    changes = [
+        f"changed {dataset.labels[column]!r} of {dataset.images.name(row)!r} from "
+        f"{words[int(given[row][column])]} to {words[value]}"
+        for (row, column), value in new.items()
+    ]
+    rows, columns = zip(*places, strict=True)
+    targets = dataset.targets.with_values(rows, columns, list(places.values()))
+    single_label = dataset.single_label and bool((targets.labels_per_image == 1).all())
+    return replace(dataset, targets=targets, areas=None, single_label=single_label), changes
 
 
 def find_variants(names: Sequence[str], positives: NDArray[np.int64]) -> list[tuple[str, ...]]:
