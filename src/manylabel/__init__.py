@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from manylabel.data import ImageDataset
     from manylabel.predictions import Predictions
     from manylabel.recipes import train
+    from manylabel.suggestion import suggest
     from manylabel.targets import Targets
     from manylabel.types import Batch, LabelSpace
 
@@ -47,6 +48,7 @@ __all__ = [
     "metrics",
     "recipes",
     "runs",
+    "suggest",
     "train",
     "tuning",
 ]
@@ -62,6 +64,7 @@ _HOMES = {
     "LabelSpace": "types",
     "Predictions": "predictions",
     "Targets": "targets",
+    "suggest": "suggestion",
     "train": "recipes",
 }
 

@@ -9,9 +9,11 @@ import os
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from glob import iglob
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from manylabel.errors import ConfigError, DataError, ImageError, list_choices
@@ -161,52 +163,103 @@ def is_address(path: str) -> bool:
     return path.lower().startswith(("http://", "https://"))
 
 
-def fetch(address: str, *, seconds: float | None = None) -> bytes:
+def origin(address: str) -> str:
+    """Return the scheme, host and port of a URL; empty if it is not a valid one with ``http`` or ``https``.
+
+    Examples:
+        >>> origin("http://user@Example.org:8080/a.jpg"), origin("file:///etc/passwd")
+        ('http://example.org:8080', '')
+    """
+    try:
+        parts = urlsplit(address)
+        port = f":{parts.port}" if parts.port is not None else ""
+    except ValueError:
+        return ""
+    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+    return f"{parts.scheme}://{host}{port}" if is_address(address) and host else ""
+
+
+def fetch(
+    address: str,
+    *,
+    seconds: float | None = None,
+    headers: Mapping[str, str] | None = None,
+    content: bytes | None = None,
+    origins: Sequence[str] | None = None,
+    max_bytes: int = MAX_BYTES,
+) -> bytes:
     """Download a URL.
 
     Args:
         address: URL with ``http://`` or ``https://``; redirects to anything else are refused.
         seconds: Total time limit in seconds (default: 30).
+        headers: Further headers, which are not sent on to where a redirect leads.
+        content: Body of a POST request (default: a GET request).
+        origins: Origins that a redirect may lead to (default: any).
+        max_bytes: Maximum size of the response.
 
     Raises:
-        ImageError: The download fails, takes too long, or is larger than 100 MB.
+        ImageError: The download fails, takes too long, or is too large.
     """
     seconds = SECONDS_TO_FETCH if seconds is None else seconds
     answers: list[bytes | str] = []
-    thread = threading.Thread(target=lambda: answers.append(_download(address, seconds)), daemon=True)
+
+    try:
+        request = urllib.request.Request(_ascii(address), content, headers={"User-Agent": "manylabel"})  # noqa: S310 - see `_download`
+    except ValueError as error:
+        raise ImageError(address, f"it could not be fetched: {error}") from error
+    for name, value in (headers or {}).items():
+        request.add_unredirected_header(name, value)
+    download = partial(_download, request, seconds, origins, max_bytes)
+    thread = threading.Thread(target=lambda: answers.append(download()), daemon=True)
     thread.start()
     thread.join(seconds)  # the limit of a socket is for each read: a slow server would take forever
-    content = answers[0] if answers else "timed out"
-    if isinstance(content, str):
-        reason = f"it took longer than {seconds:g} seconds" if "timed out" in content else content
+    received = answers[0] if answers else "timed out"
+    if isinstance(received, str):
+        reason = f"it took longer than {seconds:g} seconds" if "timed out" in received else received
         raise ImageError(address, f"it could not be fetched: {reason}")
-    if len(content) > MAX_BYTES:
-        raise ImageError(address, f"it has more than {MAX_BYTES:,} bytes")
-    return content
+    if len(received) > max_bytes:
+        raise ImageError(address, f"it has more than {max_bytes:,} bytes")
+    return received
 
 
-def _download(address: str, seconds: float) -> bytes | str:
+def _download(
+    request: urllib.request.Request, seconds: float, origins: Sequence[str] | None, max_bytes: int
+) -> bytes | str:
     """Return the content of a URL, or why there is none; redirects cannot reach files or FTP."""
     web = urllib.request.OpenerDirector()
     for handler in (
         urllib.request.ProxyHandler(),
         urllib.request.HTTPHandler(),
         urllib.request.HTTPSHandler(),
-        urllib.request.HTTPRedirectHandler(),
+        _Redirects(origins),
         urllib.request.HTTPDefaultErrorHandler(),
         urllib.request.HTTPErrorProcessor(),
         urllib.request.UnknownHandler(),
     ):
         web.add_handler(handler)
     try:
-        request = urllib.request.Request(_ascii(address), headers={"User-Agent": "manylabel"})  # noqa: S310 - see `web`
         with web.open(request, timeout=seconds) as answer:
-            content: bytes = answer.read(MAX_BYTES + 1)
+            content: bytes = answer.read(max_bytes + 1)
             return content
     except urllib.error.HTTPError as error:
         return f"HTTP {error.code}"
     except (OSError, ValueError, http.client.HTTPException) as error:
         return str(error)
+
+
+class _Redirects(urllib.request.HTTPRedirectHandler):
+    """Redirects to some origins only (default: any)."""
+
+    def __init__(self, origins: Sequence[str] | None) -> None:
+        self.origins = origins
+
+    def redirect_request(self, *arguments: Any) -> urllib.request.Request | None:  # noqa: ANN401 - as in the parent
+        """Return the next request, or refuse it; the last argument is its URL."""
+        place = origin(arguments[-1])
+        if self.origins is not None and place not in self.origins:
+            raise urllib.error.URLError(f"it redirects to {place or 'no web address'}, which is not allowed")
+        return super().redirect_request(*arguments)
 
 
 def _ascii(address: str) -> str:

@@ -1,6 +1,7 @@
 """`manylabel serve`: an HTTP API and a web page."""
 
 import ipaddress
+import os
 from typing import Annotated
 
 from manylabel.builtin import DEFAULT_MODEL
@@ -33,6 +34,13 @@ def serve(
         list[str] | None,
         option("URL", "Web origin that may call the API (CORS), such as https://example.org; repeat for more."),
     ] = None,
+    label_studio: Annotated[
+        list[str] | None,
+        option(
+            "URL",
+            "Pre-annotate for Label Studio at this address (key: LABEL_STUDIO_API_KEY); repeat for other image hosts.",
+        ),
+    ] = None,
     max_megabytes: Annotated[float, option("FLOAT", "Maximum size of a request in megabytes.", min=0.001)] = 20,
     max_megapixels: Annotated[float, option("FLOAT", "Maximum total megapixels of a request.", min=0.001)] = 100,
     timeout: Annotated[float, option("FLOAT", "Seconds before a request times out.", min=0.1)] = 30,
@@ -56,6 +64,8 @@ def serve(
         api_key=api_key,
         allow_hosts=(host.lower(), *map(str.lower, allow_host or ())),
         allow_origins=tuple(allow_origin or ()),
+        label_studio=tuple(address.rstrip("/") for address in label_studio or ()),
+        label_studio_key=os.environ.get("LABEL_STUDIO_API_KEY"),
     )
     console = stderr_console()
     with working("loading the model"):

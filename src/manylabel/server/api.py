@@ -24,9 +24,11 @@ from manylabel.server.metrics import ServerMetrics
 from manylabel.server.model import ServedModel
 from manylabel.server.schemas import ProblemError, join_mistakes
 from manylabel.system import default_workers
+from manylabel.types import LabelSpace, Tag
 
 _MAX_NAME_LENGTH = 255  # characters of a file name
-_bearer = HTTPBearer(auto_error=False, description="API key, if the server requires one; checked by `Limits`.")
+DOWNLOADS = 8  # images downloaded at once
+bearer = HTTPBearer(auto_error=False, description="API key, if the server requires one; checked by `Limits`.")
 
 Label = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=MAX_LABEL_LENGTH)]
 
@@ -108,24 +110,25 @@ class Api:
             on_batch=self.metrics.batches.observe,
         )
         self.torch = Batcher[partial[Any], Any](_call_each, batch_size=1)
+        self.downloads = Batcher[partial[Any], Any](_call_each, batch_size=1, workers=DOWNLOADS)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Serve until the context exits, then finish accepted requests."""
-        for threads in (self.decoding, self.scoring, self.torch):
+        for threads in (self.downloads, self.decoding, self.scoring, self.torch):
             threads.start()
         try:
             size = self.model.spec.input_spec.size
             await self.scoring.submit(np.zeros((*size, 3), dtype=np.uint8))  # warm-up: the first batch is the slowest
             yield
         finally:
-            for threads in (self.decoding, self.scoring, self.torch):
+            for threads in (self.downloads, self.decoding, self.scoring, self.torch):
                 await threads.close()
 
     def router(self) -> APIRouter:
         """Return the endpoints."""
         router = APIRouter()
-        keyed: dict[str, Any] = {"dependencies": [Depends(_bearer)]}
+        keyed: dict[str, Any] = {"dependencies": [Depends(bearer)]}
         raw = {"requestBody": {"content": {"image/*": {"schema": {"type": "string", "format": "binary"}}}}}
         text: dict[int | str, Any] = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
         router.post("/v1/predict", openapi_extra=raw, **keyed)(self.predict)
@@ -151,29 +154,40 @@ class Api:
         if options.labels is None and not len(self.model.spec.labels):
             message = "this model has no labels of its own; pass some, as in /v1/predict?labels=zebra&labels=sunset"
             raise ProblemError(422, "bad_request", message)
-        columns = None if options.labels is None else self.model.columns(options.labels)
+        choice = TagChoice(options.top, options.threshold)
+        found, labels = await self.tag(images, options.labels, choice, request)
+        if all(isinstance(each, str) for each in found):
+            raise _unreadable(images, found)
+        results = [
+            schemas.ImageResponse(name=image.name, tags=[], error=each)
+            if isinstance(each, str)
+            else schemas.ImageResponse(name=image.name, tags=schemas.TagResponse.list_of(each, labels))
+            for image, each in zip(images, found, strict=True)
+        ]
+        return schemas.PredictResponse(model=self.model.name, images=results)
+
+    async def tag(
+        self, images: list[SentImage], labels: list[str] | None, choice: TagChoice, request: Request
+    ) -> tuple[list[tuple[Tag, ...] | str], LabelSpace]:
+        """Return the tags of each image, or the reason it cannot be read; and the labels that were scored."""
+        columns = None if labels is None else self.model.columns(labels)
+        spec = self.model.spec
         with self._accept(len(images)):
             async with self._in_time():
                 await self._check_pixels(images, request)
                 read = await asyncio.gather(*(self._decode(image, request) for image in images))
                 pixels = [each for each in read if not isinstance(each, str)]
                 if not pixels:
-                    raise _unreadable(images, read)
-                if columns is None and options.labels is not None:
-                    scores, spec = await self._in_torch(request, self.model.ask, pixels, options.labels)
+                    return [str(each) for each in read], spec.labels
+                if columns is None and labels is not None:
+                    scores, spec = await self._in_torch(request, self.model.ask, pixels, labels)
                 else:
                     rows = await asyncio.gather(*(self.scoring.submit(each, request=request) for each in pixels))
-                    scores, spec = np.stack(rows), self.model.spec
+                    scores = np.stack(rows)
                     if columns is not None:
                         scores, spec = scores[:, columns], self.model.spec_of(columns)
-        tags = iter(TagChoice(options.top, options.threshold).pick(scores, spec))
-        results = [
-            schemas.ImageResponse(name=image.name, tags=[], error=found)
-            if isinstance(found, str)
-            else schemas.ImageResponse(name=image.name, tags=schemas.TagResponse.list_of(next(tags), spec.labels))
-            for image, found in zip(images, read, strict=True)
-        ]
-        return schemas.PredictResponse(model=self.model.name, images=results)
+        tags = iter(choice.pick(scores, spec))
+        return [each if isinstance(each, str) else next(tags) for each in read], spec.labels
 
     async def explain(
         self,

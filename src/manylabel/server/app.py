@@ -16,6 +16,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from manylabel.errors import LabelError
 from manylabel.server.api import Api
+from manylabel.server.label_studio import LabelStudio
 from manylabel.server.limits import Limits, ServerSettings
 from manylabel.server.metrics import MeasureRequests
 from manylabel.server.model import ServedModel
@@ -83,6 +84,8 @@ def create_app(model: ServedModel, settings: ServerSettings | None = None) -> Fa
         lifespan=lifespan,
     )
     app.include_router(api.router())
+    if settings.label_studio:
+        app.include_router(LabelStudio(api, settings).router())
     for path, (name, kind) in _PAGE.items():
         app.get(path, include_in_schema=False)(_file(Path(__file__).parent / "page" / name, kind))
     for path, kind in _SWAGGER.items():

@@ -1,6 +1,7 @@
 """Limits of a server: settings, and the middleware that rejects requests before their bodies are read."""
 
 import asyncio
+import base64
 import ipaddress
 import secrets
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from manylabel.errors import ConfigError
+from manylabel.image_files import origin
 from manylabel.server.schemas import ProblemError, problem_response
 
 MAX_IMAGES = 64  # per request
@@ -37,6 +39,9 @@ class ServerSettings:
         allow_hosts: Host names of this server, in addition to IP addresses and localhost. Checked because a web page
             can have its own name resolved to this machine (DNS rebinding).
         allow_origins: Other origins that may read responses (CORS), such as ``https://example.org``.
+        label_studio: Origin of Label Studio, such as ``http://localhost:8080``, whose images are downloaded and which
+            may call its endpoints; then other origins of images (default: none, and no endpoints).
+        label_studio_key: API key of Label Studio.
 
     Raises:
         ConfigError: A limit is not above 0, or the key is not valid in a header.
@@ -55,11 +60,16 @@ class ServerSettings:
     api_key: str | None = None
     allow_hosts: tuple[str, ...] = ()
     allow_origins: tuple[str, ...] = ()
+    label_studio: tuple[str, ...] = ()
+    label_studio_key: str | None = None
 
     def __post_init__(self) -> None:
         for name in ("max_body_bytes", "max_pixels", "max_waiting", "seconds", "batch_size", "workers"):
             if getattr(self, name) <= 0:
                 raise ConfigError(f"{name} must be above 0, got {getattr(self, name)}")
+        for address in self.label_studio:
+            if origin(address) != address:
+                raise ConfigError(f"label_studio must be an origin such as http://localhost:8080, got {address!r}")
         key = self.api_key
         if key is not None and not (key.isascii() and key.isprintable() and key and " " not in key):
             raise ConfigError("the API key must be printable ASCII without spaces; omit it to run without a key")
@@ -113,12 +123,13 @@ class Limits:
             message = f"host {host!r} is not allowed; start the server with: --allow-host {host}"
             return ProblemError(421, "unknown_host", message)
         if settings.api_key is not None and scope["path"] not in OPEN_PATHS:
-            scheme, _, key = headers.get("authorization", "").partition(" ")
-            if scheme.lower() != "bearer" or not secrets.compare_digest(key.encode(), settings.api_key.encode()):
+            key = _key_of(headers.get("authorization", ""))
+            if not secrets.compare_digest(key.encode(), settings.api_key.encode()):
                 message = "missing or wrong API key; send it as in: -H 'Authorization: Bearer KEY'"
                 return ProblemError(401, "unauthorised", message, headers={"WWW-Authenticate": "Bearer"})
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-        if scope["method"] == "POST" and kind and not kind.startswith(TYPES):
+        types = (*TYPES, "application/json") if settings.label_studio else TYPES
+        if scope["method"] == "POST" and kind and not kind.startswith(types):
             message = f"unsupported content type {kind}; send multipart/form-data or an image, as in: -F images=@a.jpg"
             return ProblemError(415, "unsupported_type", message)
         length = headers.get("content-length", "")
@@ -168,6 +179,17 @@ class _Body:
 
 
 _CLOSE = {"Connection": "close"}
+
+
+def _key_of(authorisation: str) -> str:
+    """Return the key: a bearer token, or the password of basic authentication, which Label Studio uses."""
+    scheme, _, key = authorisation.partition(" ")
+    if scheme.lower() == "basic":
+        try:
+            return base64.b64decode(key, validate=True).decode().partition(":")[2]
+        except ValueError:
+            return ""
+    return key if scheme.lower() == "bearer" else ""
 
 
 def _name_of(host: str) -> str:
