@@ -65,7 +65,7 @@ def main() -> None:
                 chosen = select(features[pool], weights, features[labelled], options.step, rng)
                 labelled = np.concatenate([labelled, pool[chosen]])
             curves[rule].append(curve)
-    report(options, list(sizes), curves)
+        report(options, list(sizes), curves)  # after each draw, as a run takes minutes
 
 
 def report(options: argparse.Namespace, sizes: list[int], curves: dict[str, list[list[float]]]) -> None:

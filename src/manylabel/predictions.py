@@ -392,7 +392,8 @@ class Predictions(Sequence[ImagePrediction]):
         """Write the tags to a file, in the formats of `manylabel predict --out`.
 
         Args:
-            path: Output file ending in ``.csv``, ``.jsonl``, ``.json`` or ``.parquet``.
+            path: Output file ending in ``.csv``, ``.jsonl``, ``.json`` or ``.parquet``; or in ``.fiftyone.json``,
+                ``.label_studio.json`` or ``.cvat.xml``, for these annotation tools.
             overwrite: Whether to replace an existing file.
 
         Returns:

@@ -67,7 +67,7 @@ class Suggestions:
         images = [os.path.relpath(image.path or image.name, folder) for image in self.predictions]
         columns = {
             "image": [protect_cell(Path(image).as_posix()) for image in images],
-            "tags": [""] * len(images),
+            "tags": pl.repeat(None, len(images), dtype=pl.String, eager=True),
             "predicted": [join_labels(tag.label for tag in image.tags) for image in self.predictions],
             "uncertainty": self.uncertainty.round(4),
         }
@@ -135,7 +135,7 @@ def suggest(
     predictions = Predictions(
         scores[order].numpy(),
         labelled.labels,
-        [chosen.images.name(index) for index in range(len(chosen))],
+        [str(path or chosen.images.name(index)) for index, path in enumerate(_paths(chosen))],
         single_label=labelled.single_label,
         sources=[chosen.images[index] for index in range(len(chosen))],
     )

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from manylabel.annotation_files import WRITERS, annotation_writer
 from manylabel.errors import ConfigError, DataError, list_choices
 from manylabel.label_text import SEPARATOR, TAG_COLUMNS, join_labels, protect_cell, unprotect_cell
 from manylabel.lock import WriterLock
@@ -43,7 +44,8 @@ def open_output(path: str | Path, *, resume: bool = False, overwrite: bool = Fal
     """Open an output file for tags.
 
     Args:
-        path: Output path ending in ``.jsonl``, ``.csv`` or ``.parquet`` (a folder of parts).
+        path: Output path ending in ``.jsonl``, ``.csv`` or ``.parquet`` (a folder of parts); or in ``.fiftyone.json``,
+            ``.label_studio.json`` or ``.cvat.xml``, which are written at the end.
         resume: Append to an existing file; an incomplete last row is removed.
         overwrite: Replace an existing file.
 
@@ -71,7 +73,10 @@ def open_output(path: str | Path, *, resume: bool = False, overwrite: bool = Fal
         >>> writer.close()
     """
     path = Path(path)
-    ending = _ending(path, _KINDS)
+    is_annotation = annotation_writer(path) is not None
+    ending = "" if is_annotation else _ending(path, _KINDS)
+    if is_annotation and resume:
+        raise ConfigError(f"{path.name} is written as a whole and cannot be resumed; write .jsonl or run it again")
     if ending == ".parquet":
         require("polars", extra="train")
     if resume and overwrite:
@@ -84,7 +89,7 @@ def open_output(path: str | Path, *, resume: bool = False, overwrite: bool = Fal
         with write_errors(path):
             if overwrite:
                 _remove(path)
-            writer = _KINDS[ending](path, lock)
+            writer = (_AnnotationFile if is_annotation else _KINDS[ending])(path, lock)
         return writer, DoneImages(writer.names())
     except BaseException:
         lock.release()
@@ -95,7 +100,8 @@ def write_tags(path: str | Path, images: Sequence[TaggedImage], *, overwrite: bo
     """Write all tags to one file at once.
 
     Args:
-        path: Output file ending in ``.csv``, ``.jsonl``, ``.json`` (one list) or ``.parquet`` (one file).
+        path: Output file ending in ``.csv``, ``.jsonl``, ``.json`` (one list) or ``.parquet`` (one file); or in
+            ``.fiftyone.json``, ``.label_studio.json`` or ``.cvat.xml``, for these annotation tools.
         images: The images.
         overwrite: Whether to replace an existing file.
 
@@ -108,6 +114,8 @@ def write_tags(path: str | Path, images: Sequence[TaggedImage], *, overwrite: bo
         StorageError: The path is not writable.
     """
     path = Path(path)
+    if annotation_writer(path) is not None:
+        return write_text(path, _annotations(path, images), overwrite=overwrite)
     ending = _ending(path, (*_KINDS, ".json"))
     if ending == ".json":
         lines = (_json_line(image).decode().strip() for image in images)
@@ -146,10 +154,17 @@ def tag_table(rows: Sequence[Mapping[str, Any]]) -> "pl.DataFrame":
     return pl.DataFrame(tag_columns(rows), schema=dict(zip(TAG_COLUMNS, kinds, strict=True)))
 
 
+def _annotations(path: Path, images: Sequence[TaggedImage]) -> str:
+    """Return the file of an annotation tool; unreadable images are left out."""
+    write = annotation_writer(path)
+    rows = [row for row in (image.to_dict() for image in images) if "tags" in row]
+    return "" if write is None else write(rows, path.absolute().parent)
+
+
 def _ending(path: Path, known: Iterable[str]) -> str:
     ending = path.suffix.lower()
     if ending not in known:
-        raise ConfigError(f"cannot write tags to {path.name}; {list_choices(ending, known)}")
+        raise ConfigError(f"cannot write tags to {path.name}; {list_choices(ending, [*known, *WRITERS], at_most=9)}")
     return ending
 
 
@@ -339,7 +354,29 @@ class _Parquet:
         self._begin_part()
 
 
-TagWriter: TypeAlias = _Csv | _JsonLines | _Parquet
+class _AnnotationFile:
+    """A file of an annotation tool, written when complete."""
+
+    def __init__(self, path: Path, lock: WriterLock) -> None:
+        self.path = path
+        self.lock = lock
+        self._images: list[TaggedImage] = []
+
+    def write(self, images: Sequence[TaggedImage]) -> None:
+        self.lock.renew()
+        self._images += images
+
+    def close(self) -> None:
+        try:
+            write_text(self.path, _annotations(self.path, self._images), overwrite=True)
+        finally:
+            self.lock.release()
+
+    def names(self) -> Iterator[str]:
+        return iter(())
+
+
+TagWriter: TypeAlias = _Csv | _JsonLines | _Parquet | _AnnotationFile
 """Writer of tagged images, batch by batch; holds an exclusive lock until closed."""
 
 _TEXTS: dict[str, type[_Csv | _JsonLines]] = {".csv": _Csv, ".jsonl": _JsonLines}

@@ -15,7 +15,7 @@ from manylabel.cli.data import graph
 from manylabel.cli.evaluate import apply, compare, evaluate, tune
 from manylabel.cli.models import cost, export, models, vocabulary
 from manylabel.cli.options import Command, Group
-from manylabel.cli.predict import explain, predict
+from manylabel.cli.predict import explain, predict, suggest
 from manylabel.cli.runs import cache, report, runs
 from manylabel.cli.serve import serve
 from manylabel.cli.train import OWN_PARSER, train
@@ -24,6 +24,7 @@ from manylabel.system import naming_extras
 
 COMMANDS: dict[str, Callable[..., None] | typer.Typer] = {
     "data": data,
+    "suggest": suggest,
     "train": train,
     "evaluate": evaluate,
     "tune": tune,

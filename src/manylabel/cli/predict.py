@@ -1,4 +1,4 @@
-"""`manylabel predict` and `explain`: tags of images, from one photo to millions, and heat maps of the evidence."""
+"""`manylabel predict`, `suggest` and `explain`: tags of images, what to label next, and heat maps of the evidence."""
 
 from __future__ import annotations  # those of `ml` would import torch
 
@@ -36,7 +36,10 @@ _BAR = 24
 def predict(
     images: options.Images,
     model: options.AnyModel = DEFAULT_MODEL,
-    out: Annotated[Path | None, option("FILE", "Write the tags to a .jsonl or .csv file or a .parquet folder.")] = None,
+    out: Annotated[
+        Path | None,
+        option("FILE", "Write the tags: .jsonl, .csv, .parquet, .fiftyone.json, .label_studio.json or .cvat.xml."),
+    ] = None,
     top: Annotated[int | None, option("INTEGER", "Tags per image (default: all above the threshold).", min=1)] = None,
     threshold: Annotated[
         str | None,
@@ -245,6 +248,43 @@ class _Results:
             errors.print(f"and {self.bad - len(self.failures):,} more failed", style="yellow")
         if self.bad and self.bad == self.count:
             raise typer.Exit(1)
+
+
+def suggest(
+    data: options.Data,
+    images: Annotated[list[str], option("PATH", "Images to choose from: files, folders or patterns; repeat for more.")],
+    n: Annotated[int, option("INTEGER", "Number of images.", "--n", min=1)] = 200,
+    out: Annotated[
+        Path | None, option("FILE", "Write them: .csv with a blank column tags, or .label_studio.json and the like.")
+    ] = None,
+    backbone: Annotated[str, option("NAME", "Backbone: a timm model or torchvision:NAME.")] = "offline:everyday",
+    seed: options.Seed = 0,
+    workers: options.Workers = None,
+    device: options.Device = "auto",
+    overwrite: options.Overwrite = False,
+) -> None:
+    """Suggest which images to label next, by a quick model of those in DATA that are labelled.
+
+    The images are uncertain, with rare labels first, and differ from each other and from the labelled ones. Features
+    are cached, so a second round takes seconds.
+    """
+    files = options.new_files(out, overwrite=overwrite)
+    dataset = options.load_data(data)
+    with ProgressBar("computing features") as bar:
+        found = ml.suggest(
+            dataset, images, n=n, backbone=backbone, seed=seed, workers=workers, device=device, progress=bar.update
+        )
+    rows = [
+        (str(rank), f"{uncertainty:.2f}", image.name, ", ".join(f"{tag.label} {tag.score:.2f}" for tag in image.tags))
+        for rank, (image, uncertainty) in enumerate(zip(found.predictions, found.uncertainty, strict=True), 1)
+    ]
+    shown = rows if out is None else rows[:_MOST_NAMED]
+    options.print_table(shown, "", "uncertainty", "image", "predicted")
+    if len(shown) < len(rows):
+        typer.echo(f"... and {len(rows) - len(shown):,} more")
+    if out is not None:
+        found.save(out, overwrite=overwrite)
+    options.report_files(files)
 
 
 def explain(
