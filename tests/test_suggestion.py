@@ -20,7 +20,7 @@ def backbone():
 
 @pytest.fixture
 def photos(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("MANYLABEL_CACHE", str(tmp_path / "cache"))
     for number in range(12):
         draw(tmp_path / "photos" / f"{number}.png", colour=COLOURS[number % 4], size=(8 + number, 8))
     (tmp_path / "photos" / "bad.png").write_bytes(b"no image")
