@@ -320,6 +320,9 @@ class ZeroShot(RecipeSettings):
     )
     random_queries: Whole = setting(0, "Random queries per batch (query augmentation of the paper).", is_flag=False)
     query_noise: NotNegative = setting(0.0, "Noise on text vectors (query augmentation; try 0.1).", is_flag=False)
+    pseudo_labels: Whole = setting(
+        0, "Names of the backbone's own classes per batch, trained with its probabilities; try 256.", is_flag=False
+    )
     views: Count = setting(1, "Cached views per training image.")
     tune: bool = setting(False, "Not supported by this recipe.", is_flag=False)
     single_label: bool | None = setting(False, "Not supported by this recipe.", is_flag=False)

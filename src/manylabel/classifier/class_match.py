@@ -9,7 +9,7 @@ import hashlib
 import logging
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import version
@@ -92,7 +92,9 @@ def match_classes(
     first = torch.searchsorted(owners, torch.arange(len(names)))  # the first name of each class
     common = similarities(of_names[first]).mean(0)  # [K]
     vectors = _vectors(encoder, labels)
-    groups = _groups(synsets)
+    groups: dict[str, set[int]] = {}
+    for name, below in group_names(synsets).items():
+        groups.setdefault(_normal(name), set()).update(below)
     weights, best, nearest = [], [], []
     for start in range(0, len(labels), _LABELS_AT_ONCE):
         found = similarities(vectors[start : start + _LABELS_AT_ONCE])
@@ -191,8 +193,16 @@ def _wordnet() -> dict[str, tuple[list[str], list[str]]]:
     return {synset: (parents.split(), names.split("|")) for synset, parents, names in rows}
 
 
-def _groups(synsets: Sequence[str]) -> Mapping[str, set[int]]:
-    """Return the classes at and below each WordNet name."""
+def group_names(synsets: Sequence[str]) -> dict[str, set[int]]:
+    """Return the classes at and below each WordNet name.
+
+    Args:
+        synsets: WordNet identifiers of the classes.
+
+    Examples:
+        >>> group_names(["n02123045", "n02123159"])["cat"]  # tabby and tiger cat
+        {0, 1}
+    """
     groups: dict[str, set[int]] = {}
     for number, synset in enumerate(synsets):
         above, seen = [synset], set()
@@ -203,7 +213,7 @@ def _groups(synsets: Sequence[str]) -> Mapping[str, set[int]]:
             seen.add(each)
             above += _wordnet()[each][0]
             for name in _wordnet()[each][1]:
-                groups.setdefault(_normal(name), set()).add(number)
+                groups.setdefault(name, set()).add(number)
     return groups
 
 

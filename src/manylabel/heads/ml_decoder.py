@@ -12,7 +12,7 @@ labels, or labels), R further queries, g slots of a group, D width, E text dimen
 
 import copy
 import math
-from typing import ClassVar, cast
+from typing import ClassVar, Self, cast
 
 import torch
 import torch.nn.functional as F
@@ -119,7 +119,7 @@ class MLDecoder(Head):
 
         Args:
             features: As for `forward`.
-            vectors: ``[L, E]``, other text vectors of the labels.
+            vectors: ``[L, E]``, other text vectors of the labels, or of more or fewer labels.
             extra: ``[R, E]``, further text queries without a label.
 
         Returns:
@@ -128,13 +128,16 @@ class MLDecoder(Head):
         Raises:
             ConfigError: Vectors are given, but the head has no text queries with shared output weights.
         """
-        vectors = self.text_vectors if vectors is None else self._check_open(vectors)
-        slots = self.projection.draw_slots() if self.training else self.projection.slots  # [L]
+        projection = self.projection
+        if vectors is not None and len(self._check_open(vectors)) != self.num_labels:
+            projection = projection.resized(len(vectors))
+        vectors = self.text_vectors if vectors is None else vectors
+        slots = projection.draw_slots() if self.training else projection.slots  # [L]
         tokens = self._tokens(final_map(features, self.in_channels))  # [B, T, D]
-        hidden = self._queries(vectors, slots, extra, batch=tokens.shape[0])  # [B, K + R, D]
+        hidden = self._queries(vectors, slots, extra, batch=tokens.shape[0], projection=projection)  # [B, K + R, D]
         for layer in self.layers:
             hidden = layer(hidden, tokens)
-        return self.projection(hidden[:, : self.projection.num_groups], vectors, slots), hidden
+        return projection(hidden[:, : projection.num_groups], vectors, slots), hidden
 
     def attention(self, features: Features) -> Tensor:
         """Return the last layer's attention of each label: ``[B, L, H, W]``, each map summing to 1.
@@ -206,7 +209,15 @@ class MLDecoder(Head):
     def _tokens(self, feature: Tensor) -> Tensor:
         return F.relu(self.embed(to_tokens(feature)))
 
-    def _queries(self, vectors: Tensor | None, slots: Tensor, extra: Tensor | None = None, *, batch: int) -> Tensor:
+    def _queries(
+        self,
+        vectors: Tensor | None,
+        slots: Tensor,
+        extra: Tensor | None = None,
+        *,
+        batch: int,
+        projection: "Projection | None" = None,
+    ) -> Tensor:
         """Return the queries ``[1, K + R, D]``; text queries are computed from the mean vector of a group's labels.
 
         In training they are ``[B, K + R, D]``, as dropout differs by image.
@@ -214,7 +225,7 @@ class MLDecoder(Head):
         if vectors is None or not isinstance(self.query_bank, TextQueries):
             queries: Tensor = self.query_bank()
         else:
-            asked = self.projection.group_vectors(vectors, slots)
+            asked = (projection or self.projection).group_vectors(vectors, slots)
             queries = self.query_bank.make(asked if extra is None else torch.cat([asked, extra]))
         return queries.expand(batch if self.training and self.dropout > 0 else 1, -1, -1)
 
@@ -290,6 +301,14 @@ class Projection(nn.Module):
     def group_vectors(self, vectors: Tensor, slots: Tensor) -> Tensor:
         """Return a text vector per group, the mean over its labels: ``[L, E]`` -> ``[K, E]``."""
         return group_means(vectors, slots // self.group_size, self.num_groups)
+
+    def resized(self, num_labels: int) -> Self:
+        """Return a projection for another number of labels, with the same weights and labels per group."""
+        other = copy.copy(self)
+        other._buffers = dict(self._buffers)
+        other.num_labels, other.num_groups = num_labels, math.ceil(num_labels / self.group_size)
+        other.slots = group_labels(num_labels, other.num_groups, self.seed).to(self.slots.device)
+        return other
 
     def divide(self, vectors: Tensor, num_groups: int) -> None:
         """Switch to other labels, ``[L', E]``, in `num_groups` groups; for weights shared by all labels."""

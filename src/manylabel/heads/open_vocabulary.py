@@ -82,9 +82,13 @@ class TextMap(_TextHead):
 
     def forward(self, features: Features) -> Tensor:
         """Return logits ``[B, L]`` of a feature map ``[B, C, H, W]``, or of the last of several."""
+        return self.decode(features, self.text_vectors)[0]
+
+    def decode(self, features: Features, vectors: Tensor, extra: Tensor | None = None) -> tuple[Tensor, Tensor]:  # noqa: ARG002
+        """Return the logits of other text vectors ``[L', E]``, for training, and the images in text space."""
         images = F.normalize(self.map(self.pooled(features)), dim=1)  # [B, E]
-        cosines = images @ F.normalize(self.text_vectors, dim=1).t()  # [B, L]
-        return self.log_scale.exp() * cosines + self.bias
+        cosines = images @ F.normalize(vectors, dim=1).t()  # [B, L']
+        return self.log_scale.exp() * cosines + self.bias, images
 
 
 class ConSE(_TextHead):

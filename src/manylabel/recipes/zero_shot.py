@@ -8,10 +8,15 @@ vectors, AdamW, binary cross-entropy. ``--head.num_groups 20`` enables group dec
 conse`` are baselines. Targets of unseen labels are never used in training; images with unseen labels only are excluded
 (``--images``). Validation during training uses the seen labels; the unseen ones are evaluated once, at the end.
 
+Pseudo-labels (``pseudo_labels: 256`` in a settings file, or from Python) train the queries on a large vocabulary: the
+names of the classes that the backbone was pretrained on and of their WordNet groups, with the backbone's own
+probabilities as targets, a random part of them in each batch. Not in the paper, which has 925 annotated labels.
+
 Query augmentation adds random queries to those of the labels, with a positive target "random", and noise to the
 queries. The paper leaves open how the target is realised; see `AugmentedQueries`.
 
-Letters in shape comments: B images, L labels, K queries of labels, R random queries, D width, E text dimensions.
+Letters in shape comments: B images, N training images, L labels, K queries of labels, R random queries, D width, E text
+dimensions, C classes of the backbone, V their names, Q names in a batch.
 """
 
 import json
@@ -22,8 +27,13 @@ import torch
 from msgspec.structs import replace
 from torch import Tensor, nn
 
+from manylabel.backbone import Backbone, load_classes
+from manylabel.classifier.class_match import group_names
+from manylabel.classifier.typed_labels import original_top
 from manylabel.errors import ConfigError
+from manylabel.features import CachedFeatures, FeatureLoader
 from manylabel.heads import MLDecoder
+from manylabel.heads.typed_labels import BIAS, SCALE, SMALLEST
 from manylabel.recipes.loaders import cache_sets, make_loaders
 from manylabel.recipes.recipe import Recipe
 from manylabel.recipes.reporter import Reporter
@@ -69,7 +79,10 @@ def _train(setup: Setup[ZeroShot], run: RunFolder, reporter: Reporter) -> None:
     """Train a head with text queries on a frozen backbone."""
     settings, model, sets = setup.settings, setup.model, setup.sets
     cached = cache_sets(setup, reporter)
-    task = _make_task(settings, model.head, setup.loss)
+    pseudo = None
+    if settings.pseudo_labels and model.text is not None:
+        pseudo = PseudoLabels.of_backbone(model.backbone, model.text, cached.train, size=model.input_spec.size)
+    task = _make_task(settings, model.head, setup.loss, pseudo)
     fit(task, make_loaders(cached, settings, model=model), run=run, callbacks=reporter.callbacks)
 
     unseen = _unseen(settings, setup.data.train.labels)
@@ -90,13 +103,80 @@ def _train(setup: Setup[ZeroShot], run: RunFolder, reporter: Reporter) -> None:
 zero_shot = Recipe(ZeroShot, _train, _prepare, files=frozenset({"zero_shot.json"}))
 
 
-def _make_task(settings: ZeroShot, head: nn.Module, loss: nn.Module) -> ClassificationTask:
-    """Return a task with query augmentation if the head has queries, else a plain one."""
+def _make_task(
+    settings: ZeroShot, head: nn.Module, loss: nn.Module, pseudo: "PseudoLabels | None" = None
+) -> ClassificationTask:
+    """Return a task with query augmentation and pseudo-labels if the head can score other labels in training."""
     if not hasattr(head, "decode"):
+        if pseudo is not None:
+            raise ConfigError(f"pseudo_labels needs the head ml_decoder or text_map, got {settings.head}")
         return ClassificationTask(head, loss, settings=settings)
-    decoder = cast("MLDecoder", head)
-    augmented = AugmentedQueries(decoder, num_random=settings.random_queries, noise=settings.query_noise)
-    return ZeroShotTask(augmented, loss, settings=settings)
+    num_random = settings.random_queries if hasattr(head, "width") else 0
+    augmented = AugmentedQueries(cast("MLDecoder", head), num_random=num_random, noise=settings.query_noise)
+    task = ZeroShotTask(augmented, loss, settings=settings)
+    task.pseudo, task.num_pseudo = pseudo, settings.pseudo_labels
+    return task
+
+
+MOST_MEMBERS = 120
+"""Classes of a WordNet group that is still a pseudo-label: "entity" and "animal" would say little."""
+
+
+class PseudoLabels:
+    """Names of the classes that a backbone knows, and its probabilities of them in each training image.
+
+    Args:
+        vectors: ``[V, E]``, a text vector per name.
+        members: ``[V, C]``, 1 for the classes of each name.
+        probabilities: ``[N, 2, C]``, those of the pooled map and of the best position of each class.
+    """
+
+    def __init__(self, vectors: Tensor, members: Tensor, probabilities: Tensor) -> None:
+        self.vectors, self.members, self.probabilities = vectors, members, probabilities
+
+    @classmethod
+    def of_backbone(
+        cls, backbone: Backbone, text: TextVocabulary, cached: CachedFeatures, *, size: tuple[int, int]
+    ) -> "PseudoLabels":
+        """Return the pseudo-labels of cached training images.
+
+        Raises:
+            ConfigError: The backbone's classes are not known, or training has changed the layers below them.
+        """
+        classes, encoder = load_classes(backbone.name), open_encoder(text.encoder)
+        if original_top(backbone, size=size) != (None, None):
+            raise ConfigError(
+                f"pseudo_labels needs a backbone as it was pretrained, got {backbone.name}; use, for example, "
+                "offline:efficientnet_lite0"
+            )
+        found = group_names(classes.synsets)
+        for number, names in enumerate(classes.names):
+            for name in names.split(", "):
+                found.setdefault(name, set()).add(number)
+        named = {name: list(rows) for name, rows in found.items() if len(rows) <= MOST_MEMBERS and encoder.reads(name)}
+        vectors = encode_labels(encoder, LabelSpace(list(named)), templates=text.templates, centre=text.centre)
+        members = torch.zeros(len(named), len(classes.names))
+        for row, columns in enumerate(named.values()):
+            members[row, columns] = 1
+        parts = []
+        for batch in FeatureLoader(cached, batch_size=64, view=0):
+            pooled, local = classes(batch.features[-1])  # its weights are frozen: no graph
+            parts.append(torch.stack([pooled.softmax(1), local.softmax(1).flatten(2).amax(2)], 1).half())
+        return cls(vectors, members, torch.cat(parts))
+
+    def sample(self, indices: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        """Return text vectors ``[Q, E]`` of random names, and their soft targets ``[B, Q]`` in some images.
+
+        Scores are calibrated as those of typed labels.
+
+        Args:
+            indices: ``[B]``, positions of the training images.
+            count: Number of names, Q.
+        """
+        chosen = torch.randperm(len(self.vectors))[:count]
+        sums = self.probabilities[indices.cpu()].float() @ self.members[chosen].t()  # [B, 2, Q]
+        targets = (SCALE * sums.clamp(SMALLEST, 1).log().mean(1) + BIAS).sigmoid()
+        return self.vectors[chosen].to(indices.device), targets.to(indices.device)
 
 
 def _unseen(settings: ZeroShot, labels: LabelSpace) -> tuple[str, ...]:
@@ -136,11 +216,18 @@ class AugmentedQueries(nn.Module):
         logits: Tensor = self.head(features)
         return logits
 
-    def augmented(self, features: Sequence[Tensor]) -> tuple[Tensor, Tensor | None]:
-        """Return logits ``[B, L]`` with augmented queries and, for random queries, logits "random" ``[B, K + R]``."""
+    def augmented(self, features: Sequence[Tensor], more: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+        """Return logits ``[B, L]`` with augmented queries and, for random queries, logits "random" ``[B, K + R]``.
+
+        Args:
+            features: Feature maps.
+            more: ``[Q, E]``, text vectors of further labels; then the logits are ``[B, L + Q]``.
+        """
         vectors = self.head.text_vectors
         if vectors is None:
             raise ConfigError("query augmentation needs text queries; set queries='text'")
+        if more is not None:
+            vectors = torch.cat([vectors, more])
         if self.noise:
             vectors = vectors + self.noise * torch.randn_like(vectors)
         extra = vectors.new_empty(self.num_random, vectors.shape[1]).normal_()  # [R, E]
@@ -152,13 +239,21 @@ class ZeroShotTask(ClassificationTask):
     """Task that trains a head with query augmentation; one loss covers the labels and the target "random"."""
 
     model: AugmentedQueries
+    pseudo: PseudoLabels | None = None
+    num_pseudo = 0
 
     def objective(self, batch: Batch | FeatureBatch) -> Tensor:
         """Return the loss of a batch of features."""
         if not isinstance(batch, FeatureBatch):
             raise ConfigError("query augmentation trains on cached features; pass batches of features")
-        logits, random = self.model.augmented(batch.features)
-        targets, known = batch.targets, batch.known
+        targets, known, more = batch.targets, batch.known, None
+        if self.pseudo is not None:
+            more, soft = self.pseudo.sample(batch.indices, self.num_pseudo)
+            targets, known = (
+                torch.cat([targets, soft], 1),
+                torch.cat([known, torch.ones_like(soft, dtype=torch.bool)], 1),
+            )
+        logits, random = self.model.augmented(batch.features, more)
         if random is not None:
             is_random = torch.zeros_like(random)
             is_random[:, -self.model.num_random :] = 1
