@@ -258,7 +258,6 @@ def suggest(
         Path | None, option("FILE", "Write them: .csv with a blank column tags, or .label_studio.json and the like.")
     ] = None,
     backbone: Annotated[str, option("NAME", "Backbone: a timm model or torchvision:NAME.")] = "offline:everyday",
-    seed: options.Seed = 0,
     workers: options.Workers = None,
     device: options.Device = "auto",
     overwrite: options.Overwrite = False,
@@ -271,9 +270,7 @@ def suggest(
     files = options.new_files(out, overwrite=overwrite)
     dataset = options.load_data(data)
     with ProgressBar("computing features") as bar:
-        found = ml.suggest(
-            dataset, images, n=n, backbone=backbone, seed=seed, workers=workers, device=device, progress=bar.update
-        )
+        found = ml.suggest(dataset, images, n=n, backbone=backbone, workers=workers, device=device, progress=bar.update)
     rows = [
         (str(rank), f"{uncertainty:.2f}", image.name, ", ".join(f"{tag.label} {tag.score:.2f}" for tag in image.tags))
         for rank, (image, uncertainty) in enumerate(zip(found.predictions, found.uncertainty, strict=True), 1)
