@@ -106,7 +106,7 @@ class LoopSettings:
     device: Literal["auto", "cpu", "cuda", "mps"] = setting("auto", "Torch device; auto: a GPU if available.")
     devices: Count = setting(1, "Number of GPUs, or of CPU processes, for data-parallel training.")
     workers: Whole | None = setting(
-        None, "Image-decoding processes (default: half of the cores, or all with a GPU; at most 8).", may_change=True
+        None, "Image-decoding processes (default: half of the cores, or all if the CPU runs no model).", may_change=True
     )
     checkpoint_minutes: Positive = setting(5.0, "Minutes between checkpoints.", may_change=True, is_flag=False)
     logger: Literal["auto", "mlflow", "none", "tensorboard", "wandb"] = setting(
@@ -269,7 +269,9 @@ class SelfDistillation(RecipeSettings):
     processes: Count | None = setting(
         None, "Number of teachers trained in parallel (default: one per GPU, or per core up to 8).", may_change=True
     )
-    ray_address: str | None = setting(None, "Ray cluster that sees the same paths (default: local).", may_change=True)
+    ray_address: str | None = setting(
+        None, "Address of a Ray cluster, such as auto (default: start one on this machine).", may_change=True
+    )
     views: Count = setting(1, "With probe: cached views per training image.")
     feature_dropout: Fraction = setting(0.3, "With probe: dropout rate of feature channels.", is_flag=False)
     train_from: str = setting("auto", "With finetune: as in the recipe finetune; all trains whole networks on images.")
@@ -309,7 +311,7 @@ class ZeroShot(RecipeSettings):
         "none", "Labels to hold out for testing: none, random:15, random:0.2, coco_65_15, nus_wide, FILE or 'cat|dog'."
     )
     split_seed: Whole = setting(0, "Random seed for --unseen random:N.")
-    images: Literal["with_seen", "without_unseen", "all"] = setting(
+    training_images: Literal["with_seen", "without_unseen", "all"] = setting(
         "with_seen", "Training images: those with a seen label, those without unseen labels, or all."
     )
     encoder: str = setting(

@@ -43,14 +43,29 @@ def leaves(command, path=""):
         yield path, [param for param in command.params if param.param_type_name == "option"]
 
 
-def test_the_same_option_takes_the_same_kind_of_value_everywhere():
-    kinds = {}
+EXCEPTIONS = {
+    "out",  # each command writes its own kind of file
+    "executor",  # `train` distinguishes parallel from sequential teachers on this machine
+    "model",  # commands that evaluate or change a model have no default
+}
+
+
+def test_the_same_option_takes_the_same_kind_of_value_and_has_the_same_default_everywhere():
+    kinds, defaults, texts = {}, {}, {}
     for path, options in leaves(get_command(app)):
         for option in options:
             assert option.is_flag or option.metavar, f"{path} {option.name}"
-            if option.name != "out":  # a file or a folder
+            if option.name not in EXCEPTIONS:
                 kinds.setdefault(option.name, set()).add("flag" if option.is_flag else option.metavar)
-    assert {name: kind for name, kind in kinds.items() if len(kind) > 1} == {}
+                texts.setdefault(option.name, set()).add(option.help)
+                defaults.setdefault(option.name, set()).update([] if option.required else [str(option.default)])
+    for settings in (*RECIPE_SETTINGS.values(), RunOptions):
+        for name, field in settings_fields(settings).items():
+            if field.is_flag and name in kinds:
+                assert field.is_switch == (kinds[name] == {"flag"}), name
+                defaults[name].add(str(field.default))
+    for table in (kinds, defaults, texts):
+        assert {name: each for name, each in table.items() if len(each) > 1} == {}
 
 
 def test_there_are_at_most_two_hundred_options_and_fifty_settings():

@@ -116,14 +116,14 @@ def predict(*arguments):
 
 def test_predict_on_a_full_disk_fails_and_resumes(model, tmp_path):
     (tmp_path / "photos").mkdir()
-    for number in range(40):
+    for number in range(80):
         Image.new("RGB", (8, 8), "red").save(tmp_path / "photos" / f"{number}.png")
     out = tmp_path / "tags.jsonl"
-    arguments = (tmp_path / "photos", "--model", model, "--out", out, "--batch-size", 4, "--workers", 0)
-    with full_after(3000), pytest.raises(DiskFullError, match=r"tags\.jsonl: the disk is full.*--resume"):
+    arguments = (tmp_path / "photos", "--model", model, "--out", out, "--workers", 0)
+    with full_after(9000), pytest.raises(DiskFullError, match=r"tags\.jsonl: the disk is full.*--resume"):
         predict(*arguments)
     assert "images to" in predict(*arguments, "--resume").stderr
-    assert len(set(names_in(out))) == len(names_in(out)) == 40
+    assert len(set(names_in(out))) == len(names_in(out)) == 80
 
 
 def test_counters_agree_with_what_happened(model, tmp_path):

@@ -66,7 +66,7 @@ def test_a_model_folder_is_exported_once_and_tags_the_same(local_ray, tiny_model
 def test_the_command_writes_what_it_writes_on_one_machine(ending, local_ray, colour_file, photos, tmp_path):
     files = tmp_path / f"local.{ending}", tmp_path / f"ray.{ending}"
     for file, flags in zip(files, ([], ["--executor", "ray", "--replicas", "1"]), strict=True):
-        arguments = ["predict", photos[0], "--model", colour_file, "--out", file, "--batch-size", "4", *flags]
+        arguments = ["predict", photos[0], "--model", colour_file, "--out", file, *flags]
         result = CliRunner().invoke(app, [*map(str, arguments)], catch_exceptions=False)
         assert result.exit_code == 0
         assert "21 images to" in result.stderr

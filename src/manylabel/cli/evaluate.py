@@ -41,7 +41,6 @@ def evaluate(
     metrics: Metrics = "",
     draws: options.Draws = 1000,
     common_labels: CommonLabels = False,
-    batch_size: options.BatchSize = 32,
     workers: options.Workers = None,
     device: options.Device = "auto",
     overwrite: options.Overwrite = False,
@@ -54,9 +53,7 @@ def evaluate(
     source = _one_source(model, scores)
     files = options.new_files(html, out, overwrite=overwrite)
     dataset = options.load_data(data)
-    (scored,) = _score(
-        dataset, [source], device, batch_size=batch_size, num_workers=workers, common_labels=common_labels
-    )
+    (scored,) = _score(dataset, [source], device, num_workers=workers, common_labels=common_labels)
     with working("computing metrics"):
         result = ml.evaluation.evaluate(scored, metrics=_split(metrics), draws=draws)
         if out is not None:
@@ -75,7 +72,6 @@ def compare(
     metrics: Metrics = "",
     draws: options.Draws = 1000,
     common_labels: CommonLabels = False,
-    batch_size: options.BatchSize = 32,
     workers: options.Workers = None,
     device: options.Device = "auto",
     overwrite: options.Overwrite = False,
@@ -89,7 +85,7 @@ def compare(
         raise ConfigError(f"compare needs two models, got {len(model)}; pass --model A --model B")
     files = options.new_files(html, overwrite=overwrite)
     dataset = options.load_data(data)
-    scored = _score(dataset, model, device, batch_size=batch_size, num_workers=workers, common_labels=common_labels)
+    scored = _score(dataset, model, device, num_workers=workers, common_labels=common_labels)
     with working("comparing"):
         result = ml.evaluation.compare(*scored, metrics=_split(metrics), draws=draws)
         if html is not None:

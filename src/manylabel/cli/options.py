@@ -45,7 +45,6 @@ def flag(name: str, text: str) -> Any:  # noqa: ANN401 (typer's)
 MODEL = "Model or run folder, hub name"
 
 AsJson = Annotated[bool, flag("--json", "Print JSON.")]
-BatchSize = Annotated[int, option("INTEGER", "Images per batch.", min=1)]
 Data = Annotated[str, argument("DATA", "Dataset: table, folder or FORMAT:PATH; see 'manylabel models list formats'.")]
 Device = Annotated[str, option("DEVICE", "Torch device; auto: a GPU if available.")]
 Draws = Annotated[int, option("INTEGER", "Bootstrap samples; 0 computes no confidence intervals.", min=0)]
@@ -57,7 +56,10 @@ AnyModel = Annotated[str, option("MODEL", f"{MODEL}, builtin:NAME or exported .o
 ModelCopy = Annotated[Path | None, option("DIR", "Write a changed copy (default: change the model in place).")]
 Overwrite = Annotated[bool, flag("--overwrite", "Replace existing files.")]
 Seed = Annotated[int, option("INTEGER", "Random seed.")]
-Workers = Annotated[int | None, option("INTEGER", "Image-decoding processes (default: depends on the cores).", min=0)]
+Workers = Annotated[
+    int | None,
+    option("INTEGER", "Image-decoding processes (default: half of the cores, or all if the CPU runs no model).", min=0),
+]
 
 
 def new_files(*paths: Path | None, overwrite: bool) -> list[Path]:

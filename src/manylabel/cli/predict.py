@@ -57,7 +57,6 @@ def predict(
     allow_urls: Annotated[bool, flag("--allow-urls", "Download images given as http(s) URLs.")] = False,
     resume: Annotated[bool, flag("--resume", "Resume an interrupted run: skip images already in FILE.")] = False,
     overwrite: options.Overwrite = False,
-    batch_size: options.BatchSize = 32,
     workers: options.Workers = None,
     device: options.Device = "auto",
     executor: Annotated[Literal["local", "ray"], option("local|ray", "Run on this machine, or on a Ray cluster.")] = (
@@ -93,7 +92,6 @@ def predict(
             choice=choice,
             labels=asked,
             device=device,
-            batch_size=batch_size,
             replicas=replicas,
             address=ray_address,
         )
@@ -101,7 +99,7 @@ def predict(
         num_images = len(first) if len(first) < ahead else None
         engine = options.open_model(model, labels=asked, device=device, num_images=num_images)
         choice.limits(engine.spec)
-        scored = predict_stream(engine, new, batch_size=batch_size, num_workers=workers)
+        scored = predict_stream(engine, new, num_workers=workers)
         batches = (batch.tagged(choice) for batch in scored)
     writer = None
     if out is not None:  # after loading the model, whose errors must leave no file behind
@@ -253,7 +251,7 @@ class _Results:
 def suggest(
     data: options.Data,
     images: Annotated[list[str], option("PATH", "Images to choose from: files, folders or patterns; repeat for more.")],
-    n: Annotated[int, option("INTEGER", "Number of images.", "--n", min=1)] = 200,
+    num_images: Annotated[int, option("INTEGER", "Number of images.", min=1)] = 200,
     out: Annotated[
         Path | None, option("FILE", "Write them: .csv with a blank column tags, or .label_studio.json and the like.")
     ] = None,
@@ -270,7 +268,9 @@ def suggest(
     files = options.new_files(out, overwrite=overwrite)
     dataset = options.load_data(data)
     with ProgressBar("computing features") as bar:
-        found = ml.suggest(dataset, images, n=n, backbone=backbone, workers=workers, device=device, progress=bar.update)
+        found = ml.suggest(
+            dataset, images, n=num_images, backbone=backbone, workers=workers, device=device, progress=bar.update
+        )
     rows = [
         (str(rank), f"{uncertainty:.2f}", image.name, ", ".join(f"{tag.label} {tag.score:.2f}" for tag in image.tags))
         for rank, (image, uncertainty) in enumerate(zip(found.predictions, found.uncertainty, strict=True), 1)

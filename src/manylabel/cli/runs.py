@@ -97,7 +97,6 @@ def report(
     folders: Runs,
     out: Annotated[Path, option("FILE", "HTML file to write.")] = Path("report.html"),
     draws: options.Draws = 1000,
-    batch_size: options.BatchSize = 32,
     workers: options.Workers = None,
     device: options.Device = "auto",
     heat_maps: Annotated[bool, typer.Option(help="Show heat maps of images with the highest and lowest loss.")] = True,
@@ -111,7 +110,7 @@ def report(
     files = options.new_files(out, overwrite=overwrite)
     device = device_name(device)  # fails once here, not once per run
     evaluated, failed = [], {}
-    settings: dict[str, Any] = {"draws": draws, "batch_size": batch_size, "num_workers": workers, "device": device}
+    settings: dict[str, Any] = {"draws": draws, "num_workers": workers, "device": device}
     for run in _read(folders):
         try:
             with ProgressBar(f"scoring images with {run.name}") as bar:

@@ -57,7 +57,7 @@ def seen_sets(settings: ZeroShot, data: TrainAndVal) -> TrainAndVal:
         data: Training and validation set, with all labels.
     """
     unseen = _unseen(settings, data.train.labels)
-    return TrainAndVal(seen_part(data.train, unseen, images=settings.images), data.val)
+    return TrainAndVal(seen_part(data.train, unseen, images=settings.training_images), data.val)
 
 
 def _prepare(settings: ZeroShot, data: TrainAndVal, parts: Parts) -> Setup[ZeroShot]:
