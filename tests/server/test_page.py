@@ -244,7 +244,7 @@ def test_the_api_can_be_tried_in_its_docs_which_ask_nobody_else(browser, address
     browser.get_log("browser")
     browser.get_log("performance")
     browser.get(f"{address}/docs")
-    until(browser, lambda: len(texts(browser, ".opblock")) == 6)
+    until(browser, lambda: len(texts(browser, ".opblock")) >= 6)
     assert "/v1/predict" in text(browser, "main")
     browser.find_element(By.CSS_SELECTOR, "#operations-default-health_healthz_get button").click()
     until(browser, lambda: browser.find_elements(By.CSS_SELECTOR, ".opblock .execute"))
