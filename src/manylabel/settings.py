@@ -85,7 +85,7 @@ class LoopSettings:
     batch_size: Count = setting(64, "Images per batch on each device; learning rates are tuned for 64.")
     learning_rate: Positive | None = setting(None, "Peak learning rate (default: 1e-3).")
     sampler: Literal["shuffle", "class_aware"] = setting(
-        "shuffle", "Training images of an epoch: each once, or drawn label by label (class_aware), for rare labels."
+        "shuffle", "Order of images: each once per epoch, or drawn label by label for rare labels (class_aware)."
     )
     positive_weights: bool = setting(False, "Weight positives by the ratio of negatives to positives of their label.")
     optimizer: OptimizerName = setting("adamw", "Optimizer.")
@@ -244,7 +244,7 @@ class SelfDistillation(RecipeSettings):
 
     out: Path = Path("runs/self_distillation")
     training: Literal["probe", "finetune"] = setting(
-        "probe", "Train heads on cached features of a frozen backbone, or backbones, too (finetune)."
+        "probe", "Train heads only, on cached features of a frozen backbone (probe), or backbones as well (finetune)."
     )
     partition: Literal["both", "co", "dis", "random", "whole", "ensemble"] = setting(
         "both", "Label subsets: co-occurring (co), dis-occurring (dis), both, random; or all labels: whole, ensemble."
@@ -254,7 +254,7 @@ class SelfDistillation(RecipeSettings):
         2.0, "Temperature of co-occurrence rates (tau in CPSD); larger values favour rare pairs.", is_flag=False
     )
     teacher_images: Literal["all", "own"] = setting(
-        "all", "Training images of a teacher: all, or own: only those with one of its labels, which lowers its mAP."
+        "all", "Training images of a teacher: all, or only those with one of its labels (own), which lowers its mAP."
     )
     epochs: Count | None = setting(None, "Number of epochs of the student (default: 6, or enough for 200 steps).")
     teacher_epochs: Count | None = setting(None, "Number of epochs of each teacher (default: --epochs).")

@@ -194,7 +194,7 @@ def export(
     int8: Annotated[bool, flag("--int8", "Also write an 8-bit quantised file (needs DATA).")] = False,
     fixed_size: Annotated[bool, flag("--fixed-size", "Export for a single image size.")] = False,
     web: Annotated[
-        Path | None, option("DIR", "Also write a static web page that runs the model in the browser to this folder.")
+        Path | None, option("DIR", "Also write a static web page to this folder; the model runs in the browser.")
     ] = None,
     overwrite: options.Overwrite = False,
 ) -> None:

@@ -47,7 +47,7 @@ def predict(
     ] = None,
     labels: Annotated[
         str | None,
-        option("LABELS", "Labels to predict, such as zebra,sunset, also new ones, or a file with one per line."),
+        option("LABELS", "Labels to predict, trained or new, such as zebra,sunset; or a file with one per line."),
     ] = None,
     sidecar: Annotated[
         Literal["txt", "xmp"] | None, option("txt|xmp", "Write the tags of each image to a file next to it.")
@@ -253,14 +253,14 @@ def suggest(
     images: Annotated[list[str], option("PATH", "Images to choose from: files, folders or patterns; repeat for more.")],
     num_images: Annotated[int, option("INTEGER", "Number of images.", min=1)] = 200,
     out: Annotated[
-        Path | None, option("FILE", "Write them: .csv with a blank column tags, or .label_studio.json and the like.")
+        Path | None, option("FILE", "Write the list as .csv, with an empty column tags, or as .label_studio.json.")
     ] = None,
     backbone: Annotated[str, option("NAME", "Backbone: a timm model or torchvision:NAME.")] = "offline:everyday",
     workers: options.Workers = None,
     device: options.Device = "auto",
     overwrite: options.Overwrite = False,
 ) -> None:
-    """Suggest which images to label next, by a quick model of those in DATA that are labelled.
+    """Suggest which images to label next, with a quick model of the labelled ones in DATA.
 
     The images are uncertain, with rare labels first, and differ from each other and from the labelled ones. Features
     are cached, so a second round takes seconds.

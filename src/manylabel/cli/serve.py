@@ -16,7 +16,7 @@ _MOST_WORKERS = 8
 
 def serve(
     model: options.AnyModel = DEFAULT_MODEL,
-    host: Annotated[str, option("ADDRESS", "Address to listen on (default: local connections only).")] = "127.0.0.1",
+    host: Annotated[str, option("ADDRESS", "Address to listen on; the default is local only.")] = "127.0.0.1",
     port: Annotated[int, option("INTEGER", "Port to listen on.", min=1, max=65535)] = 8000,
     api_key: Annotated[
         str | None,
