@@ -128,6 +128,13 @@ def test_a_typo_is_rare_and_near(typo, meant, is_found):
 ISSUES = "image,label,given,suggested,score\na.jpg,dog,absent,present,0.9\nb.jpg,cat,present,unknown,0.5\n"
 
 
+def test_accepting_no_changes_leaves_the_labels_as_they_are(tmp_path):
+    (tmp_path / "tags.csv").write_text("image,tags\na.jpg,cat\nb.jpg,dog\n")
+    (tmp_path / "issues.csv").write_text("image,label,given,suggested,score\n")
+    assert fix(tmp_path / "tags.csv", tmp_path / "new.csv", images=tmp_path, accept=tmp_path / "issues.csv") == ()
+    assert load(tmp_path / "new.csv", images=tmp_path).targets.dense()[0].tolist() == [[1, 0], [0, 1]]
+
+
 def test_accepted_changes_are_applied_and_reported(tmp_path):
     (tmp_path / "tags.csv").write_text("image,tags\na.jpg,cat\nb.jpg,cat\nc.jpg,dog\n")
     (tmp_path / "issues.csv").write_text(ISSUES)

@@ -94,7 +94,7 @@ def fix(
 
 def _apply(dataset: ImageDataset, accept: Path) -> tuple[ImageDataset, list[str]]:
     """Return a dataset with the accepted changes, and a sentence for each that was one."""
-    frame = read_table(accept)
+    frame = read_table(accept, may_be_empty=True)
     columns = ("image", "label", "suggested")
     for column in columns:
         if column not in frame.columns:
@@ -109,6 +109,8 @@ def _apply(dataset: ImageDataset, accept: Path) -> tuple[ImageDataset, list[str]
         if suggested not in VALUES:
             raise DataError(f"suggested must be one of {', '.join(VALUES)}, got {suggested!r} in {accept}")
         places[rows_of[image], dataset.labels.index(label)] = VALUES[suggested]
+    if not places:
+        return dataset, []
     values, known = dataset.targets.dense(images := sorted({row for row, _ in places}))
     given = dict(zip(images, np.where(known, values, -1), strict=True))
     new = {place: value for place, value in places.items() if given[place[0]][place[1]] != value}

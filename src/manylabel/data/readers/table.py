@@ -164,7 +164,7 @@ def _splits(column: pl.Series, names: pl.Series, images: NDArray[np.int64]) -> d
     return {name: np.asarray(chosen, dtype=np.int64) for name, chosen in groups.iter_rows()}
 
 
-def read_table(path: str | Path) -> pl.DataFrame:
+def read_table(path: str | Path, *, may_be_empty: bool = False) -> pl.DataFrame:
     r"""Read a table by its file extension; the delimiter of a text file is detected from its header line.
 
     The columns of a text table remain text: ``007`` stays ``007``. Byte-order marks, Windows line ends, quoted fields
@@ -173,6 +173,7 @@ def read_table(path: str | Path) -> pl.DataFrame:
 
     Args:
         path: A ``.csv``, ``.tsv``, ``.tab``, ``.txt``, ``.parquet``, ``.pq``, ``.jsonl`` or ``.ndjson`` file.
+        may_be_empty: Whether a table may have no rows.
 
     Returns:
         The columns, their names stripped.
@@ -195,7 +196,7 @@ def read_table(path: str | Path) -> pl.DataFrame:
         frame = _read(path)
     except (pl.exceptions.PolarsError, UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"cannot read {path}: {layout.parser_advice(error)}") from error
-    if frame.width == 0 or frame.height == 0:
+    if frame.width == 0 or (frame.height == 0 and not may_be_empty):
         raise DataError(f"{path} has no rows below its header; it needs one for each image")
     return frame
 
