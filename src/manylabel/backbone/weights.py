@@ -23,7 +23,7 @@ from manylabel.system import require
 logger = logging.getLogger(__name__)
 
 EVERYDAY = "offline:everyday"  # EfficientNet-Lite0 whose top was trained on COCO: the backbone of the built-in model
-EVERYDAY_SIZE = 256  # pixels, as it was trained
+EVERYDAY_SIZE = 288  # pixels, as it was trained
 PRETRAINED: Mapping[str, str] = {EVERYDAY: "offline:efficientnet_lite0"}
 """Backbones that were trained further -> what they started from, whose classes they know."""
 

@@ -42,7 +42,7 @@ class CrossValidated:
 
     def model_of(self, index: int) -> Classifier:
         """Return the model that scored an image."""
-        return self.models[self.folds[index]]
+        return self.models[int(self.folds[index])]
 
 
 def cross_validate(

@@ -69,7 +69,7 @@ def issues_page(report: IssueReport, dataset: ImageDataset, found: CrossValidate
         ),
     ]
     names = {issue.label: dataset.labels.display(issue.label) for issue in report.issues}
-    rows = [
+    rows: list[list[page.Cell]] = [
         [issue.image, names[issue.label], issue.given, issue.suggested, Fraction(issue.score)]
         for issue in report.issues[:_MOST_ROWS]
     ]
