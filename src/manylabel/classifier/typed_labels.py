@@ -119,7 +119,7 @@ def add_typed_labels(model: "Classifier", wanted: LabelSpace, encoder: TextEncod
     described = tuple(by_name[name] for name in wanted)
     unknown = [each for each in described if not each.known]
     for each in unknown[:10]:
-        logger.warning("%r; it is never a tag, but its scores can be listed", each)
+        logger.warning("%r; no image is tagged with it, but its scores can be listed", each)
     if len(unknown) > 10:
         logger.warning("and %s more typed labels are not known", f"{len(unknown) - 10:,}")
     other = model._like(backbone, head, labels=wanted, **_decisions(model, described))

@@ -121,7 +121,7 @@ def fix(
     typos: Annotated[bool, flag("--typos", "Rename probable typos; 'data check' lists them.")] = False,
     unreadable: Annotated[bool, flag("--unreadable", "Drop unreadable images.")] = False,
     accept: Annotated[
-        Path | None, option("FILE", "Change labels as in this table of 'data labels', without rows you disagree with.")
+        Path | None, option("FILE", "Apply this table of 'data labels'; delete the rows you disagree with first.")
     ] = None,
     overwrite: options.Overwrite = False,
 ) -> None:

@@ -48,7 +48,7 @@ def evaluate(
 ) -> None:
     """Evaluate a model: metrics with confidence intervals, overall and per label.
 
-    Scores of another program are a table with the columns image, label and score, or with one column per label.
+    --scores takes a table with the columns image, label and score, or with one column per label.
     """
     source = _one_source(model, scores)
     files = options.new_files(html, out, overwrite=overwrite)
@@ -165,7 +165,7 @@ def tune(
 
 def apply(
     scores: Annotated[Path, options.argument("SCORES", "Scores of another program: .csv, .npz or .parquet.")],
-    tuning: Annotated[Path, option("FILE", "JSON file of 'manylabel tune --scores'.")],
+    tuning: Annotated[Path, option("FILE", "JSON file written by 'manylabel tune --scores'.")],
     out: Annotated[Path, option("FILE", "Write the tags to a .jsonl or .csv file or a .parquet folder.")],
     overwrite: options.Overwrite = False,
 ) -> None:

@@ -168,7 +168,7 @@ def read_labels(text: str) -> list[str]:
 
 
 class Command(TyperCommand):
-    """Command whose help has our form."""
+    """Command with the help format of this package."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401, ARG002 (typer's: it has its own click)
         """Print the help."""
@@ -176,7 +176,7 @@ class Command(TyperCommand):
 
 
 class Group(TyperGroup):
-    """Group of commands whose help has our form."""
+    """Group of commands with the help format of this package."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401, ARG002 (typer's)
         """Print the help."""

@@ -262,8 +262,8 @@ def suggest(
 ) -> None:
     """Suggest which images to label next, with a quick model of the labelled ones in DATA.
 
-    The images are uncertain, with rare labels first, and differ from each other and from the labelled ones. Features
-    are cached, so a second round takes seconds.
+    Picks images that the model is uncertain about, rare labels first, and that differ from each other and from the
+    labelled ones. Features are cached, so a second round takes seconds.
     """
     files = options.new_files(out, overwrite=overwrite)
     dataset = options.load_data(data)
