@@ -213,7 +213,7 @@ def match_labels(
     if missing and not (common_labels and names):
         raise LabelError(
             f"{model} lacks {len(missing)} of the dataset's {len(dataset.labels)} labels, such as {missing[0]!r}; "
-            f"{list_choices(missing[0], offered)}; to evaluate only the labels that both have, ask for common labels "
+            f"{list_choices(missing[0], offered)}; to evaluate only the labels that both have, set common_labels "
             "(--common-labels)"
         )
     extra = [name for name in offered if name not in dataset.labels]
