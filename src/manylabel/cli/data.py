@@ -17,7 +17,7 @@ from manylabel.cli.options import flag, option
 from manylabel.page import plural, some
 from manylabel.progress import ProgressBar, working
 
-app = typer.Typer(help="Check, split or fix a dataset, find wrong labels, or generate demo images.", no_args_is_help=True)
+app = typer.Typer(help="Check, split or fix a dataset, find wrong labels, or draw demo images.", no_args_is_help=True)
 
 Table = Annotated[Path, option("FILE", "Table to write: .csv, .parquet or .jsonl.")]
 
