@@ -1,7 +1,11 @@
 import pytest
 import torch
+from timm.layers import StdConv2d
+from torch import Tensor, nn
 
+from conformance.backbone_suite import BackboneSuite, Family
 from manylabel.backbone import Backbone
+from manylabel.backbone.backbone import fold_batch_norms
 from manylabel.errors import ConfigError
 
 
@@ -160,3 +164,106 @@ def test_kept_statistics_survive_training_and_weights_still_learn():
 def test_rejects_what_is_no_model():
     with pytest.raises(ConfigError, match="model must be the name of a model, or a model, got NoneType"):
         Backbone(None)
+
+
+class Residual(nn.Module):
+    """A convolution whose output goes to a norm and past it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm, self.second = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Conv2d(4, 4, 1)
+
+    def forward(self, images: Tensor) -> Tensor:
+        found = self.first(images)
+        return found + self.second(self.norm(found))
+
+
+class UsedTwice(nn.Module):
+    """One convolution, two norms."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution, self.one, self.two = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.BatchNorm2d(4)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.one(self.convolution(images)) + self.two(self.convolution(images))
+
+
+def unsettled(model: nn.Module) -> nn.Module:
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            module.running_mean.uniform_(-1, 1)
+            module.running_var.uniform_(0.5, 2)
+    return model.eval()
+
+
+def check(model: nn.Module, folded: int) -> None:
+    torch.manual_seed(0)
+    images = torch.randn(2, 3, 8, 8)
+    expected = unsettled(model)(images)
+    assert fold_batch_norms(model, torch.zeros(1, 3, 8, 8)) == folded
+    torch.testing.assert_close(model(images), expected, atol=1e-5, rtol=1e-5)
+
+
+def test_folds_a_chain() -> None:
+    check(nn.Sequential(nn.Conv2d(3, 4, 3, bias=False), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 2, 1)), folded=1)
+
+
+def test_leaves_a_norm_whose_input_is_read_elsewhere() -> None:
+    check(Residual(), folded=0)
+
+
+def test_leaves_a_convolution_that_is_used_twice() -> None:
+    check(UsedTwice(), folded=0)
+
+
+def test_leaves_a_convolution_that_standardises_its_weight() -> None:
+    check(nn.Sequential(StdConv2d(3, 4, 3), nn.BatchNorm2d(4)), folded=0)
+
+
+def test_leaves_a_norm_before_the_convolution() -> None:
+    check(nn.Sequential(nn.BatchNorm2d(3), nn.Conv2d(3, 4, 3)), folded=0)
+
+
+def norm_after_pooling(model: nn.Module, pooled: Tensor) -> Tensor:
+    return model.head.norm(pooled[:, :, None, None]).flatten(1)
+
+
+def convolution_after_pooling(model: nn.Module, pooled: Tensor) -> Tensor:
+    return model.act2(model.norm_head(model.conv_head(pooled[:, :, None, None]))).flatten(1)
+
+
+@pytest.mark.slow  # every architecture is built and run several times
+class TestConvolutionalFamilies(BackboneSuite):
+    families = {
+        "resnet": Family("resnet10t"),
+        "tresnet": Family("tresnet_m"),
+        "resnext": Family("resnext26ts"),
+        "resnetv2 (BiT)": Family("resnetv2_50x1_bit"),
+        "convnext": Family("convnext_atto", pre_logits=norm_after_pooling),
+        "efficientnet": Family("tf_efficientnet_lite0"),
+        "regnet": Family("regnetx_002"),
+        "mobilenet": Family("mobilenetv3_small_050", pre_logits=convolution_after_pooling),
+        "densenet": Family("densenet121"),
+    }
+
+
+def fc_norm_after_pooling(model: nn.Module, pooled: Tensor) -> Tensor:
+    return model.fc_norm(pooled)
+
+
+def norm_in_head(model: nn.Module, pooled: Tensor) -> Tensor:
+    return model.head.pre_logits(model.head.norm(pooled))
+
+
+@pytest.mark.slow  # every architecture is built and run several times
+class TestTokenFamilies(BackboneSuite):
+    families = {
+        "vit": Family("vit_tiny_patch16_224", pre_logits=None),
+        "deit, two prefix tokens": Family("deit_tiny_distilled_patch16_224", pre_logits=None),
+        "eva": Family("eva02_tiny_patch14_224", size=(56, 84), pre_logits=fc_norm_after_pooling),
+        "swin": Family("swin_s3_tiny_224"),
+        "maxvit": Family("maxvit_pico_rw_256", size=(64, 64), image_size=64),
+        "coatnet": Family("coatnet_pico_rw_224", size=(64, 64), image_size=64),
+        "mixer": Family("mixer_s32_224", size=(64, 64), image_size=64),
+    }
