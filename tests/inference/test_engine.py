@@ -5,8 +5,10 @@ import logging
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 import manylabel.inference.export as export_module
+from colour_model import SPEC, write_colour_model
 from manylabel import Classifier, heads
 from manylabel.builtin import sample_photos
 from manylabel.classifier import TorchEngine
@@ -14,8 +16,7 @@ from manylabel.engine import Uncalibrated
 from manylabel.errors import ConfigError, ModelFormatError
 from manylabel.images import prepare
 from manylabel.inference.engine import FEW_IMAGES, OnnxEngine, export_path, open_engine
-
-pytestmark = pytest.mark.slow
+from sample_files import encode
 
 LABELS = ["cat", "dog", "cow"]
 
@@ -27,6 +28,7 @@ def build(backbone="test_resnet", head=heads.LinearClassifier, **settings):
     ).eval()
 
 
+@pytest.mark.slow
 def test_a_model_is_exported_once_and_found_again_in_the_cache(tiny_model, tmp_path, monkeypatch):
     monkeypatch.setenv("MANYLABEL_CACHE", str(tmp_path))
     first = open_engine(tiny_model, num_threads=1)
@@ -39,6 +41,7 @@ def test_a_model_is_exported_once_and_found_again_in_the_cache(tiny_model, tmp_p
         np.testing.assert_allclose(engine.scores(pixels), first.scores(pixels), atol=1e-4)
 
 
+@pytest.mark.slow
 def test_torch_runs_what_cannot_be_exported(tiny_model, tmp_path, monkeypatch, caplog):
     def fail(*_, **__):
         raise ConfigError("no such operator")
@@ -53,6 +56,7 @@ def test_torch_runs_what_cannot_be_exported(tiny_model, tmp_path, monkeypatch, c
         open_engine(tiny_model, engine="onnx")
 
 
+@pytest.mark.slow
 def test_few_images_run_in_torch_at_once_unless_an_export_exists(tiny_model, tmp_path, monkeypatch):
     monkeypatch.setenv("MANYLABEL_CACHE", str(tmp_path))
     said = []
@@ -69,6 +73,7 @@ def test_few_images_run_in_torch_at_once_unless_an_export_exists(tiny_model, tmp
     np.testing.assert_allclose(Uncalibrated(many).scores(pixels), few.scores(pixels), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_another_model_has_another_export(tiny_model, tmp_path):
     other = build().save_pretrained(tmp_path / "model")
     paths = {export_path(tiny_model), export_path(other), export_path(other, ["cat"])}
@@ -77,6 +82,42 @@ def test_another_model_has_another_export(tiny_model, tmp_path):
         export_path(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_device_and_an_engine_must_fit(tiny_model):
     with pytest.raises(ConfigError, match="on the CPU only, got device cuda"):
         open_engine(tiny_model, engine="onnx", device="cuda")
+
+
+RED = Image.new("RGB", (40, 30), (255, 51, 0))
+
+
+def test_names_what_is_in_images_of_every_kind(colour_file, tmp_path):
+    RED.save(tmp_path / "red.png")
+    engine = open_engine(colour_file)
+    images = [RED, encode(RED, "PNG"), np.asarray(RED), tmp_path / "red.png", str(tmp_path / "red.png")]
+    results = engine.predict(images, batch_size=2)
+    assert [result.tags for result in results] == [(("red", 1.0),)] * 5
+    assert [result.name for result in results[:3]] == ["image 0", "image 1", "image 2"]
+    assert engine.predict(RED).top(2) == [(("red", 1.0), ("green", 0.2))]
+
+
+def test_a_bad_image_keeps_its_place_and_says_why(colour_file):
+    first, bad, last = open_engine(colour_file).predict([RED, b"", RED])
+    assert (first.error, bad.error, last.error) == (None, "it is empty (0 bytes)", None)
+    assert first.tags == last.tags != bad.tags
+    assert open_engine(colour_file).predict([b""])[0].tags == ()
+
+
+def test_files_that_are_not_ours_are_refused(tmp_path):
+    (tmp_path / "noise.onnx").write_bytes(b"noise")
+    write_colour_model(tmp_path / "strange.onnx", spec=None)
+    for name, words in (("gone", "there is no file"), ("noise", "cannot be opened"), ("strange", "has no labels")):
+        with pytest.raises(ModelFormatError, match=words):
+            open_engine(tmp_path / f"{name}.onnx")
+
+
+def test_an_exported_model_keeps_its_labels_and_engine(colour_file):
+    assert open_engine(colour_file).spec.labels == SPEC.labels
+    for settings in ({"labels": ["cat"]}, {"engine": "torch"}):
+        with pytest.raises(ConfigError, match="runs in onnxruntime on the CPU, with its own labels"):
+            open_engine(colour_file, **settings)

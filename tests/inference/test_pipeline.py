@@ -1,3 +1,8 @@
+import os
+import pickle
+import resource
+import subprocess
+import sys
 import threading
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -5,12 +10,16 @@ from itertools import count
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import manylabel.image_files as image_files
 import manylabel.inference.pipeline as pipeline
+from manylabel.builtin import sample_photos
 from manylabel.errors import ConfigError
 from manylabel.images import prepare
-from manylabel.inference.pipeline import prepare_batches
+from manylabel.inference import open_engine, predict_stream
+from manylabel.inference.pipeline import _Replica, prepare_batches
+from manylabel.predictions import TagChoice
 from manylabel.types import InputSpec
 from sample_files import bad_files, encode, photo, write_files
 
@@ -100,3 +109,67 @@ def test_rejects_wrong_settings():
     for settings in ({"batch_size": 0}, {"num_workers": -1}):
         with pytest.raises(ConfigError, match="at least 1"):
             next(batches_of(["a.jpg"], SPEC, **settings))
+
+
+RED = Image.new("RGB", (40, 30), (255, 51, 0))
+
+
+def test_many_files_are_tagged_as_one_by_one(colour_file, tmp_path):
+    names = [str(tmp_path / f"{number}.png") for number in range(7)]
+    for number, name in enumerate(names):
+        Image.new("RGB", (20, 20), (36 * number, 255 - 36 * number, 0)).save(name)
+    engine = open_engine(colour_file)
+    batches = list(predict_stream(engine, names, batch_size=3))
+    assert [len(batch) for batch in batches] == [3, 3, 1]
+    choice = TagChoice(top=3)
+    assert [image for batch in batches for image in batch.tagged(choice)] == engine.predict(names).tagged(choice)
+
+
+@pytest.mark.slow
+def test_an_exported_model_runs_without_torch(colour_file, tmp_path):
+    RED.save(tmp_path / "red.png")
+    code = (
+        "import sys; from manylabel.inference import open_engine, predict_stream; "
+        f"engine = open_engine({str(colour_file)!r}); "
+        f"(batch,) = predict_stream(engine, [{str(tmp_path / 'red.png')!r}]); "
+        "assert batch[0].tags[0].label == 'red'; sys.exit(bool({'torch', 'polars', 'scipy'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.slow
+def test_the_first_predict_ever_answers_soon(tmp_path):
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    environment = {**os.environ, "MANYLABEL_CACHE": str(tmp_path), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "manylabel", "predict", str(sample_photos()[1])]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert "cat 1.00" in done.stdout
+    assert not done.stderr  # nothing to export, nothing to wait for
+    seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    assert seconds < 5  # 1 on an idle machine; importing torch alone takes 3 more
+
+
+@pytest.mark.slow
+def test_importing_inference_loads_no_heavy_library():
+    code = (
+        "import sys, manylabel.inference; print({'torch', 'polars', 'scipy', 'timm', 'onnxruntime'} & set(sys.modules))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
+
+
+ODD_NAME = "caf\udce9.png" if sys.platform == "linux" else "cafe.png"  # only Linux lets a file name be any bytes
+
+
+@pytest.mark.slow
+def test_a_replica_tags_as_one_machine_does(colour_file, tmp_path):
+    names = [f"{number}.png" for number in range(5)] + [ODD_NAME, "gone.png"]
+    for number, name in enumerate(names[:-1]):
+        Image.new("RGB", (30 + number, 20), (40 * number, 200, 255 - 40 * number)).save(tmp_path / name)
+    replica = _Replica(partial(open_engine, colour_file), TagChoice(top=2), batch_size=3)
+    with replica.pool:
+        found = replica(pickle.loads(pickle.dumps([(name, str(tmp_path / name)) for name in names])))
+    expected = open_engine(colour_file).predict([tmp_path / name for name in names]).tagged(TagChoice(top=2))
+    assert [image.name for image in found] == names
+    assert not any(len(image.labels) for image in found)  # only names and tags travel
+    assert [(image.tags, image.error) for image in found] == [(each.tags, each.error) for each in expected]

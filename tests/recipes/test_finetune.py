@@ -9,9 +9,18 @@ from lightning import Callback
 from torch import nn
 
 from manylabel.backbone import Backbone
-from manylabel.classifier import Classifier
+from manylabel.classifier import Classifier, change_config
 from manylabel.errors import ConfigError, RunInterruptedError
-from manylabel.recipes import Finetune, Parts, Reporter, finetune
+from manylabel.heads import LinearClassifier
+from manylabel.recipes import (
+    Finetune,
+    Parts,
+    Probe,
+    Reporter,
+    TrainAndVal,
+    finetune,
+    probe,
+)
 from manylabel.recipes.finetune import TopAndHead, choose_stage
 
 
@@ -153,3 +162,84 @@ def test_a_backbone_that_cannot_be_cut_there_is_one_sentence(settings, sets, sta
     with pytest.raises(ConfigError, match=words):
         finetune(replace(settings, train_from=stage), sets=sets)
     assert not settings.out.exists()
+
+
+@pytest.mark.slow
+def test_freezing_first_needs_an_epoch_more_for_the_backbone_to_change(quick, sets, tmp_path):
+    run = finetune(Finetune(**quick, out=tmp_path / "run", head="linear", freeze_epochs=2), sets=sets)
+    torch.manual_seed(0)
+    start = Classifier.create(
+        "resnet10t", head=LinearClassifier, labels=sets.train.labels, pretrained=False, image_size=64
+    ).backbone.state_dict()
+    found = Classifier.from_pretrained(run.model).backbone.state_dict()
+    assert all(torch.equal(value, found[name]) for name, value in start.items())
+
+
+@pytest.mark.slow
+def test_a_run_that_was_stopped_goes_on(quick, sets, tmp_path):
+    import signal
+
+    from lightning import Callback
+
+    from manylabel.recipes import Reporter
+
+    class Stop(Callback):
+        def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
+            if trainer.global_step == 5:
+                signal.raise_signal(signal.SIGTERM)
+
+    class Stopping(Reporter):
+        callbacks = [Stop()]
+
+    settings = {**quick, "head": "csra"}
+    whole = finetune(Finetune(**settings, out=tmp_path / "whole"), sets=sets)
+    with pytest.raises(RunInterruptedError):
+        finetune(Finetune(**settings, out=tmp_path / "run"), sets=sets, reporter=Stopping())
+    resumed = finetune(Finetune(**settings, out=tmp_path / "run"), sets=sets, resume=True)
+    one, other = (Classifier.from_pretrained(run.model).state_dict() for run in (whole, resumed))
+    assert all(torch.equal(value, other[name]) for name, value in one.items())
+
+
+@pytest.mark.slow
+def test_finetuning_goes_on_from_a_trained_model(quick, sets, tmp_path):
+    quick |= {"head": "linear", "views": 1}
+    first = probe(Probe(**quick, out=tmp_path / "probe"), sets=sets)
+    quick = {name: value for name, value in quick.items() if name not in ("head", "views")}
+    change_config(first.model, {"thresholds": [0.25] * len(sets.train.labels)})
+    still = {"start_from": str(first.path), "learning_rate": 1e-12, "augment": False, "ema_decay": 0.0}
+    tuned = finetune(Finetune(**quick, **still, out=tmp_path / "tuned"), sets=sets)
+    blurred = finetune(Finetune(**quick, **still, keep_statistics=False, out=tmp_path / "blurred"), sets=sets)
+    before, after, other = (Classifier.from_pretrained(run.model) for run in (first, tuned, blurred))
+    assert torch.allclose(before.head.linear.weight, after.head.linear.weight)
+    assert (before.thresholds is not None, after.thresholds) == (True, None)  # they were for the weights before
+    name = next(name for name in before.backbone.state_dict() if name.endswith("running_mean"))
+    statistics = [model.backbone.state_dict()[name] for model in (before, after, other)]
+    assert torch.equal(statistics[0], statistics[1])
+    assert not torch.equal(statistics[0], statistics[2])
+
+
+@pytest.mark.slow
+def test_the_start_keeps_its_share_of_the_finished_model(quick, sets, tmp_path):
+    quick |= {"head": "linear", "views": 1}
+    first = probe(Probe(**quick, out=tmp_path / "probe"), sets=sets)
+    quick = {name: value for name, value in quick.items() if name not in ("head", "views")}
+    start = {"start_from": str(first.model), "augment": False}
+    runs = [
+        finetune(Finetune(**quick, **start, start_fraction=share, out=tmp_path / f"{share}"), sets=sets)
+        for share in (0.0, 0.25)
+    ]
+    begun, tuned, mixed = (Classifier.from_pretrained(run.model).state_dict() for run in (first, *runs))
+    assert not torch.equal(begun["head.linear.weight"], tuned["head.linear.weight"])
+    for name, weights in mixed.items():
+        if weights.is_floating_point():
+            torch.testing.assert_close(weights, 0.25 * begun[name] + 0.75 * tuned[name])
+    with pytest.raises(ConfigError, match="start_from is not set; name a model"):
+        Finetune(**quick, start_fraction=0.5)
+
+
+@pytest.mark.slow
+def test_finetuning_refuses_a_model_of_other_labels(quick, sets, tmp_path):
+    first = probe(Probe(**quick, out=tmp_path / "probe", head="linear"), sets=sets)
+    fewer = TrainAndVal(*(part.select_labels(sets.train.labels.names[1:]) for part in (sets.train, sets.val)))
+    with pytest.raises(ConfigError, match=r"the labels of .* differ"):
+        finetune(Finetune(**quick, out=tmp_path / "tuned", start_from=str(first.model)), sets=fewer)

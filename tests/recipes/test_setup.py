@@ -1,10 +1,19 @@
 import logging
+from functools import partial
 
 import pytest
+import torch
 
+from manylabel.classifier import Classifier
 from manylabel.data import load, scenes
-from manylabel.errors import DataError
-from manylabel.recipes import Probe, TrainAndVal, open_sets
+from manylabel.errors import ConfigError, DataError
+from manylabel.heads import LinearClassifier
+from manylabel.recipes import (
+    Probe,
+    TrainAndVal,
+    open_sets,
+)
+from manylabel.recipes.setup import load_to_train
 
 
 def sizes(**settings):
@@ -118,3 +127,17 @@ def test_labels_of_one_table_only_are_absent_or_ignored_with_a_note(tmp_path, ca
 def test_a_part_without_images_is_told():
     with pytest.raises(DataError, match="no validation images"):
         TrainAndVal(scenes(5), scenes(5).subset([]))
+
+
+@pytest.mark.slow
+def test_finetuning_goes_on_at_another_image_size(sets, tmp_path):
+    create = partial(Classifier.create, head=LinearClassifier, labels=sets.train.labels, pretrained=False)
+    model = create("resnet10t", image_size=64).eval()
+    model.save_pretrained(tmp_path / "model")
+    larger = load_to_train(str(tmp_path / "model"), sets.train, image_size=96).eval()
+    assert (larger.backbone.image_size, larger.input_spec.size) == (96, (96, 96))
+    images = torch.rand(2, 3, 96, 96)
+    assert torch.equal(model(images), larger(images))
+    create("test_vit").save_pretrained(tmp_path / "fixed")
+    with pytest.raises(ConfigError, match="only takes images of 160 pixels; remove image_size"):
+        load_to_train(str(tmp_path / "fixed"), sets.train, image_size=96)

@@ -1,5 +1,7 @@
 """`manylabel.train`: one call from data to a classifier, with names or ready objects."""
 
+import csv
+
 import numpy as np
 import pytest
 import timm
@@ -16,9 +18,16 @@ from manylabel.classifier import Classifier
 from manylabel.errors import ConfigError, DataError, ModelFormatError, TrainingError
 from manylabel.inference.engine import OnnxEngine
 from manylabel.inference.export import export_onnx
-from manylabel.recipes import Parts
+from manylabel.recipes import (
+    PRESETS,
+    RECIPES,
+    Finetune,
+    Parts,
+    Probe,
+    RepresentationMixup,
+)
 from manylabel.recipes.setup import CustomLoss, resolve
-from manylabel.settings import Probe
+from manylabel.settings import RECIPE_SETTINGS
 
 SMALL = {"backbone": "resnet10t", "pretrained": False, "image_size": 64, "epochs": 1, "batch_size": 4, "workers": 0}
 SMALL |= {"device": "cpu", "logger": "none", "views": 1}
@@ -172,3 +181,43 @@ def test_unknown_recipes_and_settings_are_listed(pairs, tmp_path):
         ml.train(pairs, epoch=3, out=tmp_path / "run")
     with pytest.raises(ConfigError, match="resume needs the folder"):
         ml.train(pairs, resume=True)
+
+
+@pytest.mark.slow
+def test_every_recipe_has_settings_and_presets():
+    assert {name: recipe.settings for name, recipe in RECIPES.items()} == RECIPE_SETTINGS
+    assert list(PRESETS) == list(RECIPES)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in RECIPES if name != "zero_shot"])  # which judges unseen labels
+def test_a_recipe_leaves_a_run_and_a_model_that_predicts_what_was_measured(name, quick, sets, tmp_path):
+    recipe = RECIPES[name]
+    heads = {} if name == "representation_mixup" else {"head": "csra"}
+    few = {"executor": "sequential", "k": 2, "teacher_epochs": 1} if name == "self_distillation" else {}
+    run = recipe(recipe.settings(**quick, **heads, **few, out=tmp_path / "run"), sets=sets)
+    model = Classifier.from_pretrained(run.model)
+    predictions = model.predict([sets.val.images[index] for index in range(len(sets.val))])
+    values, known = sets.val.targets.dense()
+    from manylabel.metrics import mean_average_precision
+
+    measured = mean_average_precision(
+        torch.from_numpy(predictions.scores), torch.from_numpy(values), torch.from_numpy(known)
+    )
+    with run.metrics.open() as file:
+        rows = list(csv.DictReader(file))
+    assert float(rows[-1]["val_mAP"]) == pytest.approx(float(measured), abs=2e-3)  # features are kept in float16
+    assert yaml.safe_load((run.path / "config.yaml").read_text())["backbone"] == "resnet10t"
+
+
+@pytest.mark.slow
+def test_the_papers_settings():
+    decoder = Finetune(data="x", **PRESETS["finetune"]["ml_decoder"])
+    assert (decoder.optimizer, decoder.learning_rate, decoder.weight_decay) == ("adam", 1e-4, 1e-4)
+    assert (decoder.epochs, decoder.batch_size, decoder.image_size, decoder.ema_decay) == (40, 56, 448, 0.9997)
+    sharing = Finetune(data="x", **PRESETS["finetune"]["hsq"])
+    assert (sharing.betas, sharing.epochs, sharing.image_size) == ((0.9, 0.9999), 100, 576)
+    assert Finetune(data="x", **PRESETS["finetune"]["q2l"]).loss_settings["gamma_negative"] == 2
+    mixup = RepresentationMixup(data="x", **PRESETS["representation_mixup"]["paper"])
+    assert (mixup.optimizer, mixup.learning_rate) == ("sgd", 0.1)
+    assert (mixup.schedule, mixup.epochs, mixup.loss) == ("one_cycle", 30, "soft_margin")

@@ -13,6 +13,7 @@ import httpx2 as httpx
 import pytest
 from PIL import Image
 
+from manylabel.errors import ConfigError
 from manylabel.server import ServerSettings, api, run
 from manylabel.server.limits import BODIES_HELD, MAX_IMAGES
 from sample_files import encode
@@ -301,3 +302,15 @@ def test_a_caller_that_leaves_does_no_harm():
         time.sleep(0.2)
         assert post(address).status_code == 200
         assert 'status="500"' not in httpx.get(f"{address}/metrics").text
+
+
+@pytest.mark.parametrize("name", ["max_body_bytes", "max_pixels", "max_waiting", "seconds", "workers"])
+def test_rejects_a_limit_that_lets_nothing_in(name):
+    with pytest.raises(ConfigError, match=f"{name} must be above 0, got 0"):
+        ServerSettings(**{name: 0})
+
+
+@pytest.mark.parametrize("key", ["", " ", "two words", "schlüssel", "new\nline"])
+def test_rejects_a_key_that_no_header_can_hold(key):
+    with pytest.raises(ConfigError, match="without spaces"):
+        ServerSettings(api_key=key)

@@ -1,6 +1,9 @@
 import csv
 import io
+import multiprocessing
+import os
 import re
+import socket
 import sys
 import time
 
@@ -8,12 +11,13 @@ import pytest
 import torch
 from lightning import Callback
 from rich.console import Console
+from sklearn.metrics import average_precision_score
 
 from manylabel import progress
 from manylabel.errors import ConfigError, MissingExtraError
 from manylabel.settings import LoopSettings
 from manylabel.training import RunProgress
-from tiny_training import tiny_loaders, tiny_run, tiny_settings, tiny_task
+from tiny_training import Die, tiny_loaders, tiny_run, tiny_settings, tiny_task
 
 
 def test_metrics_are_written_for_every_epoch(tmp_path):
@@ -148,3 +152,73 @@ def test_settings_list_all_mistakes_at_once():
         "  optimizer cannot be 'adamm'; did you mean 'adam' or 'adamw'? Available: adam, adamw, sgd",
         "  betas must be a list of two numbers from 0 to below 1, got (0.9, 2.0)",
     ]
+
+
+FORKS = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+
+
+def train_as(rank, port, folder, settings):
+    torch.set_num_threads(1)
+    places = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "TORCHELASTIC_RUN_ID": "test", "GROUP_RANK": "0"}
+    ranks = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+    os.environ.update(places | ranks)
+    die = settings.pop("die", None)
+    if die is not None:
+        with pytest.raises(KeyError, match="killed"):
+            tiny_run(folder, devices=2, callbacks=[Die(epoch=die[0], batch=die[1])], **settings)
+        return
+    task, rows = tiny_run(folder, devices=2, **settings)
+    torch.save({"weights": task.state_dict(), "rows": rows}, folder / f"result-{rank}.pt")
+
+
+def train_in_two_processes(folder, **settings):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    context = multiprocessing.get_context("fork")
+    children = [context.Process(target=train_as, args=(rank, port, folder, settings)) for rank in (0, 1)]
+    for child in children:
+        child.start()
+    for child in children:
+        child.join(100)
+    assert [child.exitcode for child in children] == [0, 0]
+    if "die" in settings:
+        return None
+    return [torch.load(folder / f"result-{rank}.pt", weights_only=True) for rank in (0, 1)]
+
+
+@pytest.mark.slow
+@FORKS
+def test_both_end_with_the_same_weights_and_numbers(tmp_path):
+    first, second = train_in_two_processes(tmp_path / "run")
+    assert all(torch.equal(value, second["weights"][name]) for name, value in first["weights"].items())
+    measured = [
+        [(row["train_loss"], row["val_loss"], row["val_mAP"]) for row in each["rows"]] for each in (first, second)
+    ]
+    assert measured[0] == measured[1]
+    with (tmp_path / "run/metrics.csv").open() as file:
+        assert [int(row["epoch"]) for row in csv.DictReader(file)] == [1, 2, 3]
+    assert int(first["rows"][-1]["step"]) == 3 * 3  # 22 images, two processes, batches of 4
+
+
+@pytest.mark.slow
+@FORKS
+def test_map_is_that_of_all_images_not_of_a_share(tmp_path):
+    first, _ = train_in_two_processes(tmp_path / "run")
+    settings = tiny_settings()
+    task = tiny_task(settings)
+    task.load_state_dict(first["weights"])
+    val = tiny_loaders(settings).val
+    with torch.no_grad():
+        scores = torch.cat([task.eval()(batch).sigmoid() for batch in val])
+    assert first["rows"][-1]["val_mAP"] == pytest.approx(average_precision_score(val.targets, scores), abs=1e-6)
+
+
+@pytest.mark.slow
+@FORKS
+def test_it_resumes_bit_for_bit(tmp_path):
+    whole, _ = train_in_two_processes(tmp_path / "whole", checkpoint_minutes=1e-9)
+    train_in_two_processes(tmp_path / "run", checkpoint_minutes=1e-9, die=(1, 2))
+    assert (tmp_path / "run/checkpoints/last.ckpt").is_file()
+    again, _ = train_in_two_processes(tmp_path / "run", checkpoint_minutes=1e-9)
+    assert all(torch.equal(value, again["weights"][name]) for name, value in whole["weights"].items())

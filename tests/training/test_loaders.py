@@ -9,7 +9,7 @@ from manylabel.data.sampling import every_image
 from manylabel.training import Share, shared_sampler
 from manylabel.training.loaders import ResumableLoader
 from manylabel.types import InputSpec
-from tiny_training import TinyLoader
+from tiny_training import TinyLoader, tiny_loaders, tiny_settings
 
 
 def indices(batches):
@@ -99,3 +99,14 @@ def test_others_come_again_in_place_of_batches_of_bad_images_alone(bad, expected
     assert left.state_dict() == {"epoch": done // 5, "batch": done % 5}
     new.load_state_dict(left.state_dict())
     assert seen + indices(new) == expected + (expected if done == 5 else [])
+
+
+@pytest.mark.slow
+def test_processes_share_the_images_evenly_in_training_and_without_doubles_in_validation():
+    settings = tiny_settings()
+    both = [tiny_loaders(settings, Share(rank, 2)) for rank in (0, 1)]
+    evaluated = [torch.cat([batch.indices for batch in loaders.val]) for loaders in both]
+    assert sorted(torch.cat(evaluated).tolist()) == list(range(9))
+    drawn = [torch.cat([batch.indices for batch in loaders.train]) for loaders in both]
+    assert len(drawn[0]) == len(drawn[1]) == 11
+    assert sorted(torch.cat(drawn).tolist()) == list(range(22))

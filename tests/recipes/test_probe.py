@@ -1,4 +1,4 @@
-"""Every recipe, from a data spec to a model that can be loaded."""
+"""Heads on frozen features, from a data spec to a model that can be loaded."""
 
 import csv
 import io
@@ -13,14 +13,13 @@ import yaml
 from rich.console import Console
 from torch import nn
 
-from manylabel.classifier import Classifier, change_config
+from manylabel.classifier import Classifier
 from manylabel.data import LazyBytes, folder, scenes
 from manylabel.data.sampling import every_image
-from manylabel.errors import ConfigError, RunInterruptedError
+from manylabel.errors import ConfigError
 from manylabel.features import FeatureCache
 from manylabel.heads import LinearClassifier
 from manylabel.recipes import (
-    PRESETS,
     RECIPES,
     Finetune,
     Probe,
@@ -32,36 +31,10 @@ from manylabel.recipes import (
     representation_mixup,
 )
 from manylabel.recipes.reporter import Reporter
-from manylabel.recipes.setup import load_to_train, resolve
-from manylabel.settings import RECIPE_SETTINGS
+from manylabel.recipes.setup import resolve
 from manylabel.training import Share, read_metrics, shared_sampler
 
-pytestmark = pytest.mark.slow  # test_recipe.py and tests/settings are quick
-
-
-def test_every_recipe_has_settings_and_presets():
-    assert {name: recipe.settings for name, recipe in RECIPES.items()} == RECIPE_SETTINGS
-    assert list(PRESETS) == list(RECIPES)
-
-
-@pytest.mark.parametrize("name", [name for name in RECIPES if name != "zero_shot"])  # which judges unseen labels
-def test_a_recipe_leaves_a_run_and_a_model_that_predicts_what_was_measured(name, quick, sets, tmp_path):
-    recipe = RECIPES[name]
-    heads = {} if name == "representation_mixup" else {"head": "csra"}
-    few = {"executor": "sequential", "k": 2, "teacher_epochs": 1} if name == "self_distillation" else {}
-    run = recipe(recipe.settings(**quick, **heads, **few, out=tmp_path / "run"), sets=sets)
-    model = Classifier.from_pretrained(run.model)
-    predictions = model.predict([sets.val.images[index] for index in range(len(sets.val))])
-    values, known = sets.val.targets.dense()
-    from manylabel.metrics import mean_average_precision
-
-    measured = mean_average_precision(
-        torch.from_numpy(predictions.scores), torch.from_numpy(values), torch.from_numpy(known)
-    )
-    with run.metrics.open() as file:
-        rows = list(csv.DictReader(file))
-    assert float(rows[-1]["val_mAP"]) == pytest.approx(float(measured), abs=2e-3)  # features are kept in float16
-    assert yaml.safe_load((run.path / "config.yaml").read_text())["backbone"] == "resnet10t"
+pytestmark = pytest.mark.slow  # test_recipe.py is quick
 
 
 def test_a_finished_run_is_not_trained_again(quick, tmp_path):
@@ -82,16 +55,6 @@ def test_the_frozen_backbone_stays_as_it_is_and_finetune_changes_it(quick, sets,
     frozen, changed = (Classifier.from_pretrained(run.model).backbone.state_dict() for run in (first, tuned))
     assert all(torch.equal(value, frozen[name]) for name, value in start.items())
     assert not all(torch.equal(value, changed[name]) for name, value in start.items())
-
-
-def test_freezing_first_needs_an_epoch_more_for_the_backbone_to_change(quick, sets, tmp_path):
-    run = finetune(Finetune(**quick, out=tmp_path / "run", head="linear", freeze_epochs=2), sets=sets)
-    torch.manual_seed(0)
-    start = Classifier.create(
-        "resnet10t", head=LinearClassifier, labels=sets.train.labels, pretrained=False, image_size=64
-    ).backbone.state_dict()
-    found = Classifier.from_pretrained(run.model).backbone.state_dict()
-    assert all(torch.equal(value, found[name]) for name, value in start.items())
 
 
 def test_training_without_a_cache_is_the_same_but_for_rounding(quick, sets, tmp_path):
@@ -169,18 +132,6 @@ def test_labels_that_cannot_be_learned_and_heads_too_big_are_told(quick, sets, t
     assert "million parameters on 1 images" in told
 
 
-def test_the_papers_settings():
-    decoder = Finetune(data="x", **PRESETS["finetune"]["ml_decoder"])
-    assert (decoder.optimizer, decoder.learning_rate, decoder.weight_decay) == ("adam", 1e-4, 1e-4)
-    assert (decoder.epochs, decoder.batch_size, decoder.image_size, decoder.ema_decay) == (40, 56, 448, 0.9997)
-    sharing = Finetune(data="x", **PRESETS["finetune"]["hsq"])
-    assert (sharing.betas, sharing.epochs, sharing.image_size) == ((0.9, 0.9999), 100, 576)
-    assert Finetune(data="x", **PRESETS["finetune"]["q2l"]).loss_settings["gamma_negative"] == 2
-    mixup = RepresentationMixup(data="x", **PRESETS["representation_mixup"]["paper"])
-    assert (mixup.optimizer, mixup.learning_rate) == ("sgd", 0.1)
-    assert (mixup.schedule, mixup.epochs, mixup.loss) == ("one_cycle", 30, "soft_margin")
-
-
 def watched_poolings(monkeypatch):
     """Return a list that fills with the pooling of all features that are cached from now on."""
     poolings, fill = [], FeatureCache.fill
@@ -255,30 +206,6 @@ def test_whole_maps_of_an_earlier_run_serve_a_head_that_pools(quick, tmp_path, m
     assert asked == ["none", "none"]
 
 
-def test_a_run_that_was_stopped_goes_on(quick, sets, tmp_path):
-    import signal
-
-    from lightning import Callback
-
-    from manylabel.recipes import Reporter
-
-    class Stop(Callback):
-        def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
-            if trainer.global_step == 5:
-                signal.raise_signal(signal.SIGTERM)
-
-    class Stopping(Reporter):
-        callbacks = [Stop()]
-
-    settings = {**quick, "head": "csra"}
-    whole = finetune(Finetune(**settings, out=tmp_path / "whole"), sets=sets)
-    with pytest.raises(RunInterruptedError):
-        finetune(Finetune(**settings, out=tmp_path / "run"), sets=sets, reporter=Stopping())
-    resumed = finetune(Finetune(**settings, out=tmp_path / "run"), sets=sets, resume=True)
-    one, other = (Classifier.from_pretrained(run.model).state_dict() for run in (whole, resumed))
-    assert all(torch.equal(value, other[name]) for name, value in one.items())
-
-
 def test_few_images_are_cached_in_several_views_and_many_in_one():
     settings = Probe(data="x")
     assert [settings.num_views(count) for count in (10, 6_250, 10_000, 82_081)] == [4, 4, 2, 1]
@@ -303,58 +230,3 @@ def test_dropped_channels_change_training_and_are_not_part_of_the_model(quick, s
     assert not torch.equal(plain.head.linear.weight, dropped.head.linear.weight)
     maps = [torch.ones(2, 512, 2, 2)]
     assert torch.equal(dropped.head(maps), dropped.head(maps))
-
-
-def test_finetuning_goes_on_from_a_trained_model(quick, sets, tmp_path):
-    quick |= {"head": "linear", "views": 1}
-    first = probe(Probe(**quick, out=tmp_path / "probe"), sets=sets)
-    quick = {name: value for name, value in quick.items() if name not in ("head", "views")}
-    change_config(first.model, {"thresholds": [0.25] * len(sets.train.labels)})
-    still = {"start_from": str(first.path), "learning_rate": 1e-12, "augment": False, "ema_decay": 0.0}
-    tuned = finetune(Finetune(**quick, **still, out=tmp_path / "tuned"), sets=sets)
-    blurred = finetune(Finetune(**quick, **still, keep_statistics=False, out=tmp_path / "blurred"), sets=sets)
-    before, after, other = (Classifier.from_pretrained(run.model) for run in (first, tuned, blurred))
-    assert torch.allclose(before.head.linear.weight, after.head.linear.weight)
-    assert (before.thresholds is not None, after.thresholds) == (True, None)  # they were for the weights before
-    name = next(name for name in before.backbone.state_dict() if name.endswith("running_mean"))
-    statistics = [model.backbone.state_dict()[name] for model in (before, after, other)]
-    assert torch.equal(statistics[0], statistics[1])
-    assert not torch.equal(statistics[0], statistics[2])
-
-
-def test_the_start_keeps_its_share_of_the_finished_model(quick, sets, tmp_path):
-    quick |= {"head": "linear", "views": 1}
-    first = probe(Probe(**quick, out=tmp_path / "probe"), sets=sets)
-    quick = {name: value for name, value in quick.items() if name not in ("head", "views")}
-    start = {"start_from": str(first.model), "augment": False}
-    runs = [
-        finetune(Finetune(**quick, **start, start_fraction=share, out=tmp_path / f"{share}"), sets=sets)
-        for share in (0.0, 0.25)
-    ]
-    begun, tuned, mixed = (Classifier.from_pretrained(run.model).state_dict() for run in (first, *runs))
-    assert not torch.equal(begun["head.linear.weight"], tuned["head.linear.weight"])
-    for name, weights in mixed.items():
-        if weights.is_floating_point():
-            torch.testing.assert_close(weights, 0.25 * begun[name] + 0.75 * tuned[name])
-    with pytest.raises(ConfigError, match="start_from is not set; name a model"):
-        Finetune(**quick, start_fraction=0.5)
-
-
-def test_finetuning_goes_on_at_another_image_size(sets, tmp_path):
-    create = partial(Classifier.create, head=LinearClassifier, labels=sets.train.labels, pretrained=False)
-    model = create("resnet10t", image_size=64).eval()
-    model.save_pretrained(tmp_path / "model")
-    larger = load_to_train(str(tmp_path / "model"), sets.train, image_size=96).eval()
-    assert (larger.backbone.image_size, larger.input_spec.size) == (96, (96, 96))
-    images = torch.rand(2, 3, 96, 96)
-    assert torch.equal(model(images), larger(images))
-    create("test_vit").save_pretrained(tmp_path / "fixed")
-    with pytest.raises(ConfigError, match="only takes images of 160 pixels; remove image_size"):
-        load_to_train(str(tmp_path / "fixed"), sets.train, image_size=96)
-
-
-def test_finetuning_refuses_a_model_of_other_labels(quick, sets, tmp_path):
-    first = probe(Probe(**quick, out=tmp_path / "probe", head="linear"), sets=sets)
-    fewer = TrainAndVal(*(part.select_labels(sets.train.labels.names[1:]) for part in (sets.train, sets.val)))
-    with pytest.raises(ConfigError, match=r"the labels of .* differ"):
-        finetune(Finetune(**quick, out=tmp_path / "tuned", start_from=str(first.model)), sets=fewer)
