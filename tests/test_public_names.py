@@ -20,6 +20,26 @@ MODULES = [
     module.name for module in pkgutil.walk_packages(manylabel.__path__, "manylabel.") if "__main__" not in module.name
 ]
 
+# Tests that are not of one module: of the project as a whole, and of one behaviour across modules.
+FOLDERS_OF_THEIR_OWN = {"benchmarks", "conformance", "faults", "on_ray"}
+OF_THE_PROJECT = {
+    "claims", "command_reference", "dockerfile", "docs", "examples", "extras", "notebooks", "one_road",
+    "paper_defaults", "paper_examples", "public_names", "troubleshooting", "words",
+}  # fmt: skip
+
+
+def test_every_test_file_has_the_name_and_place_of_what_it_tests():
+    tests, package = Path(__file__).parent, Path(manylabel.__path__[0])
+    strays = []
+    for path in tests.rglob("test_*.py"):
+        place, name = path.relative_to(tests).parent, path.stem.removeprefix("test_")
+        is_exception = place.parts[:1] and place.parts[0] in FOLDERS_OF_THEIR_OWN
+        is_exception = is_exception or (not place.parts and name in OF_THE_PROJECT)
+        tested = package / place
+        if not is_exception and not (tested / name).is_dir() and not any(tested.glob(f"{name}.*")):
+            strays.append(str(path.relative_to(tests)))
+    assert strays == []
+
 
 @pytest.mark.parametrize("name", MODULES)
 def test_every_module_says_what_it_holds(name):
