@@ -1,6 +1,8 @@
 """Files for annotation tools, in the forms that FiftyOne 1.22, CVAT 2 and Label Studio 1.23 document."""
 
 import json
+import os
+from urllib.parse import unquote_to_bytes
 from xml.etree import ElementTree
 
 import numpy as np
@@ -64,3 +66,17 @@ def test_are_written_batch_by_batch_and_not_resumed(predictions, tmp_path):
 def test_other_endings_list_these(predictions, tmp_path):
     with pytest.raises(ConfigError, match=r"\.fiftyone\.json"):
         predictions.save(tmp_path / "tags.xml")
+
+
+@pytest.mark.parametrize("name", ["caf\udce9.jpg", "bell\a.jpg", "https://example.org/photos/a.jpg"])
+def test_odd_names_of_images_and_labels_never_end_a_run(name, tmp_path):
+    image = name if name.startswith("https:") else str(tmp_path / name)
+    odd = Predictions(np.array([[0.9]]), LabelSpace(["c\x02at"]), [image])
+    found = json.loads(odd.save(tmp_path / "tags.fiftyone.json").read_text())
+    assert list(found["labels"]) == [image]
+    (task,) = json.loads(odd.save(tmp_path / "tags.label_studio.json").read_text())
+    address = task["data"]["image"]
+    assert address == image or unquote_to_bytes(address.removeprefix("/data/local-files/?d=")) == os.fsencode(name)
+    (element,) = ElementTree.parse(odd.save(tmp_path / "tags.cvat.xml")).getroot().iterfind("image")
+    assert element.get("name") == name.replace("\udce9", "\ufffd").replace("\a", "\ufffd")
+    assert [tag.get("label") for tag in element] == ["c\ufffdat"]

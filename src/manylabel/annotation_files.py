@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,13 @@ from urllib.parse import quote
 from xml.etree import ElementTree
 
 from manylabel.errors import ImageError
+from manylabel.image_files import is_address
 from manylabel.images import image_size
 
 Row = Mapping[str, Any]
 """An image: ``{"image": ..., "tags": [{"label": ..., "score": ...}]}`` or ``{"image": ..., "error": ...}``."""
+
+_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def fiftyone_text(rows: Sequence[Row], folder: Path) -> str:  # noqa: ARG001 - paths are absolute
@@ -24,10 +28,10 @@ def fiftyone_text(rows: Sequence[Row], folder: Path) -> str:  # noqa: ARG001 - p
         {"classes": null, "labels": {"/photos/a.jpg": [{"label": "cat", "confidence": 0.9}]}}
     """
     labels = {
-        os.path.abspath(row["image"]): [{"label": tag["label"], "confidence": tag["score"]} for tag in row["tags"]]  # noqa: PTH100 - a text, as the key
+        _path(row["image"], None): [{"label": tag["label"], "confidence": tag["score"]} for tag in row["tags"]]
         for row in rows
     }
-    return json.dumps({"classes": None, "labels": labels}, ensure_ascii=False)
+    return json.dumps({"classes": None, "labels": labels})  # ASCII: names may not be valid Unicode
 
 
 def cvat_text(rows: Sequence[Row], folder: Path) -> str:
@@ -43,17 +47,17 @@ def cvat_text(rows: Sequence[Row], folder: Path) -> str:
     labels = ElementTree.SubElement(ElementTree.SubElement(ElementTree.SubElement(root, "meta"), "task"), "labels")
     for name in sorted({tag["label"] for row in rows for tag in row["tags"]}):
         label = ElementTree.SubElement(labels, "label")
-        ElementTree.SubElement(label, "name").text = name
+        ElementTree.SubElement(label, "name").text = _xml(name)
         ElementTree.SubElement(label, "type").text = "tag"
     for number, row in enumerate(rows):
-        image = ElementTree.SubElement(root, "image", id=str(number), name=_relative(row["image"], folder))
+        image = ElementTree.SubElement(root, "image", id=str(number), name=_xml(_path(row["image"], folder)))
         try:
             height, width = image_size(Path(row["image"]))
             image.attrib |= {"width": str(width), "height": str(height)}
         except (ImageError, OSError):  # downloaded, or gone; CVAT finds it by name
             pass
         for tag in row["tags"]:
-            ElementTree.SubElement(image, "tag", label=tag["label"], source="auto")
+            ElementTree.SubElement(image, "tag", label=_xml(tag["label"]), source="auto")
     ElementTree.indent(root)
     return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
 
@@ -69,7 +73,7 @@ def label_studio_text(rows: Sequence[Row], folder: Path) -> str:
         >>> task["data"], task["predictions"][0]["result"][0]["value"]
         ({'image': '/data/local-files/?d=photos/a%20b.jpg'}, {'choices': ['cat']})
     """
-    return json.dumps([_task(row, folder) for row in rows], ensure_ascii=False, indent=1)
+    return json.dumps([_task(row, folder) for row in rows], indent=1)
 
 
 WRITERS: dict[str, Callable[[Sequence[Row], Path], str]] = {
@@ -92,8 +96,7 @@ def annotation_writer(path: Path) -> Callable[[Sequence[Row], Path], str] | None
 
 def _task(row: Row, folder: Path) -> dict[str, Any]:
     name, tags = row["image"], row["tags"]
-    is_address = name.lower().startswith(("http://", "https://"))
-    address = name if is_address else f"/data/local-files/?d={quote(_relative(name, folder))}"
+    address = name if is_address(name) else f"/data/local-files/?d={quote(os.fsencode(_path(name, folder)))}"
     value = {"choices": [tag["label"] for tag in tags]}
     result = {"from_name": "tags", "to_name": "image", "type": "choices", "value": value}
     score = sum(tag["score"] for tag in tags) / max(len(tags), 1)
@@ -101,5 +104,13 @@ def _task(row: Row, folder: Path) -> dict[str, Any]:
     return {"data": {"image": address}, "predictions": [prediction]}
 
 
-def _relative(name: str, folder: Path) -> str:
-    return Path(os.path.relpath(name, folder)).as_posix()
+def _path(name: str, folder: Path | None) -> str:
+    """Return the path of an image relative to a folder, or absolute; URLs stay as they are."""
+    if is_address(name):
+        return name
+    return os.path.abspath(name) if folder is None else Path(os.path.relpath(name, folder)).as_posix()  # noqa: PTH100 - a text, as the key
+
+
+def _xml(text: str) -> str:
+    """Return text that XML can contain: no control characters or invalid Unicode."""
+    return _NOT_XML.sub("\ufffd", text)
