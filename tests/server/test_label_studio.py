@@ -1,4 +1,4 @@
-"""The requests are those that Label Studio 1.23.2 sends, recorded, but for their addresses."""
+"""Requests written by hand in the form that Label Studio 1.23.2 sends; none is a recording."""
 
 import threading
 from base64 import b64encode

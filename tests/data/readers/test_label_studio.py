@@ -97,3 +97,10 @@ def test_other_files_are_explained(content, problem, tmp_path):
     (tmp_path / "export.json").write_text(content)
     with pytest.raises(DataError, match=problem):
         label_studio(tmp_path / "export.json")
+
+
+def test_an_answer_without_a_value_chooses_nothing(tmp_path):
+    region = chosen("cat")
+    region["result"].append({"from_name": "tags", "type": "choices", "value": {}})
+    file = write(tmp_path / "export.json", ("/data/upload/1/f00dcafe-a.jpg", region))
+    assert label_studio(file).labels_of(0) == ["cat"]

@@ -118,7 +118,8 @@ def _answers(annotation: _Annotation) -> Iterator[_Result]:
 
 
 def _chosen(annotation: _Annotation, control: str | None) -> set[str]:
-    return {str(name) for each in _answers(annotation) if each.from_name == control for name in each.value[each.type]}
+    answers = (each for each in _answers(annotation) if each.from_name == control)
+    return {str(name) for each in answers for name in each.value.get(each.type, ())}
 
 
 def _find_control(done: list[tuple[_Task, list[_Annotation]]], given: str | None, path: Path) -> str | None:
