@@ -118,8 +118,8 @@ def test_labels_of_one_table_only_are_absent_or_ignored_with_a_note(tmp_path, ca
     assert sets.val.labels.names == sets.train.labels.names == ("cat", "cow", "dog")
     assert sets.val.targets.dense()[0].tolist() == [[0, 0, 1], [0, 0, 1]]
     assert sets.val.targets.dense()[1].all()
-    assert "val.csv lacks 2 labels, which are absent in it: cat, cow" in caplog.text
-    assert "val.csv has 1 other labels, which are ignored: horse" in caplog.text
+    assert "val.csv lacks 2 labels, absent in it: cat, cow" in caplog.text
+    assert "val.csv has 1 other label, ignored here: horse" in caplog.text
     sets = open_sets(Probe(data=f"{data},labels=labels.txt", val=f"{val},labels=labels.txt"))
     assert sets.train.labels.names == sets.val.labels.names == ("cow", "cat", "dog")
 

@@ -260,8 +260,8 @@ class ImageDataset(Dataset[tuple[Any, Tensor]]):
             unknown = csr_array(targets.unknown + csr_array(np.tile(is_missing, (len(self), 1))))
             targets = Targets(targets.present, unknown=unknown)
         for what, names in (
-            (f"lacks {len(missing)} labels, which are {'unknown' if is_partial else 'absent'} in it", missing),
-            (f"has {len(extra)} other labels, which are ignored", extra),
+            (f"lacks {plural(len(missing), 'label')}, {'unknown' if is_partial else 'absent'} in it", missing),
+            (f"has {plural(len(extra), 'other label')}, ignored here", extra),
         ):
             if names:
                 logger.warning("%s %s: %s", self.name, what, some(names, at_most=10))

@@ -309,8 +309,11 @@ def test_finds_spelling_variants_typos_and_what_the_reader_merged(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_verdict_is_good_only_without_warnings():
+def test_the_verdict_counts_problems_and_warnings():
     report = check(scenes(60))
     assert replace(report, problems=(), warnings=()).verdict == "No problems found."
-    assert "but see the 2 warnings above" in replace(report, problems=(), warnings=("a", "b")).verdict
+    assert replace(report, problems=(), warnings=("a", "b")).verdict == "No problems found; 2 warnings."
     assert "Found 1 problem" in replace(report, problems=("a",)).verdict
+    html = check_page(replace(report, problems=(), warnings=("careful",)), scenes(60)).html()
+    assert html.count("<b>Warning</b>") == 1
+    assert '<p class="note good"><b>Good</b> No problems found; 1 warning.</p>' in html

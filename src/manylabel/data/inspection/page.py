@@ -61,10 +61,10 @@ def _summary(report: CheckReport) -> Iterator[Html]:
         (f"{copies:,}", "duplicates", f"in {plural(len(report.duplicates), 'group')}"),
     ]
     yield page.tiles(tiles)
+    if report.is_sound:
+        yield page.note(report.verdict, "good")
     yield from (page.note(f"{words[0].upper()}{words[1:]}.", "problem") for words in report.problems)
     yield from (page.note(f"{words[0].upper()}{words[1:]}.", "warning") for words in report.warnings)
-    if report.is_sound:
-        yield page.note(report.verdict, "warning" if report.warnings else "good")
     if len(report.splits) > 1:
         rows: list[list[Cell]] = [
             [name, size, Fraction(size / max(report.num_images, 1)), len(report.unseen.get(name, ()))]

@@ -132,8 +132,8 @@ class CheckReport:
         """Summary of problems and warnings in one sentence."""
         if self.problems:
             return f"Found {plural(len(self.problems), 'problem')} that would break training or invalidate its results."
-        but = f", but see the {plural(len(self.warnings), 'warning')} above" if self.warnings else ""
-        return f"No problems found{but}."
+        warnings = f"; {plural(len(self.warnings), 'warning')}" if self.warnings else ""
+        return f"No problems found{warnings}."
 
     @property
     def mean_labels(self) -> float:
