@@ -186,7 +186,7 @@ def fetch(
     headers: Mapping[str, str] | None = None,
     content: bytes | None = None,
     origins: Sequence[str] | None = None,
-    max_bytes: int = MAX_BYTES,
+    max_bytes: int | None = None,
 ) -> bytes:
     """Download a URL.
 
@@ -196,12 +196,13 @@ def fetch(
         headers: Further headers, which are not sent on to where a redirect leads.
         content: Body of a POST request (default: a GET request).
         origins: Origins that a redirect may lead to (default: any).
-        max_bytes: Maximum size of the response.
+        max_bytes: Maximum size of the response (default: 100 MB).
 
     Raises:
         ImageError: The download fails, takes too long, or is too large.
     """
     seconds = SECONDS_TO_FETCH if seconds is None else seconds
+    max_bytes = MAX_BYTES if max_bytes is None else max_bytes
     answers: list[bytes | str] = []
 
     try:

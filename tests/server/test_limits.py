@@ -191,7 +191,7 @@ def test_the_docs_state_the_limits_that_are_tested_here():
     ):
         assert row in table
     assert BODIES_HELD == 10
-    assert "| ten times as much |" in table
+    assert "| ten times that |" in table
 
 
 @pytest.mark.slow

@@ -273,7 +273,7 @@ def _quantise(path: Path, dataset: ml.data.ImageDataset, *, overwrite: bool) -> 
         old, new = (100 * _mean_average_precision(each, rest) for each in (before, after))
         typer.echo(f"mAP on them: {old:.2f} before, {new:.2f} as int8 ({new - old:+.2f} points)")
     if fraction > MAX_FLIPPED:
-        typer.echo(f"int8 is not recommended for this model: it changes more than {MAX_FLIPPED:.0%} of the tags")
+        typer.echo(f"int8 is not recommended for this model: it changes more than {100 * MAX_FLIPPED:g} % of the tags")
 
 
 def _mean_average_precision(predictions: Predictions, dataset: ml.data.ImageDataset) -> float:

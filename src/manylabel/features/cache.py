@@ -121,7 +121,7 @@ class FeatureCache:
         if not backbone.frozen:
             raise ConfigError("the feature cache needs a frozen backbone; build it with frozen=True")
         if batch_size < 1 or (num_workers or 0) < 0:
-            raise ConfigError(f"batch_size must be above 0, num_workers at least 0, got {batch_size} and {num_workers}")
+            raise ConfigError(f"batch_size must be at least 1 and num_workers 0, got {batch_size} and {num_workers}")
         if engine not in get_args(EngineName):
             raise ConfigError(f"engine cannot be {engine!r}; {list_choices(engine, get_args(EngineName))}")
         self.backbone = backbone

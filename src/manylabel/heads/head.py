@@ -137,7 +137,7 @@ def check_divides(width: int, num_heads: int) -> None:
     Examples:
         >>> check_divides(768, 5)
         Traceback (most recent call last):
-        manylabel.errors.ConfigError: width (768) must be a multiple of num_heads, got num_heads=5; try 4 or 6
+        manylabel.errors.ConfigError: width (768) must be a multiple of num_heads, got 5; try 4 or 6
     """
     check_positive(width=width, num_heads=num_heads)
     if width % num_heads:

@@ -72,7 +72,7 @@ class Run:
         Examples:
             >>> Run.read("nowhere")
             Traceback (most recent call last):
-            manylabel.errors.ConfigError: nowhere is not a run folder: config.yaml is missing; ...
+            manylabel.errors.ConfigError: nowhere is not a run folder: it has no config.yaml; ...
         """
         folder = RunFolder(Path(path))
         config = folder.path / "config.yaml"

@@ -137,7 +137,7 @@ def test_a_test_split_without_annotations_is_unknown(root, caplog):
         dataset = voc(root)
     _, known = dataset.split("test").targets.dense()
     assert not known.any()
-    assert "1 of 2 test images have no annotation" in caplog.text
+    assert "1 of 2 test images lack an annotation" in caplog.text
     assert dataset.split("test").images.name(0) == "900001.jpg"
     assert dataset.split("train").targets.positives.sum() == 1
 
