@@ -31,7 +31,7 @@ def test_help_tells_a_newcomer_where_to_start():
 @pytest.mark.slow
 def test_commands_are_listed_in_the_order_of_their_use():
     listed = [line.split()[1] for line in run("--help").stdout.splitlines() if re.match(r"│ [a-z]+ ", line)]
-    order = ["data", "suggest", "train", "evaluate", "tune", "apply", "predict", "explain", "serve", "export", "compare"]
+    order = ["data", "suggest", "train", "evaluate", "tune", "apply", "predict", "explain", "serve", "export"]
     assert listed[: len(order)] == order
 
 
