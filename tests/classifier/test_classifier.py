@@ -544,7 +544,8 @@ def test_fusing_keeps_the_vocabulary(encoder):
     )
 
 
-def test_says_which_recipe_to_use_where_labels_are_fixed(encoder):
+def test_says_which_recipe_to_use_where_labels_are_fixed(encoder, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)  # no retries
     model = Classifier.create("resnet10t", head=heads.LinearClassifier, labels=["cat"], pretrained=False)
     with pytest.raises(ConfigError, match=r"knows only the 1 labels it was trained on.*use the recipe zero_shot"):
         model.predict(IMAGE, labels=["tram"])

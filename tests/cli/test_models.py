@@ -282,7 +282,8 @@ def test_refuses_what_makes_no_sense(vocabulary_model):
     assert list(listed(vocabulary_model)) == ["cat", "dog"]
 
 
-def test_says_which_recipe_to_use_where_labels_are_fixed(tmp_path):
+def test_says_which_recipe_to_use_where_labels_are_fixed(tmp_path, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)  # no retries
     made = Classifier.create("resnet10t", head=heads.LinearClassifier, labels=["cat"], pretrained=False)
     folder = made.save_pretrained(tmp_path / "model")
     assert "was not trained with the recipe zero_shot" in run_vocabulary("list", "--model", folder).stdout
