@@ -40,10 +40,8 @@ def main() -> None:
     options = parse()
     dataset = load(options.data)
     cache = FeatureCache(Backbone(options.backbone, frozen=True, stages=(-1,)))
-    averages = cache.plan(dataset, pooling="average")
-    cached = cache.fill(min(averages, cache.pooled(averages, "none"), key=lambda plan: plan.missing))
-    parts = np.array_split(np.arange(len(cached)), len(cached) // 512 + 1)
-    features = standardise(torch.cat([cached.read(part)[-1].mean((2, 3)) for part in parts]))
+    cached, averages = cache.averages(dataset)
+    features = standardise(averages)
     values, known = map(torch.from_numpy, cached.dataset.targets.dense())
     sizes = range(options.step, options.end + 1, options.step)
     curves: dict[str, list[list[float]]] = {rule: [] for rule in RULES}

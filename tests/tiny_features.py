@@ -100,9 +100,9 @@ def cache(backbone, dataset, root, *, progress=None, **settings):
     return features.fill(features.plan(dataset, **planned), progress=progress)
 
 
-def slow_maps(backbone, dataset):
+def slow_maps(backbone, dataset, spec=SPEC):
     """Return features of one image at a time."""
-    images = [eval_transform(SPEC)(decode(dataset.images[index])) for index in range(len(dataset))]
+    images = [eval_transform(spec)(decode(dataset.images[index])) for index in range(len(dataset))]
     with torch.inference_mode():
         return [torch.cat(stage) for stage in zip(*(backbone(image[None]) for image in images), strict=True)]
 

@@ -24,7 +24,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, normalize
 from manylabel.backbone import Backbone
 from manylabel.data import ImageDataset, files, load
 from manylabel.errors import ConfigError, DataError
-from manylabel.features import CachedFeatures, FeatureCache
+from manylabel.features import FeatureCache
 from manylabel.features.cache import Progress
 from manylabel.label_text import join_labels, protect_cell
 from manylabel.predictions import Predictions
@@ -124,14 +124,14 @@ def suggest(
         backbone = Backbone(backbone, frozen=True, stages=(-1,))
     backbone.to(find_device(device))
     cache = FeatureCache(backbone, num_workers=workers, max_bad_fraction=1)
-    known, new = (_pooled(cache, part, progress) for part in (labelled, pool))
-    both = standardise(torch.cat([known.features, new.features]))
-    first, rest = both[: len(known.features)], both[len(known.features) :]  # [M, C], [N, C]
-    values, mask = map(torch.from_numpy, known.images.targets.dense())
+    (known, first), (new, rest) = (cache.averages(part, progress=progress) for part in (labelled, pool))
+    both = standardise(torch.cat([first, rest]))
+    first, rest = both[: len(first)], both[len(first) :]  # [M, C], [N, C]
+    values, mask = map(torch.from_numpy, known.dataset.targets.dense())
     scores = fit_linear(first, values, mask)(rest).sigmoid()  # [N, L]
-    uncertainty = score_uncertainty(scores, known.images.targets.positives)
+    uncertainty = score_uncertainty(scores, known.dataset.targets.positives)
     order = select_images(rest, uncertainty, n, labelled=first, rng=private_generator("suggested images", seed))
-    chosen = new.images.subset(order)
+    chosen = new.dataset.subset(order)
     predictions = Predictions(
         scores[order].numpy(),
         labelled.labels,
@@ -259,20 +259,3 @@ def _unlabelled(pool: ImageDataset, labelled: ImageDataset) -> ImageDataset:
 def _paths(dataset: ImageDataset) -> list[Path | None]:
     images = (dataset.images[index] for index in range(len(dataset)))
     return [image if isinstance(image, Path) else None for image in images]
-
-
-@dataclass(frozen=True, eq=False)
-class _Pooled:
-    """Readable images and their average features, ``[N, C]``."""
-
-    images: ImageDataset
-    features: Tensor
-
-
-def _pooled(cache: FeatureCache, dataset: ImageDataset, progress: Progress | None) -> _Pooled:
-    """Compute average features, or average whole maps if more of those are cached."""
-    averages = cache.plan(dataset, pooling="average")
-    plan = min(averages, cache.pooled(averages, "none"), key=lambda plan: plan.missing)
-    cached: CachedFeatures = cache.fill(plan, progress=progress)
-    parts = np.array_split(np.arange(len(cached)), len(cached) // 1024 + 1)
-    return _Pooled(cached.dataset, torch.cat([cached.read(part)[-1].mean((2, 3)) for part in parts]))

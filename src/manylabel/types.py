@@ -293,6 +293,10 @@ class InputSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if not all(0 < value < math.inf for value in self.std):
             raise ConfigError(f"std must be above 0 and finite, got {self.std}")
 
+    def uncropped(self) -> InputSpec:
+        """Return the spec that squashes the whole image to the size; a crop would cut off objects at the edge."""
+        return msgspec.structs.replace(self, resize="squash", crop_fraction=1.0)
+
 
 class Tag(NamedTuple):
     """A label and its score."""

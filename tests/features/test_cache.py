@@ -5,11 +5,12 @@ import torch
 from PIL import Image
 
 from manylabel.backbone import Backbone
+from manylabel.classifier import Classifier
 from manylabel.data.transforms import train_transform
 from manylabel.errors import BadImagesError, CacheError, ConfigError, DataError
 from manylabel.features import FeatureCache, FeatureLoader
 from manylabel.features import cache as cache_module
-from manylabel.heads import LinearClassifier
+from manylabel.heads import LinearClassifier, MLDecoder
 from manylabel.lock import WriterLock
 from manylabel.types import InputSpec
 from tiny_features import NUM_IMAGES, SPEC, assert_close, cache, make_backbone, slow_maps, write_images
@@ -207,6 +208,23 @@ def test_everything_is_hashed_once_however_many_poolings_are_planned(backbone, i
     assert counts == {"image_ids": 1, "fingerprint_weights": 1, "forward": 1}
     features.fill(plan)
     assert counts["image_ids"] == counts["fingerprint_weights"] == 1
+
+
+def test_averages_are_those_of_the_maps_that_training_cached(backbone, images, tmp_path, computed):
+    model = Classifier(backbone, MLDecoder(backbone.channels[-1], 3, width=8), images.labels)
+    maps = cache(backbone, images, tmp_path, input_spec=model.input_spec)  # as recipes do
+    before = len(computed)
+    found, averages = FeatureCache(backbone, root=tmp_path, num_workers=0).averages(images)
+    assert len(computed) == before == NUM_IMAGES
+    assert torch.equal(averages, maps.read(range(NUM_IMAGES))[-1].mean((2, 3)))
+    assert len(found) == NUM_IMAGES
+
+
+def test_averages_of_new_images_take_the_room_of_vectors(backbone, images, tmp_path):
+    cached, averages = FeatureCache(backbone, root=tmp_path, num_workers=0).averages(images)
+    assert cached.stores[0].spec.pooling == "average"
+    expected = slow_maps(backbone, images, backbone.input_spec.uncropped())[-1].mean((2, 3))
+    assert_close([averages], [expected])
 
 
 @pytest.mark.parametrize("name", ["stage-3.f16", "images.u64", "journal.jsonl", "spec.json"])

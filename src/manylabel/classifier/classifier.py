@@ -14,7 +14,6 @@ from tempfile import TemporaryDirectory
 from typing import Any, TypeAlias, cast
 
 import torch
-from msgspec.structs import replace
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -91,7 +90,7 @@ class Classifier(nn.Module):
         self.single_label = single_label
         self.thresholds = None if thresholds is None else tuple(map(float, thresholds))
         self.calibration = calibration
-        self.input_spec = input_spec or replace(backbone.input_spec, resize="squash", crop_fraction=1.0)
+        self.input_spec = input_spec or backbone.input_spec.uncropped()
         self.text = text
         self.run_folder: Path | None = None
         self.typed_labels: tuple[TypedLabel, ...] = ()

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from msgspec.structs import replace
 from torch import Tensor
 from torchvision.transforms.v2 import functional
 
@@ -77,8 +76,7 @@ def measure_faithfulness(model: Classifier, explanation: Explanation, *, steps: 
         raise ConfigError(f"a curve needs at least 2 steps, got {steps}")
     column = model.labels.index(explanation.label)
     device = next(model.parameters()).device
-    whole = replace(model.input_spec, resize="squash", crop_fraction=1.0)  # the image is cropped already
-    clear = eval_transform(whole)(explanation.image).to(device)  # [3, H, W]
+    clear = eval_transform(model.input_spec.uncropped())(explanation.image).to(device)  # [3, H, W], cropped already
     height, width = clear.shape[1:]
     size = max(height, width) // 8 * 2 + 1
     blurred = functional.gaussian_blur(clear, [size, size], [size / 4, size / 4])

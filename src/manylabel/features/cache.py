@@ -84,7 +84,7 @@ class FeatureCache:
 
     Args:
         backbone: A frozen backbone, whose stages are cached. It must not change afterwards.
-        input_spec: Resizing and normalisation (default: the backbone's own).
+        input_spec: Resizing and normalisation (default: the backbone's, without its centre crop, as in `Classifier`).
         root: Cache folder (default: `default_root`).
         batch_size: Images per batch.
         num_workers: Number of decoding processes (default: see `manylabel.system.default_workers`).
@@ -125,7 +125,7 @@ class FeatureCache:
         if engine not in get_args(EngineName):
             raise ConfigError(f"engine cannot be {engine!r}; {list_choices(engine, get_args(EngineName))}")
         self.backbone = backbone
-        self.input_spec = input_spec or backbone.input_spec
+        self.input_spec = input_spec or backbone.input_spec.uncropped()
         self.root = default_root() if root is None else Path(root)
         self.batch_size = batch_size
         on_gpu = next(backbone.parameters()).device.type != "cpu"
@@ -205,6 +205,21 @@ class FeatureCache:
             raise DataError(f"none of the {len(plan.dataset)} images of {plan.dataset.name} can be read")
         bad = sorted(work.bad, key=lambda image: image.index)
         return CachedFeatures(plan.dataset.subset(good), stores, rows[:, good], tuple(bad))
+
+    def averages(self, dataset: ImageDataset, *, progress: Progress | None = None) -> tuple[CachedFeatures, Tensor]:
+        """Compute the average features of a dataset's images, from whole maps if more of those are cached.
+
+        Args:
+            dataset: The images.
+            progress: As in `fill`.
+
+        Returns:
+            The features on disk, with the readable images, and the averages of the final stage, ``[N, C]``.
+        """
+        plan = self.plan(dataset, pooling="average")
+        cached = self.fill(min(plan, self.pooled(plan, "none"), key=lambda each: each.missing), progress=progress)
+        parts = np.array_split(np.arange(len(cached)), len(cached) // 1024 + 1)
+        return cached, torch.cat([cached.read(part)[-1].mean((2, 3)) for part in parts])
 
     def maps(self, batch: Batch, spec: FeatureSpec, *, num_images: int) -> list[NDArray[np.float16]]:
         """Return float16 maps ``[B, C, H, W]`` per stage.

@@ -46,11 +46,10 @@ def compare_backbones(
     found = {}
     for name in names:
         cache = FeatureCache(Backbone(name, frozen=True, stages=(-1,)), num_workers=num_workers)
-        cached = cache.fill(cache.plan(part, pooling="average"), progress=progress)
-        (features,) = cached.read(np.arange(len(cached)))
+        cached, features = cache.averages(part, progress=progress)
         targets, known = map(torch.from_numpy, cached.dataset.targets.dense())
         found[name] = max(
-            float(mean_average_precision(ridge_scores(features.flatten(1), targets, known, penalty), targets, known))
+            float(mean_average_precision(ridge_scores(features, targets, known, penalty), targets, known))
             for penalty in PENALTIES
         )
     return found

@@ -19,7 +19,7 @@ from manylabel.backbone import Backbone
 from manylabel.classifier import Classifier
 from manylabel.data import ImageDataset, stratified_folds
 from manylabel.evaluation import ScoredImages
-from manylabel.features import FeatureCache, FeatureLoader
+from manylabel.features import FeatureCache
 from manylabel.heads import LinearClassifier
 
 PENALTY = 0.3  # of squared weights, for standardised channels divided by the root of their number
@@ -74,15 +74,12 @@ def cross_validate(
     """
     backbone.select((-1,))
     cache = FeatureCache(backbone, num_workers=num_workers)
-    plan = cache.plan(dataset, pooling="average")
-    whole = cache.pooled(plan, "none")  # maps that an earlier run cached do as well
-    cached = cache.fill(min(plan, whole, key=lambda each: each.missing), progress=progress)
-    features = torch.cat([maps.features[0].mean((2, 3)) for maps in FeatureLoader(cached, view=0)])  # [N, C]
+    cached, features = cache.averages(dataset, progress=progress)  # [N, C]
     values, known = map(torch.from_numpy, cached.dataset.targets.dense())
     scores, folds, models = torch.empty_like(values), np.empty(len(cached), dtype=np.int64), []
     for fold, (train, test) in enumerate(stratified_folds(cached.dataset.targets, num_folds=num_folds)):
         head = fit_linear(features[train], values[train], known[train])
-        model = Classifier(backbone, head, dataset.labels, input_spec=cache.input_spec).eval()
+        model = Classifier(backbone, head, dataset.labels).eval()
         with torch.inference_mode():
             scores[test] = head.linear(features[test]).sigmoid()
         folds[test] = fold
