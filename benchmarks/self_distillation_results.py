@@ -69,7 +69,10 @@ def settings_for(options: argparse.Namespace, variant: str, seed: int) -> Probe 
     partition = VARIANTS[variant]
     if partition is None:
         return Probe(**common)
-    return SelfDistillation(**common, partition=partition, k=options.k, executor="sequential", baseline=False)
+    student = {"epochs": options.student_epochs or options.epochs, "teacher_epochs": options.epochs}
+    return SelfDistillation(
+        **{**common, **student}, partition=partition, k=options.k, executor="sequential", baseline=False
+    )
 
 
 def train(options: argparse.Namespace, sets: TrainAndVal, variant: str, seed: int) -> RunFolder:
@@ -187,6 +190,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--variants", nargs="+", choices=list(VARIANTS), default=list(VARIANTS))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--epochs", type=int, default=6)
+    parser.add_argument("--student-epochs", type=int, help="default: --epochs, that of base and teachers")
     parser.add_argument("--k", type=int, default=5)
     parser.add_argument("--views", type=int, default=1)
     parser.add_argument("--feature-dropout", type=float, default=0.3)
