@@ -43,6 +43,8 @@ class MLDecoder(Head):
         self_attention: Self-attention between queries, as in a plain decoder (for ablation).
         shared_projection: Share the output weights among all labels, which lets labels change after training; with text
             queries and groups, a label's weight is generated from its text vector.
+        add_linear: Add a linear classifier on the average of the map, starting from zero: not in the paper, and better
+            on a frozen backbone, most of all with few images (docs/results.md).
         seed: Seeds random queries and the division of labels into groups.
 
     Raises:
@@ -55,7 +57,7 @@ class MLDecoder(Head):
         (torch.Size([2, 80]), torch.Size([2, 80, 7, 7]))
     """
 
-    probe_defaults: ClassVar[ProbeDefaults] = ProbeDefaults({"width": 256, "feedforward": 512})
+    probe_defaults: ClassVar[ProbeDefaults] = ProbeDefaults({"width": 256, "feedforward": 512, "add_linear": True})
 
     def __init__(
         self,
@@ -73,6 +75,7 @@ class MLDecoder(Head):
         text_dim: int | None = None,
         self_attention: bool = False,
         shared_projection: bool = False,
+        add_linear: bool = False,
         seed: int = 0,
     ) -> None:
         super().__init__()
@@ -82,6 +85,11 @@ class MLDecoder(Head):
         self.width, self.num_heads, self.feedforward = width, num_heads, feedforward
         self.dropout, self.num_layers, self.queries = dropout, num_layers, queries
         self.self_attention, self.shared_projection, self.seed = self_attention, shared_projection, seed
+        self.add_linear = add_linear
+        if add_linear and shared_projection:
+            raise ConfigError(
+                "add_linear gives each label weights of its own; set add_linear or shared_projection to False"
+            )
 
         self.projection = self._make_projection(text_vectors, text_dim)
         self.embed = nn.Linear(in_channels, width)
@@ -99,6 +107,10 @@ class MLDecoder(Head):
             seed=seed,
         )
         self.text_dim = self.text_vectors.shape[1] if self.text_vectors is not None else None
+        self.linear = nn.Linear(in_channels, num_labels) if add_linear else None
+        if self.linear is not None:
+            nn.init.zeros_(self.linear.weight)
+            nn.init.zeros_(self.linear.bias)
 
     @property
     def text_vectors(self) -> Tensor | None:
@@ -108,6 +120,8 @@ class MLDecoder(Head):
     def forward(self, features: Features) -> Tensor:
         """Return logits ``[B, L]`` of a feature map ``[B, C, H, W]``, or of the last of several."""
         logits, _ = self.decode(features)
+        if self.linear is not None:
+            logits = logits + self.linear(final_map(features, self.in_channels).mean((2, 3)))
         return logits
 
     def decode(

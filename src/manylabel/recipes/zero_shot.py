@@ -46,7 +46,12 @@ from manylabel.training import ClassificationTask, RunFolder, fit, is_first_proc
 from manylabel.types import Batch, FeatureBatch, LabelSpace
 
 # The head size of `probe`: larger heads overfit frozen features.
-OPEN_DECODER: Mapping[str, Any] = {"queries": "text", "shared_projection": True, **MLDecoder.probe_defaults.settings}
+OPEN_DECODER: Mapping[str, Any] = {
+    **MLDecoder.probe_defaults.settings,
+    "queries": "text",
+    "shared_projection": True,
+    "add_linear": False,
+}
 
 
 def seen_sets(settings: ZeroShot, data: TrainAndVal) -> TrainAndVal:
