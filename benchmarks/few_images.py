@@ -1,23 +1,30 @@
-"""Training length on few images: python -m benchmarks.few_images --data SPEC --val SPEC.
+"""How good is the default with few images? python -m benchmarks.few_images --data SPEC --out runs/few_images.
 
-Each cell is a probe with the defaults of its head, on N images, for about as many steps; the seed selects the images
-and initialises the head. Finished runs are reused, interrupted ones resumed. mAP is that of the last epoch's averaged
-weights on all validation images, the mean over seeds; all cells of a row use the same images.
+Each cell trains on N images drawn with its seed: the recipe `probe` with the defaults of a head, or another number of
+steps or width (HEAD:STEPS:WIDTH), or logistic regression on average-pooled features, whose penalty is chosen on a fifth
+of the N images. All cells of a row use the same images, and mAP is that on all validation images. Finished runs are
+reused, interrupted ones resumed. The gain over logistic regression has a 95 % interval over draws (Student's t).
 """
 
 import argparse
 import json
-from itertools import product
 from pathlib import Path
 from statistics import mean, stdev
-from typing import Any
 
 import numpy as np
+from benchmarks.backbones import fit
 from benchmarks.claims.arms import WATCHED, scores
+from numpy.typing import NDArray
+from scipy import stats
+from torch import from_numpy
 
 from manylabel.evaluation import ScoredImages, compute_metrics
 from manylabel.recipes import Probe, TrainAndVal, open_sets, probe
+from manylabel.recipes.loaders import cache_sets
+from manylabel.recipes.reporter import Reporter
 from manylabel.storage import write_text
+
+BASELINE = "logistic_regression"
 
 
 def main() -> None:
@@ -25,46 +32,61 @@ def main() -> None:
     options = parse()
     whole = open_sets(Probe(data=options.data, val=options.val))
     values, known = whole.val.targets.dense()
-    rows = []
-    for num, (head, steps) in product(options.images, options.setups):
-        reached = []
-        for seed in options.seeds:
-            chosen = np.random.default_rng(seed).permutation(len(whole.train))[:num]
-            sets = TrainAndVal(whole.train.subset(np.sort(chosen)), whole.val)
-            model = train(options, sets, head, steps, seed)
-            scored = ScoredImages.from_arrays(scores(model, sets), values, known=known, labels=whole.val.labels)
-            reached.append(100 * compute_metrics(scored)["mAP"])
-        row = {"images": num, "head": head, "steps": steps, "mAP": reached}
-        spread = f" +- {stdev(reached):.1f}" if len(reached) > 1 else ""
-        print(f"{num:5d} images, {head}, {steps:3d} steps: {mean(reached):.1f}{spread}", flush=True)
-        rows.append(row)
-    recorded = {name: str(value) if isinstance(value, Path) else value for name, value in vars(options).items()}
-    write_text(
-        options.out / "results.json", json.dumps({"options": recorded, "rows": rows}, indent=2) + "\n", overwrite=True
-    )
+    rows: list[dict[str, object]] = []
+    for size in options.images:
+        num, reached = min(size, len(whole.train)), {}
+        for setup in options.setups:
+            reached[setup] = []
+            for seed in options.seeds:
+                chosen = np.random.default_rng(seed).permutation(len(whole.train))[:num]
+                sets = TrainAndVal(whole.train.subset(np.sort(chosen)), whole.val)
+                found = regression(options, sets) if setup == BASELINE else train(options, sets, setup, seed)
+                scored = ScoredImages.from_arrays(found, values, known=known, labels=whole.val.labels)
+                reached[setup].append(100 * compute_metrics(scored)["mAP"])
+            row = {"images": num, "setup": setup, "mAP": reached[setup]}
+            if BASELINE in reached:
+                row["gain"] = interval(np.subtract(reached[setup], reached[BASELINE]))
+            rows.append(row)
+            print(f"{num:5d} images, {setup}: {mean(reached[setup]):.2f}, gain {row.get('gain')}", flush=True)
+            write_text(options.out / "results.json", json.dumps(rows, indent=2) + "\n", overwrite=True)
 
 
-def train(options: argparse.Namespace, sets: TrainAndVal, head: str, steps: int, seed: int) -> Path:
-    """Return the model that a head becomes on these images in at least so many steps."""
+def interval(differences: NDArray[np.float64]) -> list[float]:
+    """Return the mean over draws, and its 95 % interval."""
+    middle, half = float(np.mean(differences)), 0.0
+    if len(differences) > 1:
+        half = float(stats.t.ppf(0.975, len(differences) - 1)) * stdev(differences) / len(differences) ** 0.5
+    return [round(value, 2) for value in (middle, middle - half, middle + half)]
+
+
+def train(options: argparse.Namespace, sets: TrainAndVal, setup: str, seed: int) -> NDArray[np.float32]:
+    """Return the scores of a head trained on these images."""
+    head, *numbers = setup.split(":")
+    steps, width = (int(number) if number else None for number in [*numbers, "", ""][:2])
     num = len(sets.train)
     settings = Probe(
         data=options.data,
         val=options.val,
         head=head,
+        head_settings={} if width is None else {"width": width, "feedforward": 2 * width},
         backbone=options.backbone,
-        epochs=-(-steps // -(-num // Probe.batch_size)),
+        epochs=None if steps is None else -(-steps // -(-num // Probe.batch_size)),
         seed=seed,
+        tune=False,
         logger="none",
-        out=options.out / f"{num}-{head}-{steps}-{seed}",
+        out=options.out / f"{num}-{setup.replace(':', '-')}-{seed}",
     )
     watched = TrainAndVal(sets.train, sets.val.subset(range(min(WATCHED, len(sets.val)))))
-    return probe(settings, sets=watched, resume=True).model
+    return scores(probe(settings, sets=watched, resume=True, reporter=Reporter()).model, sets)
 
 
-def setup(text: str) -> tuple[str, int]:
-    """Read HEAD:STEPS."""
-    head, _, steps = text.partition(":")
-    return head, int(steps)
+def regression(options: argparse.Namespace, sets: TrainAndVal) -> NDArray[np.float32]:
+    """Return the scores of logistic regression on the features that the heads read, averaged over positions."""
+    settings = Probe(data=options.data, val=options.val, backbone=options.backbone, head="linear", views=1)
+    cached = cache_sets(probe.setup(settings, sets=sets), Reporter())
+    train, val = (part.read(np.arange(len(part)))[-1].mean((2, 3)) for part in (cached.train, cached.val))
+    targets, known = map(from_numpy, cached.train.dataset.targets.dense())
+    return fit(train, targets.float(), known)(val).sigmoid().numpy()
 
 
 def parse() -> argparse.Namespace:
@@ -72,11 +94,11 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", required=True, help="data spec of the images to draw from")
     parser.add_argument("--val", help="data spec of the validation images (default: held-out images)")
-    parser.add_argument("--images", type=int, nargs="+", default=[250, 500, 1000, 2000])
-    default: list[Any] = [("ml_decoder", 50), ("ml_decoder", 100), ("ml_decoder", 200), ("linear", 200)]
-    parser.add_argument("--setups", type=setup, nargs="+", default=default, help="HEAD:STEPS")
+    parser.add_argument("--images", type=int, nargs="+", default=[50, 100, 200, 400, 800, 1600, 5717])
+    setups = [BASELINE, "linear", "csra", "ml_decoder"]
+    parser.add_argument("--setups", nargs="+", default=setups, help=f"{BASELINE}, HEAD, HEAD:STEPS, HEAD:STEPS:WIDTH")
     parser.add_argument("--backbone", default=Probe.backbone)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
     parser.add_argument("--out", type=Path, default=Path("runs/few_images"))
     return parser.parse_args()
 

@@ -33,6 +33,7 @@ from manylabel.recipes.reporter import Reporter
 from manylabel.storage import write_text
 from manylabel.training import RunFolder
 
+PAPERS_HEAD = '{"width": 128, "feedforward": 256, "add_linear": false}'
 VARIANTS = {
     "base": None,
     "longer": None,
@@ -186,7 +187,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=Path("runs/self_distillation_results"))
     parser.add_argument("--backbone", default="offline:efficientnet_lite0")
     parser.add_argument("--head", default="ml_decoder")
-    parser.add_argument("--head-settings", default='{"width": 128, "feedforward": 256}', help="as JSON")
+    parser.add_argument("--head-settings", default=PAPERS_HEAD, help="as JSON")
     parser.add_argument("--variants", nargs="+", choices=list(VARIANTS), default=list(VARIANTS))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--epochs", type=int, default=6)

@@ -53,9 +53,12 @@ class Arm:
     recipe: type[Probe | RepresentationMixup] = Probe
 
 
+PLAIN = {"add_linear": False}  # as in the paper
+
+
 def decoder(name: str, **head: object) -> Arm:
-    """Return ML-Decoder with settings of its head."""
-    return Arm(name, {"head": "ml_decoder", "head_settings": head})
+    """Return the paper's ML-Decoder with settings of its head."""
+    return Arm(name, {"head": "ml_decoder", "head_settings": {**PLAIN, **head}})
 
 
 PAPER = PRESETS["representation_mixup"]["paper"]
@@ -73,7 +76,7 @@ def sharing(name: str, **head: object) -> Arm:
 
 def narrow(head: str) -> dict[str, Any]:
     """Return a small head on top of another."""
-    return {"name": head, "settings": NARROW}
+    return {"name": head, "settings": NARROW | (PLAIN if head == "ml_decoder" else {})}
 
 
 def under_mixup(head: str) -> dict[str, Any]:
@@ -93,7 +96,7 @@ ARMS = {
         decoder("decoder"),
         decoder("decoder-self-attention", self_attention=True),
         decoder("decoder-learnable", queries="learnable"),
-        Arm("decoder-words", {"head": "ml_decoder"}, WordQueries),
+        Arm("decoder-words", {"head": "ml_decoder", "head_settings": PLAIN}, WordQueries),
         decoder("decoder-two-layers", num_layers=2),
         Arm("linear-as-mixup", AS_PAPER),
         *(
@@ -107,7 +110,7 @@ ARMS = {
         sharing("sharing-linear", layers="linear"),
         sharing("sharing-none", num_shared_experts=0),
         # RM caches earlier stages, so each augmented view would cost another pass.
-        Arm("decoder-one-view", {"head": "ml_decoder", "head_settings": NARROW, "views": 1}),
+        Arm("decoder-one-view", {"head": "ml_decoder", "head_settings": NARROW | PLAIN, "views": 1}),
         Arm("sharing-one-view", {**AS_SHARING, "head": "hsq", "head_settings": NARROW, "views": 1}),
         Arm("mixed-decoder", {**under_mixup("ml_decoder"), "views": 1}),
         Arm("mixed-sharing", {**AS_SHARING, **under_mixup("hsq"), "views": 1}),
