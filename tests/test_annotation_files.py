@@ -63,6 +63,22 @@ def test_are_written_batch_by_batch_and_not_resumed(predictions, tmp_path):
         open_output(path)
 
 
+@pytest.mark.parametrize("ending", ["fiftyone.json", "label_studio.json", "cvat.xml"])
+def test_batches_wait_on_disk_and_those_of_a_killed_run_are_dropped(predictions, tmp_path, ending):
+    path = tmp_path / f"tags.{ending}"
+    killed, _ = open_output(path)
+    killed.write(predictions[:1])
+    killed.lock.release()
+    writer, _ = open_output(path)
+    writer.write(predictions)
+    assert vars(writer).keys() == {"path", "lock", "annotations", "_journal"}  # nothing grows with the images
+    (journal,) = tmp_path.glob(".tags*.jsonl")
+    assert len(journal.read_text().splitlines()) == 3
+    writer.close()
+    assert path.read_text() == predictions.save(tmp_path / f"same.{ending}").read_text()
+    assert not list(tmp_path.glob(".tags*"))
+
+
 def test_other_endings_list_these(predictions, tmp_path):
     with pytest.raises(ConfigError, match=r"\.fiftyone\.json"):
         predictions.save(tmp_path / "tags.xml")

@@ -1,7 +1,9 @@
+from dataclasses import replace
+
 import pytest
 
 from manylabel.errors import ConfigError
-from manylabel.losses import AsymmetricLoss, CrossEntropy
+from manylabel.losses import AsymmetricLoss, CrossEntropy, EntropyMaximization
 from manylabel.recipes import open_sets, setup
 from manylabel.recipes.setup import build_classifier, build_loss
 from manylabel.schema import read_flags, read_settings
@@ -113,8 +115,10 @@ def test_the_automatic_loss_depends_on_the_data():
     assert isinstance(build_loss(settings, single_label=False), AsymmetricLoss)
     assert isinstance(build_loss(settings, single_label=True), CrossEntropy)
     assert build_loss(settings, single_label=False).unknown == "ignore"
-    assert build_loss(settings, single_label=False, incomplete=True).unknown == "negative"
-    given = resolve(TUNE, {"data": "x", "loss.unknown": "ignore"})
+    assert isinstance(build_loss(settings, single_label=False, incomplete=True), EntropyMaximization)
+    asymmetric = replace(settings, loss="asymmetric")
+    assert build_loss(asymmetric, single_label=False, incomplete=True).unknown == "negative"
+    given = resolve(TUNE, {"data": "x", "loss": "asymmetric", "loss.unknown": "ignore"})
     assert build_loss(given, single_label=False, incomplete=True).unknown == "ignore"
 
 

@@ -7,7 +7,12 @@ from conformance.reader_suite import draw
 from manylabel.backbone import Backbone
 from manylabel.data import load
 from manylabel.errors import ConfigError, DataError
-from manylabel.suggestion import fit_linear, score_uncertainty, select_images, suggest
+from manylabel.predictions import Predictions
+from manylabel.recipes.loaders import plan_sets
+from manylabel.recipes.setup import Parts, TrainAndVal, prepare_frozen
+from manylabel.settings import Probe
+from manylabel.suggestion import Suggestions, fit_linear, score_uncertainty, select_images, suggest
+from manylabel.types import LabelSpace
 
 COLOURS = ("red", "green", "blue", "white")
 
@@ -59,6 +64,28 @@ def test_the_same_seed_suggests_the_same(photos, backbone):
 def test_more_images_than_there_are_gives_all(photos, backbone):
     found = suggest(photos / "labels.csv", photos / "photos", n=100, backbone=backbone, workers=0)
     assert len(found.predictions) == 8
+
+
+def test_odd_names_of_images_can_be_saved(tmp_path):
+    names = ["https://example.org/a.jpg", str(tmp_path / "caf\udce9.jpg"), "=1+1.jpg"]
+    predictions = Predictions(np.full((3, 1), 0.9, np.float32), LabelSpace(["cat"]), names)
+    path = Suggestions(predictions, np.ones(3, np.float32)).save(tmp_path / "next.csv")
+    images = [row.split(",")[0] for row in path.read_text(encoding="utf-8").splitlines()[1:]]
+    assert images[:2] == ["https://example.org/a.jpg", r"caf\udce9.jpg"]
+    assert images[2].endswith("=1+1.jpg")
+
+
+def test_reads_images_as_training_does(photos, backbone):
+    settings = Probe(data=str(photos / "labels.csv"), backbone="unused", limit=4)
+    sets = TrainAndVal(load(photos / "labels.csv"), load(photos / "labels.csv"))
+    setup = prepare_frozen(settings, sets, Parts(backbone=backbone))
+    cache, (train, _) = plan_sets(setup)
+    cache.fill(train)
+    seen = []
+    suggest(
+        photos / "labels.csv", photos / "photos", n=1, backbone=backbone, workers=0, progress=lambda *n: seen.append(n)
+    )
+    assert seen[0] == (4, 4)  # of the labelled images, none is computed again
 
 
 def test_says_what_is_missing(photos, backbone):

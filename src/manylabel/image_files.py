@@ -163,6 +163,21 @@ def is_address(path: str) -> bool:
     return path.lower().startswith(("http://", "https://"))
 
 
+def relative_path(image: str | Path, folder: Path) -> str:
+    """Return the path of an image relative to a folder, with forward slashes; URLs stay as they are.
+
+    Examples:
+        >>> relative_path("photos/a.jpg", Path("photos/tables")), relative_path("https://example.org/a.jpg", Path())
+        ('../a.jpg', 'https://example.org/a.jpg')
+    """
+    if is_address(str(image)):
+        return str(image)
+    try:
+        return Path(os.path.relpath(image, folder)).as_posix()
+    except ValueError:  # another drive of Windows
+        return Path(image).absolute().as_posix()
+
+
 def origin(address: str) -> str:
     """Return the scheme, host and port of a URL; empty if it is not a valid one with ``http`` or ``https``.
 

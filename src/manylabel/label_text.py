@@ -42,6 +42,16 @@ def printable(label: str, *, reserved: str = "") -> str:
     return re.sub(f"[{_UNPRINTABLE}{reserved}]|{_ESCAPE_LIKE}", _percent, label)
 
 
+def valid_unicode(name: str) -> str:
+    r"""Return a file name as valid Unicode, escaping invalid parts, which most files cannot contain.
+
+    Examples:
+        >>> print(valid_unicode("caf\udce9.jpg"))
+        caf\udce9.jpg
+    """
+    return name.encode("utf-8", "backslashreplace").decode()
+
+
 def protect_cell(text: str) -> str:
     """Prefix a CSV cell that looks like a spreadsheet formula with an apostrophe.
 

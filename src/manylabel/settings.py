@@ -61,7 +61,11 @@ class ModelSettings:
     )
     pretrained: bool = setting(True, "Initialise the backbone with pretrained weights.")
     image_size: Count | None = setting(None, "Input height and width in pixels (default: that of the backbone).")
-    loss: LossName = setting("auto", "Loss; auto: asymmetric, or cross_entropy for single-label data.", is_object=True)
+    loss: LossName = setting(
+        "auto",
+        "Loss; auto: asymmetric, or cross_entropy for single-label data, entropy_maximization for incomplete tags.",
+        is_object=True,
+    )
     loss_settings: Mapping[str, Any] = setting({}, "Arguments of the loss; as flags: --loss.NAME VALUE.", is_flag=False)
     transform: str | None = setting(None, "Training transform from Python (default: the recipe's).", is_flag=False)
     single_label: bool | None = setting(None, "One label per image: softmax scores (default: inferred from the data).")
@@ -243,6 +247,7 @@ class SelfDistillation(RecipeSettings):
     GROUP = "Recipe"
 
     out: Path = Path("runs/self_distillation")
+    loss: LossName = "asymmetric"
     training: Literal["probe", "finetune"] = setting(
         "probe", "Train heads only, on cached features of a frozen backbone (probe), or backbones as well (finetune)."
     )

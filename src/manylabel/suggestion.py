@@ -26,7 +26,8 @@ from manylabel.data import ImageDataset, files, load
 from manylabel.errors import ConfigError, DataError
 from manylabel.features import FeatureCache
 from manylabel.features.cache import Progress
-from manylabel.label_text import join_labels, protect_cell
+from manylabel.image_files import relative_path
+from manylabel.label_text import join_labels, protect_cell, valid_unicode
 from manylabel.predictions import Predictions
 from manylabel.seeds import private_generator
 from manylabel.settings import Probe
@@ -64,10 +65,10 @@ class Suggestions:
         if Path(path).suffix.lower() != ".csv":
             return self.predictions.save(path, overwrite=overwrite)
         folder = Path(path).absolute().parent
-        images = [os.path.relpath(image.path or image.name, folder) for image in self.predictions]
+        paths = (relative_path(image.name, folder) for image in self.predictions)
         columns = {
-            "image": [protect_cell(Path(image).as_posix()) for image in images],
-            "tags": pl.repeat(None, len(images), dtype=pl.String, eager=True),
+            "image": [protect_cell(valid_unicode(path)) for path in paths],
+            "tags": pl.repeat(None, len(self.predictions), dtype=pl.String, eager=True),
             "predicted": [join_labels(tag.label for tag in image.tags) for image in self.predictions],
             "uncertainty": self.uncertainty.round(4),
         }

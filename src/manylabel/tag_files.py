@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from manylabel.annotation_files import WRITERS, annotation_writer
+from manylabel.annotation_files import WRITERS, Writer, annotation_writer
 from manylabel.errors import ConfigError, DataError, list_choices
-from manylabel.label_text import SEPARATOR, TAG_COLUMNS, join_labels, protect_cell, unprotect_cell
+from manylabel.label_text import SEPARATOR, TAG_COLUMNS, join_labels, protect_cell, unprotect_cell, valid_unicode
 from manylabel.lock import WriterLock
 from manylabel.storage import append, refuse_existing, replacing, write_errors, write_text
 from manylabel.system import require
@@ -73,9 +73,9 @@ def open_output(path: str | Path, *, resume: bool = False, overwrite: bool = Fal
         >>> writer.close()
     """
     path = Path(path)
-    is_annotation = annotation_writer(path) is not None
-    ending = "" if is_annotation else _ending(path, _KINDS)
-    if is_annotation and resume:
+    annotations = annotation_writer(path)
+    ending = _ending(path, _KINDS) if annotations is None else ""
+    if annotations and resume:
         raise ConfigError(f"{path.name} is written as a whole and cannot be resumed; write .jsonl or run it again")
     if ending == ".parquet":
         require("polars", extra="train")
@@ -89,7 +89,7 @@ def open_output(path: str | Path, *, resume: bool = False, overwrite: bool = Fal
         with write_errors(path):
             if overwrite:
                 _remove(path)
-            writer = (_AnnotationFile if is_annotation else _KINDS[ending])(path, lock)
+            writer = _AnnotationFile(path, lock, annotations) if annotations else _KINDS[ending](path, lock)
         return writer, DoneImages(writer.names())
     except BaseException:
         lock.release()
@@ -114,8 +114,9 @@ def write_tags(path: str | Path, images: Sequence[TaggedImage], *, overwrite: bo
         StorageError: The path is not writable.
     """
     path = Path(path)
-    if annotation_writer(path) is not None:
-        return write_text(path, _annotations(path, images), overwrite=overwrite)
+    if (annotations := annotation_writer(path)) is not None:
+        rows = [image.to_dict() for image in images]
+        return write_text(path, "".join(annotations(rows, path.absolute().parent)), overwrite=overwrite)
     ending = _ending(path, (*_KINDS, ".json"))
     if ending == ".json":
         lines = (_json_line(image).decode().strip() for image in images)
@@ -139,7 +140,7 @@ def tag_columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
         {'image': ['a.jpg'], 'tags': [['cat']], 'scores': [[0.9]], 'error': [None]}
     """
     return {
-        "image": [_valid(row["image"]) for row in rows],
+        "image": [valid_unicode(row["image"]) for row in rows],
         "tags": [[tag["label"] for tag in row.get("tags", ())] for row in rows],
         "scores": [[tag["score"] for tag in row.get("tags", ())] for row in rows],
         "error": [row.get("error") for row in rows],
@@ -152,13 +153,6 @@ def tag_table(rows: Sequence[Mapping[str, Any]]) -> "pl.DataFrame":
 
     kinds = (pl.String, pl.List(pl.String), pl.List(pl.Float32), pl.String)
     return pl.DataFrame(tag_columns(rows), schema=dict(zip(TAG_COLUMNS, kinds, strict=True)))
-
-
-def _annotations(path: Path, images: Sequence[TaggedImage]) -> str:
-    """Return the file of an annotation tool; unreadable images are left out."""
-    write = annotation_writer(path)
-    rows = [row for row in (image.to_dict() for image in images) if "tags" in row]
-    return "" if write is None else write(rows, path.absolute().parent)
 
 
 def _ending(path: Path, known: Iterable[str]) -> str:
@@ -254,7 +248,7 @@ class _JsonLines(_Rows):
     def to_bytes(self, images: Sequence[TaggedImage]) -> bytes:
         return b"".join(map(_json_line, images))
 
-    def rows(self) -> Iterator[dict[str, Any]]:
+    def __iter__(self) -> Iterator[dict[str, Any]]:
         with self.path.open("rb") as lines:
             for number, line in enumerate(lines, 1):
                 try:
@@ -266,7 +260,7 @@ class _JsonLines(_Rows):
                 yield row
 
     def names(self) -> Iterator[str]:
-        return (row["image"] for row in self.rows())
+        return (row["image"] for row in self)
 
 
 class _Csv(_Rows):
@@ -322,7 +316,7 @@ class _Parquet:
             if file != current:  # its part was written
                 file.unlink()
         self._journal = _JsonLines(current)
-        self._rows = list(self._journal.rows())
+        self._rows = list(self._journal)
 
     def write(self, images: Sequence[TaggedImage]) -> None:
         self.lock.renew()
@@ -355,20 +349,25 @@ class _Parquet:
 
 
 class _AnnotationFile:
-    """A file of an annotation tool, written when complete."""
+    """A file of an annotation tool, written when complete; until then, rows are in a journal next to it."""
 
-    def __init__(self, path: Path, lock: WriterLock) -> None:
+    def __init__(self, path: Path, lock: WriterLock, annotations: Writer) -> None:
         self.path = path
         self.lock = lock
-        self._images: list[TaggedImage] = []
+        self.annotations = annotations
+        journal = _journal(path, 0)
+        journal.unlink(missing_ok=True)  # of a killed process
+        self._journal = _JsonLines(journal)
 
     def write(self, images: Sequence[TaggedImage]) -> None:
         self.lock.renew()
-        self._images += images
+        self._journal.write(images)
 
     def close(self) -> None:
         try:
-            write_text(self.path, _annotations(self.path, self._images), overwrite=True)
+            with replacing(self.path, overwrite=True) as temporary, temporary.open("w", encoding="utf-8") as file:
+                file.writelines(self.annotations(self._journal, self.path.absolute().parent))
+            self._journal.path.unlink()
         finally:
             self.lock.release()
 
@@ -381,11 +380,6 @@ TagWriter: TypeAlias = _Csv | _JsonLines | _Parquet | _AnnotationFile
 
 _TEXTS: dict[str, type[_Csv | _JsonLines]] = {".csv": _Csv, ".jsonl": _JsonLines}
 _KINDS: dict[str, Callable[[Path, WriterLock], TagWriter]] = {**_TEXTS, ".parquet": _Parquet}
-
-
-def _valid(name: str) -> str:
-    """Return a name as valid Unicode, escaping invalid parts."""
-    return name.encode("utf-8", "backslashreplace").decode()
 
 
 def _json_line(image: TaggedImage) -> bytes:
@@ -410,4 +404,4 @@ def _cut_off(path: Path, ends_a_row: Callable[[bytes], bool]) -> None:
 
 
 def _hash(name: str) -> int:
-    return int.from_bytes(hashlib.blake2b(_valid(name).encode(), digest_size=8).digest(), "big")
+    return int.from_bytes(hashlib.blake2b(valid_unicode(name).encode(), digest_size=8).digest(), "big")

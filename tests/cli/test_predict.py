@@ -16,6 +16,7 @@ from colour_model import InferenceSpec, write_colour_model
 from manylabel.backbone import Backbone
 from manylabel.builtin import sample_photos
 from manylabel.cli.main import app
+from manylabel.data import write_scenes
 from manylabel.errors import ConfigError, DataError, DiskFullError, ModelFormatError, OutputExistsError
 from manylabel.explain import METHODS
 from manylabel.image_files import list_images
@@ -280,3 +281,32 @@ def test_teachers_stand_beside_their_student(folder, tmp_path):
 def test_help_lists_every_method():
     text = re.sub(r"[\s│]", "", run_explain("--help").stdout)  # without the table's borders, at which words are broken
     assert all(method in text for method in METHODS)
+
+
+@pytest.mark.slow
+def test_suggest_writes_a_table_to_fill_in(tmp_path, monkeypatch):
+    monkeypatch.setenv("MANYLABEL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    table = write_scenes(tmp_path / "scenes", 40)
+    header, *lines = table.read_text().splitlines()
+    table.write_text("\n".join([header, *lines[:20]]) + "\n")
+    (tmp_path / "scenes" / "broken.jpg").write_bytes(b"no image")
+
+    def suggest(*words):
+        words = ["suggest", str(table), "--images", "scenes", "--workers", "0", *words]
+        return CliRunner().invoke(app, [*words, "--backbone", "offline:efficientnet_lite0"])
+
+    found = suggest("--num-images", "15", "--out", "next.csv")
+    assert found.exit_code == 0, found.output
+    assert "\n15  " in found.stdout
+    written = (tmp_path / "next.csv").read_text().splitlines()
+    assert written[0] == "image,tags,predicted,uncertainty"
+    images = {line.split(",")[0] for line in written[1:]}
+    assert len(images) == 15
+    assert images <= {f"scenes/{line.split(',')[0]}" for line in lines[20:]}
+    again = suggest("--num-images", "15", "--out", "next.csv")
+    assert isinstance(again.exception, OutputExistsError)
+    assert isinstance(suggest("--num-images", "0").exception, SystemExit)
+    tasks = suggest("--num-images", "2", "--out", "tasks.label_studio.json")
+    assert tasks.exit_code == 0
+    assert len(json.loads((tmp_path / "tasks.label_studio.json").read_text())) == 2

@@ -7,13 +7,16 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 from typer.testing import CliRunner
 
 import manylabel
 from manylabel.cli.main import app
+from manylabel.data import class_aware_sampler
 from manylabel.errors import RunInterruptedError
-from manylabel.recipes import RECIPES
+from manylabel.losses import positive_weights
+from manylabel.recipes import RECIPES, recipe
 from manylabel.schema import settings_fields
 from manylabel.settings import RECIPE_SETTINGS
 
@@ -42,6 +45,25 @@ def test_one_command_trains_and_config_yaml_repeats_it(tmp_path):
     assert again.exit_code == 0, again.output
     weights = [(tmp_path / name / "model/model.safetensors").read_bytes() for name in ("run", "again")]
     assert weights[0] == weights[1]
+
+
+@pytest.mark.slow
+def test_the_flags_for_rare_labels_reach_the_training(tmp_path, monkeypatch):
+    seen = []
+    fit = recipe.fit
+    monkeypatch.setattr(
+        recipe, "fit", lambda task, loaders, **more: seen.append((task, loaders)) or fit(task, loaders, **more)
+    )
+    result = call(*QUICK, "--out", tmp_path / "run", "--positive-weights", "--sampler", "class_aware")
+    assert result.exit_code == 0, result.output
+    ((task, loaders),) = seen
+    targets = loaders.train.dataset_targets
+    torch.testing.assert_close(task.loss.positive_weights, positive_weights(targets))
+    loaders.train.set_epoch(0)
+    drawn = torch.cat([batch.indices for batch in loaders.train]).tolist()
+    assert drawn == list(class_aware_sampler(targets, seed=0))
+    refused = call(*QUICK, "--out", tmp_path / "other", "--positive-weights", "--loss", "large_loss")
+    assert "takes no positive weights" in str(refused.exception)
 
 
 def test_what_a_signal_ended_is_named_with_its_brackets(monkeypatch):

@@ -5,7 +5,15 @@ from sklearn.linear_model import LogisticRegression
 
 from manylabel.backbone import Backbone
 from manylabel.data import scenes
-from manylabel.label_issues import cross_validate, find_label_issues, issues_page
+from manylabel.data.readers.table import read_table
+from manylabel.label_issues import (
+    IssueReport,
+    LabelIssue,
+    cross_validate,
+    find_label_issues,
+    issues_page,
+    write_issues,
+)
 from manylabel.label_issues.cross_validation import PENALTY, fit_linear
 
 
@@ -57,3 +65,11 @@ def test_the_page_shows_images_and_escapes_names():
     assert page.title == "Labels of scenes"
     assert page.html().count("<img") == min(len(report.issues), 100)
     assert f"1. {'wrong' if report.issues[0].given == 'present' else 'missing'}?" in page.html()
+
+
+@pytest.mark.parametrize("ending", ["csv", "jsonl", "parquet"])
+def test_odd_names_of_images_can_be_written(tmp_path, ending):
+    issue = LabelIssue("caf\udce9.jpg", "cat", "present", "absent", score=0.75, index=0)
+    report = IssueReport("pets", 1, 1, (issue,), wrong_fraction=1.0, missing_fraction=0.0)
+    table = read_table(write_issues(report, tmp_path / f"issues.{ending}"))
+    assert table["image"].to_list() == [r"caf\udce9.jpg"]

@@ -161,6 +161,28 @@ def test_the_lowest_scores_of_each_label_become_pseudo_labels_after_the_warmup()
         torch.testing.assert_close(value, (5 * math.log(2) + sum(costs)) / 10, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.parametrize("at_once", [1, 60, 10_000])
+def test_pseudo_labels_are_chosen_as_label_by_label(monkeypatch, at_once):
+    monkeypatch.setattr("manylabel.losses.missing._SORTED_AT_ONCE", at_once)
+    known = torch.rand(30, 7, generator=torch.Generator().manual_seed(0)) < 0.4
+    present = [row.nonzero().flatten().tolist() for row in known]
+    loss = EntropyMaximization(negatives=0.6, warmup=0)
+    loss.fit(Targets.from_lists(present, num_labels=7).forget_absent())
+    scores = torch.rand(30, 7, generator=torch.Generator().manual_seed(1)).half().masked_fill(known, -1)
+    scores[3] = -1  # an image that no batch contained
+    loss.memory["scores"].copy_(scores)
+    expected = torch.full((30, 7), -1.0).half()
+    for _ in range(2):
+        for label in range(7):
+            waiting = [image for image in range(30) if scores[image, label] >= 0 and expected[image, label] < 0]
+            number = int(0.6 * (~known[:, label]).sum() / 3)
+            for image in sorted(waiting, key=lambda image: scores[image, label].item())[:number]:
+                expected[image, label] = scores[image, label]
+    for epoch in (1, 2):
+        loss.start_epoch(epoch, 3)
+    assert torch.equal(loss.memory["pseudo"], expected)
+
+
 class TestClassAwareSelective(UnobservedSuite):
     cases = {
         "default": lambda: ClassAwareSelective(),

@@ -15,7 +15,8 @@ from rich.console import Console
 from manylabel import progress
 from manylabel.classifier import Classifier
 from manylabel.errors import ConfigError, OutputExistsError, TrainingError
-from manylabel.recipes import Probe, Reporter, probe, recipe
+from manylabel.losses import AsymmetricLoss, Hill
+from manylabel.recipes import RECIPES, Probe, Reporter, TrainAndVal, probe, recipe
 from manylabel.recipes.recipe import save_model
 from manylabel.runs import Run
 from manylabel.targets import Targets
@@ -175,3 +176,25 @@ def test_auto_takes_the_better_backbone(settings, sets, monkeypatch, found, chos
     assert Classifier.from_pretrained(run.model).backbone.name == names[chosen]
     assert f"backbone: {names[chosen]}, chosen by a quick comparison on these images" in text.getvalue()
     assert replace(probe, train=save_only)(automatic, sets=sets, resume=True).is_finished
+
+
+def test_auto_takes_the_loss_for_incomplete_tags_and_says_so(settings, sets):
+    tagged = TrainAndVal(replace(sets.train, incomplete=True), sets.val)
+    assert isinstance(probe.setup(settings, sets=sets).loss, AsymmetricLoss)
+    assert isinstance(probe.setup(replace(settings, loss="hill"), sets=tagged).loss, Hill)
+    text = io.StringIO()
+    trained = replace(settings, ema_decay=0.0)
+    run = probe(trained, sets=tagged, reporter=Reporter(Console(file=text, width=200)))
+    assert "loss: entropy_maximization, as the tags are incomplete; choose another with --loss" in text.getvalue()
+    assert len(read_metrics(run.metrics)) == 2
+    with pytest.raises(ConfigError, match="EntropyMaximization has no setting 'gamma_negative'"):
+        probe.setup(replace(settings, loss_settings={"gamma_negative": 4}), sets=tagged)
+
+
+@pytest.mark.parametrize("recipe", [RECIPES["self_distillation"], RECIPES["zero_shot"]])
+def test_recipes_of_papers_keep_their_loss_for_incomplete_tags(recipe, quick, sets, tmp_path):
+    own = recipe.settings(**quick, out=tmp_path / "run")
+    tagged = TrainAndVal(replace(sets.train, incomplete=True), sets.val)
+    complete, incomplete = (recipe.setup(own, sets=each).loss for each in (sets, tagged))
+    assert type(incomplete) is type(complete)
+    assert incomplete.unknown == "negative"

@@ -41,7 +41,7 @@ class Studio(BaseHTTPRequestHandler):
         self.server.seen.append((self.path, body.decode()))
         self.send_response(200)
         self.end_headers()
-        self.wfile.write(b'{"access": "short"}')
+        self.wfile.write(self.server.token)
 
     def log_message(self, *_):
         pass
@@ -50,7 +50,7 @@ class Studio(BaseHTTPRequestHandler):
 @contextmanager
 def studio(away=""):
     server = ThreadingHTTPServer(("127.0.0.1", 0), Studio)
-    server.seen, server.away = [], away
+    server.seen, server.away, server.token = [], away, b'{"access": "short"}'
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         yield f"http://127.0.0.1:{server.server_port}", server
@@ -111,6 +111,19 @@ def test_exchanges_a_personal_access_token_once(connect):
     with studio() as (address, server), connect(address, label_studio_key="a.b.c") as client:
         assert chosen(ask(client, "/mixed.png")) == chosen(ask(client, "/mixed.png")) == [["Red", "b"]]
         assert server.seen == [("/api/token/refresh", '{"refresh": "a.b.c"}'), *[("/mixed.png", "Bearer short")] * 2]
+
+
+@pytest.mark.parametrize("token", [b"[1]", b"null", b"{}", b"no JSON"])
+def test_a_token_answer_of_another_form_is_logged(connect, caplog, token):
+    with studio() as (address, server), connect(address, label_studio_key="a.b.c") as client:
+        server.token = token
+        assert chosen(ask(client, "/mixed.png")) == [[]]
+    assert "no prediction for task" in caplog.text
+
+
+def test_choices_without_a_value_are_no_labels():
+    config = CONFIG.format(choice="single").replace('<Choice value="zebra"/>', '<Choice/><Choice value=""/>')
+    assert read_choices(config).values == {"Red": "Red", "blue": "b"}
 
 
 def test_downloads_from_nowhere_else(connect, caplog):

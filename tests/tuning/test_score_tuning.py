@@ -5,6 +5,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from manylabel.classifier import ScoreCalibration
 from manylabel.cli.main import app
 from manylabel.data import scenes
 from manylabel.errors import ConfigError, DataError, LabelError
@@ -28,6 +29,23 @@ def write(path, dataset, scores):
     lines = [",".join([name, *map(str, row)]) for name, row in zip(names, scores.tolist(), strict=True)]
     path.write_text("\n".join([",".join(["image", *dataset.labels]), *lines]) + "\n")
     return path
+
+
+def test_every_label_needs_its_values():
+    one = ScoreCalibration("platt", scale=(1.0,), shift=(0.0,))
+    with pytest.raises(ConfigError, match="calibration must have a value for each of 2 labels, got 1"):
+        ScoreTuning(("cat", "dog"), one, (0.5, 0.5))
+    with pytest.raises(ConfigError, match="thresholds must have a value for each of 2 labels, got 0"):
+        ScoreTuning(("cat", "dog"), None, ())
+    with pytest.raises(ConfigError, match="as many scales as shifts, got 2 and 1"):
+        ScoreCalibration("platt", scale=(1.0, 1.0), shift=(0.0,))
+
+
+def test_extreme_raw_scores_do_not_overflow(dataset, tmp_path):
+    scores = similarities(dataset)
+    scores[0, 0] = -1e9
+    _, tuning = tune_scores(write(tmp_path / "clip.csv", dataset, scores), dataset, raw=True, num_folds=2)
+    assert len(tuning.labels) == len(dataset.labels)
 
 
 @pytest.mark.parametrize("factor", [1, 100, 10_000])
@@ -74,7 +92,7 @@ def test_scores_that_do_not_fit_are_errors(dataset, tmp_path):
         tune_scores(logits, dataset, raw=True, method="none")
     with pytest.raises(ConfigError, match="must be probabilities"):
         ScoreTuning(("cat",), None, (0.5,)).apply([[7.0]], names=["a.jpg"])
-    with pytest.raises(ConfigError, match="a value for each of the 2 labels"):
+    with pytest.raises(ConfigError, match="a value for each of 2 labels"):
         ScoreTuning(("cat", "dog"), None, (0.5,))
     (tmp_path / "odd.json").write_text('{"thresholds": 3}')
     with pytest.raises(DataError, match="is not a tuning"):

@@ -166,7 +166,7 @@ def tune(
 def apply(
     scores: Annotated[Path, options.argument("SCORES", "Scores of another program: .csv, .npz or .parquet.")],
     tuning: Annotated[Path, option("FILE", "JSON file written by 'manylabel tune --scores'.")],
-    out: Annotated[Path, option("FILE", "Write the tags to a .jsonl or .csv file or a .parquet folder.")],
+    out: Annotated[Path, option("FILE", "Write the tags: .csv, .jsonl, .json or .parquet (one file).")],
     overwrite: options.Overwrite = False,
 ) -> None:
     """Turn scores of another program into tags and calibrated scores, with tuned thresholds."""

@@ -11,7 +11,7 @@ from manylabel.errors import ImageError
 from manylabel.explain import heat_thumbnail
 from manylabel.label_issues.confident_learning import IssueReport, LabelIssue
 from manylabel.label_issues.cross_validation import CrossValidated
-from manylabel.label_text import protect_cell
+from manylabel.label_text import protect_cell, valid_unicode
 from manylabel.page import Fraction, plural
 from manylabel.storage import replacing
 
@@ -42,6 +42,7 @@ def write_issues(report: IssueReport, out: str | Path, *, overwrite: bool = Fals
     out = Path(out)
     refuse_table(out, overwrite=overwrite)
     rows = {name: [getattr(issue, name) for issue in report.issues] for name in COLUMNS}
+    rows["image"] = list(map(valid_unicode, rows["image"]))
     frame = pl.DataFrame(rows, schema={name: pl.Float64 if name == "score" else pl.String for name in COLUMNS})
     if out.suffix.lower() == ".csv":  # no name may become a spreadsheet formula
         frame = frame.with_columns(pl.col("image", "label").map_elements(protect_cell, return_dtype=pl.String))

@@ -28,6 +28,8 @@ from manylabel.targets import Targets
 
 Action = Literal["reject", "correct", "relabel"]
 
+_SORTED_AT_ONCE = 2**24  # scores; their order takes 8 bytes each
+
 
 class Hill(MultiLabelLoss):
     """Hill loss: ``(scale - p) p^2`` for an absent label of score p, whose slope fades for confident scores.
@@ -255,11 +257,13 @@ class EntropyMaximization(_UnobservedLabels):
         if not self.memory or epoch < max(first, 1):
             return
         scores, pseudo = self.memory["scores"], self.memory["pseudo"]
-        numbers = (self.negatives * self.memory["num_unknown"] / (num_epochs - first)).long().tolist()
-        for label, number in enumerate(numbers):
-            candidates = torch.nonzero((scores[:, label] >= 0) & (pseudo[:, label] < 0))[:, 0]
-            lowest = scores[candidates, label].float().topk(min(number, len(candidates)), largest=False).indices
-            pseudo[candidates[lowest], label] = scores[candidates[lowest], label]
+        numbers = (self.negatives * self.memory["num_unknown"] / (num_epochs - first)).long()  # [L]
+        ranks = torch.arange(len(scores))[:, None]
+        for some in torch.split(torch.arange(len(numbers)), max(1, _SORTED_AT_ONCE // len(scores))):
+            waiting = scores[:, some].masked_fill(pseudo[:, some] >= 0, -1)
+            lowest = waiting.masked_fill(waiting < 0, torch.inf).argsort(dim=0, stable=True)  # [N, l]
+            is_low = torch.zeros_like(waiting, dtype=torch.bool).scatter_(0, lowest, ranks < numbers[some])
+            pseudo[:, some] = torch.where(is_low & (waiting >= 0), waiting, pseudo[:, some])
 
     def label_losses(self, logits: Tensor) -> tuple[Tensor, Tensor]:
         """Return the cross-entropy of each label if it is present, and if it is absent."""

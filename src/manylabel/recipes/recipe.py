@@ -23,6 +23,7 @@ from manylabel.progress import ProgressBar
 from manylabel.recipes.loaders import cache_sets, make_loaders, num_workers
 from manylabel.recipes.reporter import Reporter
 from manylabel.recipes.setup import (
+    INCOMPLETE_LOSS,
     NO_PARTS,
     Loss,
     Parts,
@@ -176,6 +177,8 @@ class Recipe(Generic[Settings]):
                 reporter.start(setup.model, setup.sets)
                 if settings.backbone == "auto":
                     reporter.say(f"backbone: {setup.settings.backbone}, chosen by a quick comparison on these images")
+                if settings.loss == "auto" and setup.sets.train.incomplete:
+                    reporter.say(f"loss: {INCOMPLETE_LOSS}, as the tags are incomplete; choose another with --loss")
                 if resume and not run.has_state:
                     reporter.say(f"no checkpoint in {run.path}, starting from epoch 1")
                 self.train(setup, run, reporter)

@@ -323,7 +323,7 @@ def build_loss(
         return copy.deepcopy(parts.loss)
     if parts.loss is not None:
         return CustomLoss(parts.loss)
-    name = resolve_loss(settings.loss, single_label=single_label)
+    name = resolve_loss(settings.loss, single_label=single_label, incomplete=incomplete)
     if name in get_args(LossName) and single_label != (name == "cross_entropy"):
         fits = "cross_entropy" if single_label else "another loss"
         kind = "exactly one label" if single_label else "any number of labels"
@@ -379,9 +379,22 @@ class CustomLoss(nn.Module):
         return self.loss(logits, targets)
 
 
-def resolve_loss(name: str, *, single_label: bool) -> str:
-    """Return the name of a loss; ``"auto"`` is cross_entropy for single-label data, else asymmetric."""
-    return name if name != "auto" else "cross_entropy" if single_label else "asymmetric"
+INCOMPLETE_LOSS: LossName = "entropy_maximization"
+"""Default for incomplete tags: the best, or close to it, on VOC and COCO with tags removed; see docs/how-to/unknown-labels.md."""
+
+
+def resolve_loss(name: str, *, single_label: bool, incomplete: bool = False) -> str:
+    """Return the name of a loss; ``"auto"`` depends on the labels.
+
+    Examples:
+        >>> [resolve_loss("auto", single_label=False, incomplete=incomplete) for incomplete in (False, True)]
+        ['asymmetric', 'entropy_maximization']
+        >>> resolve_loss("auto", single_label=True), resolve_loss("focal", single_label=False)
+        ('cross_entropy', 'focal')
+    """
+    if name != "auto":
+        return name
+    return "cross_entropy" if single_label else INCOMPLETE_LOSS if incomplete else "asymmetric"
 
 
 def is_single_label(settings: RecipeSettings, train: ImageDataset) -> bool:

@@ -158,7 +158,7 @@ def _facts(each: EvaluatedRun) -> dict[str, str]:
     weights = "pretrained" if settings.get("pretrained", True) else "randomly initialised"
     state = "frozen" if model.backbone.frozen else "trained"
     head = describe_head(model.head).name  # another than in the settings if the run started from a model
-    loss = resolve_loss(settings.get("loss", "?"), single_label=model.single_label)
+    loss = resolve_loss(settings.get("loss", "?"), single_label=model.single_label, incomplete=each.train.incomplete)
     optimizer, rate, batch = (settings.get(name, "?") for name in ("optimizer", "learning_rate", "batch_size"))
     epochs = f"{len(each.run.epochs)}" + (f" of {settings['epochs']}" if settings.get("epochs") else "")
     return {

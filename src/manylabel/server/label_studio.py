@@ -104,7 +104,7 @@ def read_choices(config: str) -> Choices:
         raise ConfigError(f"the labelling configuration is not valid XML ({error})") from error
     images = {tag.get("name"): tag.get("value", "") for tag in root.iter("Image")}
     for tag in root.iter("Choices"):
-        values = {each.get("value", ""): each.get("alias", each.get("value", "")) for each in tag.iter("Choice")}
+        values = {text: each.get("alias", text) for each in tag.iter("Choice") if (text := each.get("value"))}
         name, to_name = tag.get("name", ""), tag.get("toName", "")
         if values and images.get(to_name, "").startswith("$"):
             is_single = tag.get("choice", "single").startswith("single")
@@ -163,7 +163,10 @@ class ImageHost:
             body = json.dumps({"refresh": self.key}).encode()
             address = f"{self.origins[0]}/api/token/refresh"
             answer = fetch(address, content=body, headers={"Content-Type": "application/json"}, origins=self.origins)
-            token = str(json.loads(answer).get("access", ""))
+            found = json.loads(answer)
+            token = str(found.get("access", "")) if isinstance(found, dict) else ""
+            if not token:
+                raise ImageError(address, "it returned no access token; check the API key of Label Studio")
             self._token = (token, time.monotonic())
         return {"Authorization": f"Bearer {token}"}
 

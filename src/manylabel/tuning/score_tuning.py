@@ -46,9 +46,11 @@ class ScoreTuning(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     single_label: bool = False
 
     def __post_init__(self) -> None:
-        sizes = {len(values) for values in (self.thresholds, self.calibration and self.calibration.scale) if values}
-        if sizes - {len(self.labels)}:
-            raise ConfigError(f"there must be a value for each of the {len(self.labels)} labels, got {sorted(sizes)}")
+        scales = None if self.calibration is None else self.calibration.scale
+        given = {"thresholds": self.thresholds, "calibration": scales}
+        for name, values in given.items():
+            if values is not None and len(values) != len(self.labels):
+                raise ConfigError(f"{name} must have a value for each of {len(self.labels)} labels, got {len(values)}")
 
     def apply(self, scores: ArrayLike, *, names: list[str], labels: list[str] | None = None) -> Predictions:
         """Return calibrated scores and tags.
@@ -62,11 +64,11 @@ class ScoreTuning(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             LabelError: A label is missing.
             ConfigError: The scores are not probabilities, unless `raw`.
         """
-        offered = list(self.labels if labels is None else labels)
+        column_of = {label: column for column, label in enumerate(self.labels if labels is None else labels)}
         for label in self.labels:
-            if label not in offered:
-                raise LabelError(f"the scores lack label {label!r}; {list_choices(label, offered)}")
-        values = torch.as_tensor(np.asarray(scores, dtype=np.float32))[:, [offered.index(each) for each in self.labels]]
+            if label not in column_of:
+                raise LabelError(f"the scores lack label {label!r}; {list_choices(label, column_of)}")
+        values = torch.as_tensor(np.asarray(scores, dtype=np.float32))[:, [column_of[label] for label in self.labels]]
         if not self.raw:
             _check_probabilities(values.numpy())
         logits = values if self.raw else to_logits(values, single_label=self.single_label)
@@ -147,7 +149,7 @@ def tune_scores(
             raise ConfigError(f"raw scores need a calibration to probabilities of single labels; {fix}")
         # Scores go through a sigmoid in float32, which would round logits of 20 to 1.
         centre, spread = float(np.nanmean(table.scores)), max(float(np.nanstd(table.scores)), 1e-12)
-        table = replace(table, scores=1 / (1 + np.exp((centre - table.scores) / spread)))
+        table = replace(table, scores=torch.from_numpy((table.scores - centre) / spread).sigmoid().numpy())
     else:
         _check_probabilities(table.scores)
     scored = match_scores(table, dataset, name=Path(path).name, common_labels=common_labels)

@@ -1,7 +1,6 @@
 """Tables (CSV, TSV, Parquet, JSON Lines or a DataFrame) with a column of images, and labels as tags or columns."""
 
 import csv
-import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from io import StringIO
@@ -16,6 +15,7 @@ from manylabel.data.readers import layout, table_labels
 from manylabel.data.readers.layout import Blank
 from manylabel.data.sources import Files
 from manylabel.errors import ConfigError, DataError, list_choices
+from manylabel.image_files import relative_path
 from manylabel.images import IMAGE_ENDINGS
 from manylabel.label_text import PROTECTED, SEPARATOR, TAG_COLUMNS, protect_cell, split_labels, unprotect_cell
 from manylabel.storage import refuse_existing, replacing
@@ -364,7 +364,4 @@ def _paths(dataset: ImageDataset, folder: Path) -> Iterator[str]:
         image = dataset.images[index]
         if not isinstance(image, Path):
             raise DataError(f"the images of {dataset.name} are not files, which a table needs")
-        try:
-            yield Path(os.path.relpath(image, folder)).as_posix()
-        except ValueError:  # another drive of Windows
-            yield image.absolute().as_posix()
+        yield relative_path(image, folder)
