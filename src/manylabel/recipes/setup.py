@@ -380,7 +380,7 @@ class CustomLoss(nn.Module):
 
 
 INCOMPLETE_LOSS: LossName = "entropy_maximization"
-"""Default for incomplete tags: the best, or close to it, on VOC and COCO with tags removed; see docs/how-to/unknown-labels.md."""
+"""For incomplete tags: best, or close to it, if tags are missing; measured in docs/how-to/unknown-labels.md."""
 
 
 def resolve_loss(name: str, *, single_label: bool, incomplete: bool = False) -> str:
