@@ -12,6 +12,7 @@ import pytest
 from PIL import Image
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.wait import WebDriverWait
 
 import manylabel
 from manylabel import page
@@ -148,6 +149,26 @@ def test_nothing_is_wider_than_a_phone(opened):
     opened.set_window_size(500, 900)  # the narrowest that Chromium makes
     width = opened.execute_script("return document.documentElement.scrollWidth - document.documentElement.clientWidth")
     assert width == 0
+
+
+def test_a_table_wider_than_a_phone_becomes_cards_that_still_sort(browser, tmp_path):
+    heads = ["label", *(f"a long head {number}" for number in range(7)), "images"]
+    rows = [[name, *(Fraction(0.5) for _ in range(7)), count] for name, count in (("a", 2), ("b", 3), ("c", 1))]
+    path = Page("Wide", "", [page.section("Folded", page.table(heads, rows))]).write(tmp_path / "wide.html")
+    size = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    try:
+        browser.get(path.as_uri())
+        browser.find_element(By.TAG_NAME, "summary").click()
+        WebDriverWait(browser, 10).until(lambda _: browser.find_elements(By.CSS_SELECTOR, ".cards"))
+        frame = browser.find_element(By.CLASS_NAME, "frame")
+        assert browser.execute_script("return arguments[0].scrollWidth - arguments[0].clientWidth", frame) == 0
+        browser.find_elements(By.CSS_SELECTOR, "th button")[-1].click()
+        assert column(browser, 1) == ["b", "a", "c"]
+        shown = "return getComputedStyle(document.querySelector('td:last-child'), '::before').content"
+        assert "images" in browser.execute_script(shown)
+    finally:
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
 def test_counts_and_numbers_are_written_right():

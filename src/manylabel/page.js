@@ -28,5 +28,26 @@ for (const button of document.querySelectorAll("th button")) {
   button.addEventListener("click", () => sortBy(button.closest("th")));
 }
 
+// Cells of a table that is too wide for a phone are shown below each other, each with the head of its column.
+const widths = new ResizeObserver((changes) => {
+  for (const { target: frame } of changes) {
+    if (frame.lastWidth === frame.clientWidth) continue;
+    frame.lastWidth = frame.clientWidth;
+    frame.classList.remove("cards");
+    frame.classList.toggle("cards", frame.scrollWidth > frame.clientWidth);
+  }
+});
+
+for (const frame of document.querySelectorAll(".frame")) {
+  const heads = [...frame.querySelectorAll("th")].map((head) => head.textContent);
+  for (const row of frame.querySelector("tbody").rows) {
+    [...row.cells].forEach((cell, column) => {
+      cell.dataset.head = heads[column];
+      cell.classList.toggle("long", cell.textContent.length > 24);
+    });
+  }
+  widths.observe(frame);
+}
+
 // Paper cannot unfold a section.
 addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((part) => { part.open = true; }));

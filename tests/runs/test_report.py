@@ -124,6 +124,7 @@ def test_a_report_of_one_run_shows_its_images_and_settings(folders):
     assert "<td>backbone</td><td>resnet10t</td>" in html
     assert "<td>loss</td><td>asymmetric</td>" in html  # the settings say auto
     assert "Co-occurrence of labels" in html
+    assert "of scenes" in html
     assert "manylabel train DATA --head linear" in html
 
 

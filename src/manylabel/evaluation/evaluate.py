@@ -230,7 +230,7 @@ def rank_images(scored: ScoredImages, *, at_most: int = 12) -> tuple[tuple[Image
         at_most: Number of each.
 
     Returns:
-        The worst, highest loss first, and the best, lowest loss first.
+        The worst, highest loss first, and the best, lowest loss first; no image is among both.
 
     Examples:
         >>> scored = ScoredImages.from_arrays([[0.1, 0.9], [0.9, 0.1]], [[1, 0], [1, 0]], labels=["cat", "dog"])
@@ -239,8 +239,9 @@ def rank_images(scored: ScoredImages, *, at_most: int = 12) -> tuple[tuple[Image
         ((Tag(label='cat', score=0.1),), (Tag(label='dog', score=0.9),), 'image 1')
     """
     losses = image_losses(scored)
-    worst = losses.argsort(descending=True, stable=True)[:at_most].tolist()
+    worst = losses.argsort(descending=True, stable=True)[: min(at_most, -(-len(losses) // 2))].tolist()
     has_label = scored.inputs.positives.any(dim=1)
+    has_label[worst] = False
     order = torch.where(has_label, losses, torch.inf).argsort(stable=True)
     best = order[: min(at_most, int(has_label.sum()))].tolist()
     described = {row: _describe(scored, row, float(losses[row])) for row in {*worst, *best}}

@@ -62,11 +62,11 @@ def issues_page(report: IssueReport, dataset: ImageDataset, found: CrossValidate
     wrong, missing = report.num_wrong, len(report.issues) - report.num_wrong
     tiles = [
         (f"{report.num_images:,}", "images", f"{report.num_labels:,} labels checked"),
-        (f"{wrong:,}", "likely wrong", f"about {report.wrong_fraction:.1%} of the present labels"),
+        (f"{wrong:,}", "likely wrong", f"about {100 * report.wrong_fraction:.1f} % of the present labels"),
         (
             f"{missing:,}",
             "likely missing",
-            f"about {report.missing_fraction:.1%} of the true labels",
+            f"about {100 * report.missing_fraction:.1f} % of the true labels",
         ),
     ]
     names = {issue.label: dataset.labels.display(issue.label) for issue in report.issues}
@@ -94,9 +94,8 @@ def issues_page(report: IssueReport, dataset: ImageDataset, found: CrossValidate
 
 def _thumbnail(issue: LabelIssue, number: int, dataset: ImageDataset, found: CrossValidated) -> page.Thumbnail:
     label, kind = dataset.labels.display(issue.label), "wrong" if issue.given == "present" else "missing"
-    caption = (
-        f"{number}. {kind}? {label} ({issue.score:.0%}). {issue.image}: {dataset.describe(issue.index) or 'no label'}"
-    )
+    given = dataset.describe(issue.index) or "no label"
+    caption = f"{number}. {kind}? {label} ({100 * issue.score:.0f} %). {issue.image}: {given}"
     try:
         return heat_thumbnail(found.model_of(issue.index), dataset, issue.index, issue.label, caption=caption)
     except (ImageError, OSError):

@@ -6,6 +6,7 @@ Letters in shape comments: L drawn labels, E links.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -32,7 +33,13 @@ _LINKS_PER_LABEL = 3
 _LONGEST_NAME = 22
 
 
-def draw_graph(graph: LabelGraph, partitions: Sequence[Partition], *, at_most: int = 100) -> Figure:
+def draw_graph(
+    graph: LabelGraph,
+    partitions: Sequence[Partition],
+    *,
+    at_most: int = 100,
+    only: Literal["heat map", "circle"] | None = None,
+) -> Figure:
     """Draw a label graph, one row per partition of its labels.
 
     On the left the affinities as a heat map whose blocks are the subsets; on the right the labels on a circle, each
@@ -42,6 +49,7 @@ def draw_graph(graph: LabelGraph, partitions: Sequence[Partition], *, at_most: i
         graph: The labels and their links.
         partitions: Partitions, which determine order and colour.
         at_most: Largest number of labels to draw, the most frequent ones.
+        only: One of the two, smaller and without a title, for a column of a page (default: both).
 
     Returns:
         A matplotlib figure; `page.write_drawing` saves it.
@@ -62,14 +70,18 @@ def draw_graph(graph: LabelGraph, partitions: Sequence[Partition], *, at_most: i
         raise ConfigError("a drawing needs a partition; make one with partition_labels")
     if any(sorted(name for subset in part.subsets for name in subset) != sorted(graph.labels) for part in partitions):
         raise ConfigError("the partition and the graph have different labels; make it with partition_labels")
-    figure = Figure(figsize=(15.5, 7.9 * len(partitions)), layout="constrained")
+    scale = 1.0 if only is None else 0.7
+    width = 15.5 if only is None else 7.75 * scale
+    figure = Figure(figsize=(width, 7.9 * scale * len(partitions)), layout="constrained")
     rows = figure.subfigures(len(partitions), squeeze=False)[:, 0]
     for row, partition in zip(rows, partitions, strict=True):
-        sorted_graph = _SortedGraph(graph, partition, at_most)
-        row.suptitle(_title(sorted_graph), x=0.02, ha="left", color=_INK, fontsize=13)
-        heat, circle = row.subplots(1, 2, width_ratios=(1, 1))
-        _draw_heat_map(heat, sorted_graph)
-        _draw_circle(circle, sorted_graph)
+        sorted_graph = _SortedGraph(graph, partition, at_most, scale)
+        if only is None:
+            row.suptitle(_title(sorted_graph), x=0.02, ha="left", color=_INK, fontsize=13)
+        draw = {"heat map": _draw_heat_map, "circle": _draw_circle}
+        chosen = [draw[only]] if only else list(draw.values())
+        for axes, draw_part in zip(row.subplots(1, len(chosen), squeeze=False)[0], chosen, strict=True):
+            draw_part(axes, sorted_graph)
     return figure
 
 
@@ -80,6 +92,7 @@ class _SortedGraph:
     graph: LabelGraph
     partition: Partition
     at_most: int
+    scale: float
 
     @cached_property
     def order(self) -> NDArray[np.int64]:
@@ -116,7 +129,7 @@ class _SortedGraph:
     @property
     def font_size(self) -> float:
         """Largest font size for the number of labels."""
-        return float(np.clip(460 / max(len(self.order), 1), 4.5, 10))
+        return min(10, self.scale * max(460 / max(len(self.order), 1), 4.5))
 
 
 def _leaves(graph: LabelGraph, members: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -177,7 +190,7 @@ def _draw_circle(axes: Axes, drawn: _SortedGraph) -> None:
         turn, side = (180, "right") if x < 0 else (0, "left")  # no name is upside down
         settings = {"rotation": np.degrees(angle) + turn, "rotation_mode": "anchor", "ha": side, "va": "center"}
         axes.text(x, y, name, settings, fontsize=1.2 * drawn.font_size, color=_INK, parse_math=False)
-    reach = 1.17 + 0.0026 * drawn.font_size * max(map(len, drawn.names))
+    reach = 1.17 + 0.0026 / drawn.scale * drawn.font_size * max(map(len, drawn.names))
     axes.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal")
     axes.axis("off")
 

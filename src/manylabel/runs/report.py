@@ -1,7 +1,7 @@
 """Report of finished runs as one self-contained HTML page: training, results and errors."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from manylabel import page
 from manylabel.cost import count_parameters
@@ -163,9 +163,8 @@ def _facts(each: EvaluatedRun) -> dict[str, str]:
     epochs = f"{len(each.run.epochs)}" + (f" of {settings['epochs']}" if settings.get("epochs") else "")
     return {
         "recipe": each.run.recipe,
-        "data": each.val.name,
-        "training images": f"{len(each.train):,}",
-        "validation images": f"{len(each.val):,}",
+        "training images": f"{len(each.train):,} of {each.train.name}",
+        "validation images": f"{len(each.val):,} of {each.val.name}",
         "labels": f"{len(each.val.labels):,}",
         "backbone": f"{model.backbone.name} ({state}, {weights})",
         "image size": f"{' x '.join(map(str, model.input_spec.size))} pixels",
@@ -224,10 +223,18 @@ def _graphs(runs: Sequence[EvaluatedRun]) -> Iterator[Html]:
     for train in sets.values():
         if len(train.labels) >= 3:
             graph = LabelGraph.from_targets(train.targets, train.labels)
-            drawing = draw_graph(graph, [partition_labels(graph, min(_MOST_SUBSETS, len(train.labels) - 1))])
+            partition = partition_labels(graph, min(_MOST_SUBSETS, len(train.labels) - 1))
+            captions: dict[Literal["heat map", "circle"], str] = {
+                "heat map": f"Label co-occurrence in {plural(len(train), 'training image')} of {train.name}.",
+                "circle": "Each label and the three that it co-occurs with most.",
+            }
             yield page.heading("Co-occurrence of labels")
-            caption = f"Label co-occurrence in {plural(len(train), 'training image')} of {train.name}."
-            yield page.figure(_in_page_ink(drawing), caption)
+            yield page.columns(
+                *(
+                    page.figure(_in_page_ink(draw_graph(graph, [partition], only=part)), caption)
+                    for part, caption in captions.items()
+                )
+            )
 
 
 def _in_page_ink(drawing: "Drawing") -> "Drawing":

@@ -316,4 +316,4 @@ def test_the_verdict_counts_problems_and_warnings():
     assert "Found 1 problem" in replace(report, problems=("a",)).verdict
     html = check_page(replace(report, problems=(), warnings=("careful",)), scenes(60)).html()
     assert html.count("<b>Warning</b>") == 1
-    assert '<p class="note good"><b>Good</b> No problems found; 1 warning.</p>' in html
+    assert '<p class="note note"><b>Note</b> No problems found; 1 warning.</p>' in html

@@ -62,7 +62,7 @@ def _summary(report: CheckReport) -> Iterator[Html]:
     ]
     yield page.tiles(tiles)
     if report.is_sound:
-        yield page.note(report.verdict, "good")
+        yield page.note(report.verdict, "note" if report.warnings else "good")
     yield from (page.note(f"{words[0].upper()}{words[1:]}.", "problem") for words in report.problems)
     yield from (page.note(f"{words[0].upper()}{words[1:]}.", "warning") for words in report.warnings)
     if len(report.splits) > 1:
