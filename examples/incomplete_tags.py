@@ -2,7 +2,8 @@
 
     python examples/incomplete_tags.py
 
-The first model counts a tag that is not listed as absent, the default; the second keeps its score uncertain.
+The first model counts a tag that is not listed as absent; the second, the default for such data, keeps its score
+uncertain.
 """
 
 import tempfile
@@ -28,7 +29,7 @@ def main() -> None:
     """Train both models, and print their mAP."""
     train, val = one_tag_each(data.scenes(160, split="train")), data.scenes(160, split="val")
     images = data.load(train, tags="incomplete")
-    for loss in ("auto", "entropy_maximization"):
+    for loss in ("asymmetric", "auto"):
         with tempfile.TemporaryDirectory() as folder:
             out = Path(folder) / "run"
             model = manylabel.train(
