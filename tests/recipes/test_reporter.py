@@ -4,13 +4,12 @@ import json
 import pytest
 import torch
 from rich.console import Console
-from torch import nn
 
 from manylabel import progress
 from manylabel.data import ImageDataset
 from manylabel.data.sources import LazyBytes
 from manylabel.recipes import Reporter
-from manylabel.recipes.reporter import advise_on_head, advise_on_labels, describe_validation, write_validation
+from manylabel.recipes.reporter import advise_on_labels, describe_validation, write_validation
 from manylabel.targets import Targets
 from manylabel.training import RunFolder, ValidationScores
 from manylabel.types import LabelSpace
@@ -103,4 +102,3 @@ def test_many_empty_labels_are_named_as_far_as_a_line_goes():
 
 def test_nothing_is_said_when_all_is_well():
     assert advise_on_labels(dataset(labels=["cat"], present=[[0]]), what="training", effect="") == []
-    assert advise_on_head(nn.Linear(100, 10), num_images=1) == []

@@ -54,8 +54,8 @@ class Plan:
 
     def to_text(self) -> str:
         """Return a printable description."""
-        cost, sets, head = self.cost, self.setup.sets, self.setup.model.head
-        in_head = count_parameters(head)
+        cost, sets = self.cost, self.setup.sets
+        in_head = count_parameters(self.setup.model.head)
         num_train, num_val, num_labels = len(sets.train), len(sets.val), len(sets.train.labels)
         features = f"features    about {duration(self.feature_seconds)} of feature extraction, once"
         lines = [
@@ -67,7 +67,7 @@ class Plan:
             f"epoch       about {duration(self.epoch_seconds)}",
             f"total       about {duration(self.total_seconds)} for {self.total_epochs:.4g} epochs, extrapolated from "
             "a few images on this machine's CPU; a GPU is faster",
-            *(f"note        {sentence}" for sentence in advise(head, sets)),
+            *(f"note        {sentence}" for sentence in advise(sets)),
         ]
         return "\n".join(lines)
 

@@ -174,7 +174,7 @@ class Recipe(Generic[Settings]):
                 RunFolder.open(run.path, resume=resume, overwrite=overwrite, files=self.files)
                 run.describe(settings, command=shlex.join(sys.argv), resume=resume)
                 run.record_images(describe_images(setup.data))
-                reporter.start(setup.model, setup.sets)
+                reporter.start(setup.sets)
                 if settings.backbone == "auto":
                     reporter.say(f"backbone: {setup.settings.backbone}, chosen by a quick comparison on these images")
                 if settings.loss == "auto" and setup.sets.train.incomplete:

@@ -6,9 +6,7 @@ import logging
 from lightning import Callback
 from rich.console import Console
 from rich.table import Table
-from torch import nn
 
-from manylabel.classifier import Classifier
 from manylabel.data import ImageDataset
 from manylabel.evaluation import Estimate, compare_map, estimate_map
 from manylabel.progress import ProgressBar
@@ -18,7 +16,6 @@ from manylabel.training import RunFolder, RunProgress, ValidationScores, is_firs
 
 logger = logging.getLogger(__name__)
 
-PARAMETERS_PER_IMAGE = 10_000
 LISTED = 10  # labels in a warning
 SILENT = Console(quiet=True, force_terminal=False, force_jupyter=False)
 
@@ -46,10 +43,10 @@ class Reporter:
         """Callbacks that show progress and collect validation scores."""
         return [self.scores, RunProgress(self.console)]
 
-    def start(self, model: Classifier, sets: TrainAndVal) -> None:
+    def start(self, sets: TrainAndVal) -> None:
         """Report the number of images and labels, and log warnings about the data."""
         if is_first_process():
-            for sentence in advise(model.head, sets):
+            for sentence in advise(sets):
                 logger.warning(sentence)
         images = f"{len(sets.train):,} training images, {len(sets.val):,} validation images"
         self.say(f"{images}, {len(sets.train.labels):,} labels")
@@ -140,17 +137,15 @@ def describe_validation(run: RunFolder, *, keep: str) -> str:
     return f"{words}; "
 
 
-def advise(head: nn.Module, sets: TrainAndVal) -> list[str]:
-    """Return warnings about labels that cannot be learned and a head too large for the data.
+def advise(sets: TrainAndVal) -> list[str]:
+    """Return warnings about labels that cannot be learned or evaluated.
 
     Args:
-        head: Head to train.
         sets: Training and validation set.
     """
     return [
         *advise_on_labels(sets.train, what="training", effect="so it cannot be learned"),
         *advise_on_labels(sets.val, what="validation", effect="so it is excluded from mAP"),
-        *advise_on_head(head, num_images=len(sets.train)),
     ]
 
 
@@ -176,24 +171,3 @@ def advise_on_labels(dataset: ImageDataset, *, what: str, effect: str) -> list[s
         return [f"no {what} image has the label {named}, {effect}"]
     plural = effect.replace("it is", "they are").replace("it cannot", "they cannot")
     return [f"no {what} image has any of {len(empty)} labels, {plural}: {named}"]
-
-
-def advise_on_head(head: nn.Module, *, num_images: int) -> list[str]:
-    """Warn about a head with too many parameters for the number of images.
-
-    Args:
-        head: Head to train.
-        num_images: Number of training images.
-
-    Examples:
-        >>> advise_on_head(nn.Linear(1000, 1000), num_images=10)
-        ['the head trains 1.0 million parameters on 10 images, 100,100 per image, and will overfit; ...']
-    """
-    parameters = sum(each.numel() for each in head.parameters() if each.requires_grad)
-    if parameters <= PARAMETERS_PER_IMAGE * num_images:
-        return []
-    return [
-        f"the head trains {parameters / 1e6:.1f} million parameters on {num_images} images, "
-        f"{parameters // num_images:,} per image, and will overfit; use a smaller head "
-        "(--head csra or linear) or more images"
-    ]
