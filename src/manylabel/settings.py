@@ -198,8 +198,9 @@ class Finetune(RecipeSettings):
     start_from: str | None = setting(
         None, "Trained model to start from, such as a run folder; sets the backbone and head."
     )
-    start_fraction: Fraction = setting(
-        0.0, "Weight of --start-from in its average with the fine-tuned model; 0.5 often beats both."
+    start_fraction: Fraction | None = setting(
+        None,
+        "Weight of --start-from in its average with the result (default: 0, 0.25, 0.5 or 0.75, by mAP).",
     )
     freeze_epochs: Whole = setting(0, "Number of initial epochs with a frozen backbone.", is_flag=False)
     keep_statistics: bool | None = setting(

@@ -11,6 +11,7 @@ from torch import nn
 from manylabel.backbone import Backbone
 from manylabel.classifier import Classifier, change_config
 from manylabel.errors import ConfigError, RunInterruptedError
+from manylabel.evaluation import compute_metrics, score
 from manylabel.heads import LinearClassifier
 from manylabel.recipes import (
     Finetune,
@@ -21,7 +22,7 @@ from manylabel.recipes import (
     finetune,
     probe,
 )
-from manylabel.recipes.finetune import TopAndHead, choose_stage
+from manylabel.recipes.finetune import START_FRACTIONS, TopAndHead, choose_stage, mix_in
 
 
 @pytest.fixture
@@ -226,13 +227,22 @@ def test_the_start_keeps_its_share_of_the_finished_model(quick, sets, tmp_path):
     start = {"start_from": str(first.model), "augment": False}
     runs = [
         finetune(Finetune(**quick, **start, start_fraction=share, out=tmp_path / f"{share}"), sets=sets)
-        for share in (0.0, 0.25)
+        for share in (0.0, 0.25, None)
     ]
-    begun, tuned, mixed = (Classifier.from_pretrained(run.model).state_dict() for run in (first, *runs))
+    models = [Classifier.from_pretrained(run.model) for run in (first, *runs)]
+    begun, tuned, mixed, chosen = (model.state_dict() for model in models)
     assert not torch.equal(begun["head.linear.weight"], tuned["head.linear.weight"])
     for name, weights in mixed.items():
         if weights.is_floating_point():
             torch.testing.assert_close(weights, 0.25 * begun[name] + 0.75 * tuned[name])
+    reached = {}
+    for fraction in START_FRACTIONS:
+        models[2].load_state_dict(tuned)
+        mix_in(models[2], begun, fraction=fraction)
+        reached[fraction] = compute_metrics(score(models[2], sets.val))["mAP"]
+    best = max(reached, key=lambda fraction: reached[fraction])
+    name = "head.linear.weight"
+    torch.testing.assert_close(chosen[name], torch.lerp(tuned[name], begun[name], best))
     with pytest.raises(ConfigError, match="start_from is not set; name a model"):
         Finetune(**quick, start_fraction=0.5)
 

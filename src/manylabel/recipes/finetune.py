@@ -33,6 +33,7 @@ logger = logging.getLogger(__name__)
 CACHE_BYTES = 20 * 10**9  # of all images, for an automatic cut
 IMAGE_BYTES = 128_000  # of one image: reading more from a disk takes longer than the top
 MAX_TOP_MACS = 0.5  # fraction of the multiply-accumulates, which each epoch pays
+START_FRACTIONS = (0.0, 0.25, 0.5, 0.75)
 TOP_SCALE, WHOLE_SCALE = 0.25, 0.05  # learning rate of the backbone relative to the head
 
 
@@ -160,18 +161,37 @@ def _prepare(settings: Finetune, data: TrainAndVal, parts: Parts) -> Setup[Finet
 def _train(setup: Setup[Finetune], run: RunFolder, reporter: Reporter) -> None:
     """Train the top of the backbone, or all of it, and the head."""
     settings, model = setup.settings, setup.model
-    start = {name: weights.clone() for name, weights in model.state_dict().items()} if settings.start_fraction else {}
+    averages = settings.start_from is not None and settings.start_fraction != 0
+    start = _copy_weights(model) if averages else None
     if isinstance(setup.trained, TopAndHead):
         reporter.say(f"training the head and the backbone above {setup.trained.backbone.cut.name}, on cached maps")
     freezing = [FreezeFirst(model.backbone, epochs=settings.freeze_epochs)] if settings.freeze_epochs else []
     train_setup(setup, run, reporter, callbacks=freezing)
-    if start:
-        mix_in(model, start, fraction=settings.start_fraction)
-        scored = score(model, setup.sets.val, batch_size=settings.batch_size)
-        reporter.scores.replace(scored.scores, scored.targets, scored.known)
-        value = 100 * compute_metrics(scored)["mAP"]
-        reporter.say(f"mAP {value:.2f} after averaging with start_from (weight {settings.start_fraction:.0%})")
+    if start is not None:
+        _average_with_start(setup, start, reporter)
     save_model(setup, run, reporter)
+
+
+def _average_with_start(setup: Setup[Finetune], start: Mapping[str, Tensor], reporter: Reporter) -> None:
+    """Average the trained weights with those before training, by the best fraction on the validation set."""
+    settings, model, trained = setup.settings, setup.model, _copy_weights(setup.model)
+    fractions = START_FRACTIONS if settings.start_fraction is None else (settings.start_fraction,)
+    found = {}
+    for fraction in fractions:
+        model.load_state_dict(trained)
+        mix_in(model, start, fraction=fraction)
+        scored = score(model, setup.sets.val, batch_size=settings.batch_size)
+        found[fraction] = 100 * compute_metrics(scored)["mAP"], scored
+        reporter.say(f"mAP {found[fraction][0]:.2f} with a weight of {fraction:.0%} for start_from")
+    best = max(found, key=lambda fraction: found[fraction][0])
+    model.load_state_dict(trained)
+    mix_in(model, start, fraction=best)
+    scored = found[best][1]
+    reporter.scores.replace(scored.scores, scored.targets, scored.known)
+
+
+def _copy_weights(model: nn.Module) -> dict[str, Tensor]:
+    return {name: weights.clone() for name, weights in model.state_dict().items()}
 
 
 def mix_in(model: nn.Module, weights: Mapping[str, Tensor], *, fraction: float) -> None:
