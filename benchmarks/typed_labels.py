@@ -19,7 +19,7 @@ from manylabel import Classifier, data
 from manylabel.backbone import load_classes
 from manylabel.classifier.class_match import find_synonyms, match_classes
 from manylabel.data import eval_transform
-from manylabel.heads.typed_labels import BIAS, SCALE, SMALLEST, TRAINED_WEIGHT
+from manylabel.heads.typed_labels import BIAS, PARTS, SCALE, SMALLEST, TRAINED_WEIGHT
 from manylabel.images import decode
 from manylabel.metrics import average_precision, calibration_error
 from manylabel.recipes.unseen import NAMED_SPLITS
@@ -94,7 +94,7 @@ def _measure(model: Classifier, spec: str, count: int, skip: int) -> tuple[list[
             names = range(first, min(first + 32, len(dataset)))
             images = torch.stack([transform(decode(dataset.images[row])) for row in names])
             features = asked.backbone(images)
-            pooled, local = asked.head._classify(features, classes)
+            pooled, local = asked.head._classify(features, classes, parts=PARTS)
             trained = model.scores(asked.head._trained(features))
             evidence = TRAINED_WEIGHT * trained @ mixed[:, len(classes.names) :].t()
             at = local.flatten(2).transpose(1, 2)

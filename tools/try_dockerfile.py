@@ -3,8 +3,8 @@
     python tools/try_dockerfile.py MODEL.onnx
 
 Folders of the image become folders of a temporary tree, and the base image is this Python. The server is started with
-the image's command and environment, as its user if this process is root; then its health check must succeed, an image
-must get an answer, and SIGTERM must stop it.
+the image's command and environment, as its user if this process is root and other users can run this Python; then its
+health check must succeed, an image must get an answer, and SIGTERM must stop it.
 """
 
 import json
@@ -72,7 +72,10 @@ def build(tree: Path) -> dict[str, str]:
 def serve(tree: Path, image: dict[str, str]) -> None:
     """Start the server, run its health check, send an image, and stop it."""
     environment = dict(pair.split("=", 1) for pair in inside(image["ENV"], tree).split())
-    user = int(image["USER"]) if os.getuid() == 0 else None
+    can_run = all(folder.stat().st_mode & 0o001 for folder in Path(sys.executable).resolve().parents)
+    user = int(image["USER"]) if os.getuid() == 0 and can_run else None
+    if os.getuid() == 0 and not can_run:
+        print(f"as root: other users cannot run {sys.executable}")
     command = [inside(word, tree) for word in json.loads(image["ENTRYPOINT"]) + json.loads(image["CMD"])]
     check = [inside(word, tree) for word in json.loads(image["HEALTHCHECK"].partition("CMD ")[2])]
     photo = next((ROOT / "src").rglob("sample_photos/*.jpg")).read_bytes()

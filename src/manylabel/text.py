@@ -136,10 +136,12 @@ class SentenceEncoder:
         """Return ``[n, E]``; a text longer than the model's limit is truncated, with a warning."""
         most = int(self.model.max_seq_length)
         # A token is at least one letter: only texts longer than the limit can have too many.
-        long = [text for text in texts if len(text) > most and len(self.model.tokenizer(text)["input_ids"]) > most]
+        tokenizer = self.model.tokenizer
+        long = [text for text in texts if len(text) > most and len(tokenizer(text, verbose=False)["input_ids"]) > most]
         for text in long[:3]:
             logger.warning("%s reads the first %d tokens of the label %r...; shorten it", self.name, most, text[:40])
-        found: Tensor = self.model.encode(list(texts), batch_size=128, convert_to_tensor=True, show_progress_bar=False)
+        texts = [text.encode("utf-8", "replace").decode("utf-8") for text in texts]  # tokenizers refuse lone surrogates
+        found: Tensor = self.model.encode(texts, batch_size=128, convert_to_tensor=True, show_progress_bar=False)
         return found.detach().clone().float().cpu()  # tensors of inference mode could not be trained with
 
 

@@ -56,10 +56,16 @@ class PretrainedClasses(nn.Module):
         self.model = model.eval().requires_grad_(False)
         self._drop_body()
 
-    def forward(self, final: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the logits of the pooled map ``[B, K]``, and those of each position ``[B, K, H, W]``."""
-        batch, channels, height, width = final.shape
-        positions = final.permute(0, 2, 3, 1).reshape(-1, channels, 1, 1)  # a map of one position each
+    def forward(self, final: Tensor, *, parts: int | None = None) -> tuple[Tensor, Tensor]:
+        """Return the logits of the pooled map ``[B, K]``, and those of each position ``[B, K, H, W]``.
+
+        Args:
+            final: Final map of the model, ``[B, C, H, W]``.
+            parts: Number of equal parts per side to classify instead of positions (default: each position).
+        """
+        local_map = final if parts is None else F.adaptive_avg_pool2d(final, parts)
+        batch, channels, height, width = local_map.shape
+        positions = local_map.permute(0, 2, 3, 1).reshape(-1, channels, 1, 1)  # a map of one position each
         local = self._logits(positions).view(batch, height, width, -1).permute(0, 3, 1, 2)
         return self._logits(final), local
 

@@ -54,10 +54,11 @@ class TypedLabel:
     similarity: float = 1.0
 
     def __repr__(self) -> str:
+        label = self.label if len(self.label) <= 60 else f"{self.label[:59]}…"
         if self.trained is not None:
-            return f"{self.label}: known: yes (trained as {self.trained})"
+            return f"{label}: known: yes (trained as {self.trained})"
         details = f"nearest: {', '.join(self.nearest)}; similarity {self.similarity:.2f}"
-        return f"{self.label}: known: {'yes' if self.known else 'no'} ({details})"
+        return f"{label}: known: {'yes' if self.known else 'no'} ({details})"
 
 
 def add_typed_labels(model: "Classifier", wanted: LabelSpace, encoder: TextEncoder | None) -> "Classifier":
@@ -154,6 +155,7 @@ def original_top(backbone: Backbone, *, size: tuple[int, int]) -> tuple[int | No
     for stage in reversed(range(original.num_stages - 1)):
         _, top = original.split(stage, size=size)
         if changed <= set(top.model.state_dict()):
+            _, top = original.fuse(channels_last=True).split(stage, size=size)
             return stage, top.requires_grad_(False).eval()
     raise ConfigError(f"training has changed all layers of {backbone.name}, so the classes that it knew are lost")
 
