@@ -90,6 +90,7 @@ def settings(
     handler = RichHandler(console=Console(stderr=True), show_path=debug, show_time=False)
     logging.basicConfig(level=logging.WARNING, format="%(message)s", handlers=[handler], force=True)
     logging.getLogger("manylabel").setLevel(level)
+    logging.getLogger("onnxscript").setLevel(logging.ERROR)  # warns of what it leaves unoptimised
 
 
 def main() -> None:

@@ -283,7 +283,7 @@ def _mean_average_precision(predictions: Predictions, dataset: ml.data.ImageData
     columns = [predictions.labels.index(name) for name in dataset.labels]
     scores = torch.from_numpy(predictions.scores[readable][:, columns])
     targets, known = map(torch.from_numpy, dataset.targets.dense(readable))
-    return float(ml.metrics.average_precision(scores, targets, known).mean())
+    return float(ml.metrics.mean_average_precision(scores, targets, known))
 
 
 def _incomparable(rest: ml.data.ImageDataset, labels: LabelSpace) -> str:
