@@ -28,6 +28,7 @@ HEAD_DEFAULTS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
             "queries": "random",
             "self_attention": False,
             "shared_projection": False,
+            "add_linear": False,
         },
         {"text_vectors": None, "text_dim": None, "seed": 0},
     ),

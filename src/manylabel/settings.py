@@ -262,8 +262,12 @@ class SelfDistillation(RecipeSettings):
     teacher_images: Literal["all", "own"] = setting(
         "all", "Training images of a teacher: all, or only those with one of its labels (own), which lowers its mAP."
     )
-    epochs: Count | None = setting(None, "Number of epochs of the student (default: 6, or enough for 200 steps).")
-    teacher_epochs: Count | None = setting(None, "Number of epochs of each teacher (default: --epochs).")
+    epochs: Count | None = setting(
+        None, "Number of epochs of the student (default: --teacher-epochs; twice as many on cached features)."
+    )
+    teacher_epochs: Count | None = setting(
+        None, "Number of epochs of each teacher and of the baseline (default: --epochs, or 6, or enough for 200 steps)."
+    )
     weight_decay: NotNegative = 0.3
     distillation_weight: Annotated[float, Meta(ge=0, le=1)] = setting(
         0.5, "Weight of the distillation term in the loss; the label loss has weight 1 minus this."
@@ -278,7 +282,7 @@ class SelfDistillation(RecipeSettings):
     ray_address: str | None = setting(
         None, "Address of a Ray cluster, such as auto (default: start one on this machine).", may_change=True
     )
-    views: Count = setting(1, "With probe: cached views per training image.")
+    views: Count | None = setting(None, "With probe: cached crops per training image (default: as in probe).")
     feature_dropout: Fraction = setting(0.3, "With probe: dropout rate of feature channels.", is_flag=False)
     train_from: str = setting("auto", "With finetune: as in the recipe finetune; all trains whole networks on images.")
     backbone_scale: Positive | None = setting(
@@ -291,6 +295,10 @@ class SelfDistillation(RecipeSettings):
         super().__post_init__()
         if self.devices > 1:
             raise ConfigError(f"devices must be 1, got {self.devices}; teachers train in parallel (--processes)")
+
+    def num_views(self, num_images: int) -> int:
+        """Return the number of cached views per training image: one if backbones are trained, too."""
+        return super().num_views(num_images) if self.on_features else 1
 
     @property
     def on_features(self) -> bool:

@@ -13,6 +13,7 @@ def brief(quick, monkeypatch):
         "head": "linear",
         "epochs": 3,
         "teacher_epochs": 2,
+        "views": 1,
         "k": 2,
         "executor": "sequential",
         "baseline": False,

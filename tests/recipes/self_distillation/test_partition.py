@@ -70,7 +70,7 @@ def test_a_plan_counts_every_image_that_teachers_student_and_baseline_see(images
         pretrained=False, image_size=32, head="linear", device="cpu",
     )  # fmt: skip
     present = images.targets.present.toarray()
-    seen = 2 * 6 * len(images)
+    seen = (6 + 3) * len(images)
     for task in teacher_tasks(partition_sides(images, partition="both", **HOW)):
         columns = [images.labels.index(name) for name in task.labels]
         alone = len(columns) == 1 or which == "all"

@@ -37,7 +37,7 @@ def test_a_run_tells_the_whole_story(brief, sets, tmp_path):
     assert sorted(path.name for path in (run.path / "teachers").iterdir()) == names
     story = json.loads((run.path / "summary.json").read_text())
     assert [teacher["name"] for teacher in story["teachers"]] == names
-    assert story["baseline"]["epochs"] == story["student"]["epochs"] == 3
+    assert (story["baseline"]["epochs"], story["student"]["epochs"]) == (2, 3)
     assert story["gain"]["low"] <= story["gain"]["value"] <= story["gain"]["high"]
     partitions = json.loads((run.path / "partitions.json").read_text())
     for side in partitions["sides"]:
@@ -78,9 +78,10 @@ def test_without_weight_the_student_is_a_plain_model(brief, sets, tmp_path):
     assert equal(weights(run.model), weights(plain.model))
 
 
-def test_the_baseline_is_a_plain_model_of_as_many_epochs(brief, sets, tmp_path):
+def test_the_baseline_is_a_plain_model_of_as_many_epochs_as_a_teacher(brief, sets, tmp_path):
     run = self_distillation(SelfDistillation(**{**brief, "baseline": True}, out=tmp_path / "run"), sets=sets)
-    plain = probe(Probe(**as_probe(brief), out=tmp_path / "plain"), sets=sets)
+    as_long = {**as_probe(brief), "epochs": brief["teacher_epochs"]}
+    plain = probe(Probe(**as_long, out=tmp_path / "plain"), sets=sets)
     assert equal(weights(run.path / "baseline/model"), weights(plain.model))
 
 
@@ -112,7 +113,7 @@ def test_whole_is_plain_self_distillation(brief, sets, tmp_path, images):
 
 @pytest.mark.parametrize("views", [1, 2])
 def test_cached_and_online_teachers_teach_the_same(brief, sets, tmp_path, views, monkeypatch):
-    cached = self_distillation(SelfDistillation(**brief, out=tmp_path / "cached", views=views), sets=sets)
+    cached = self_distillation(SelfDistillation(**{**brief, "views": views}, out=tmp_path / "cached"), sets=sets)
     asking_online(monkeypatch)
     online = self_distillation(SelfDistillation(**brief, out=tmp_path / "online", views=views), sets=sets)
     one, other = weights(cached.model), weights(online.model)
@@ -233,8 +234,19 @@ def test_single_labels_are_refused(brief, sets, tmp_path):
 def test_a_plan_counts_teachers_student_and_baseline(brief, sets, tmp_path):
     settings = SelfDistillation(**{**brief, "baseline": True}, out=tmp_path / "run")
     found = plan(self_distillation.setup(settings, sets=sets))
-    assert found.total_epochs == 2 * 3 + 4 * 2
+    assert found.total_epochs == 3 + (4 + 1) * 2
     assert found.total_seconds == pytest.approx(found.feature_seconds + found.total_epochs * found.epoch_seconds)
+
+
+def test_a_student_trains_twice_as_long_as_teachers_on_features_unless_told(brief, sets, tmp_path):
+    def epochs(**changed):
+        settings = SelfDistillation(**{**brief, **changed}, out=tmp_path / "run")
+        settings = self_distillation.setup(settings, sets=sets).settings
+        return settings.epochs, settings.teacher_epochs, settings.num_views(100)
+
+    assert epochs(epochs=None, views=None) == (4, 2, 4)
+    assert epochs(teacher_epochs=None) == (3, 3, 1)
+    assert epochs(epochs=None, training="finetune") == (2, 2, 1)
 
 
 def test_a_finished_run_is_left_as_it_is_and_can_be_replaced(brief, sets, tmp_path):

@@ -193,6 +193,7 @@ def _mean(rows: Sequence[Row]) -> float:
     return float((weights * [row.mAP for row in rows]).sum() / max(1, weights.sum()))
 
 
+STUDENT_EPOCHS = 2  # relative to teachers: a student of logits learns for longer before it overfits
 BATCH_SIZE = 256  # of teacher inference: without gradients, larger batches fit
 
 
@@ -204,7 +205,9 @@ def _prepare(settings: SelfDistillation, data: TrainAndVal, parts: Parts) -> Set
     num_labels = len(data.train.labels)
     if settings.partition not in ("whole", "ensemble") and settings.k > num_labels:
         raise ConfigError(f"cannot divide {num_labels} labels into k={settings.k} subsets; set a smaller --k")
-    settings = replace(settings, epochs=settings.num_epochs(-(-len(data.train) // settings.batch_size)))
+    plain = settings.teacher_epochs or settings.num_epochs(-(-len(data.train) // settings.batch_size))
+    patient = STUDENT_EPOCHS * plain if settings.on_features else plain
+    settings = replace(settings, epochs=settings.epochs or patient, teacher_epochs=plain)
     model = build_classifier(settings, data.train, frozen=settings.on_features, parts=parts)
     loss = build_loss(settings, single_label=False, incomplete=data.train.incomplete, parts=parts)
     epochs = _total_epochs(settings, data.train)
@@ -254,10 +257,10 @@ def _train(setup: Setup[SelfDistillation], run: RunFolder, reporter: Reporter) -
 def _train_baseline(
     setup: Setup[SelfDistillation], training: TeacherTraining, run: RunFolder, reporter: Reporter
 ) -> RunFolder:
-    """Train a model without distillation, with the epochs and initialisation of the student."""
+    """Train a model without distillation, with the epochs of the teachers and the initialisation of the student."""
     settings = setup.settings
     plain = RunFolder.open(run.path / "baseline", resume=True)
-    own = replace(settings, out=plain.path)
+    own = replace(settings, epochs=settings.teacher_epochs, out=plain.path)
     plain.describe(own, command=training.command, resume=True)
     if not plain.is_finished:
         model = build_classifier(settings, setup.sets.train, frozen=settings.on_features, parts=setup.parts)
@@ -335,9 +338,9 @@ def _total_epochs(settings: SelfDistillation, train: ImageDataset) -> float:
     masks = (
         image_mask(train.targets, train.labels, task, which=settings.teacher_images) for task in teacher_tasks(sides)
     )
-    epochs = settings.num_epochs(1)
-    teachers = (settings.teacher_epochs or epochs) * sum(mask.mean() for mask in masks)
-    return float(teachers + epochs * (2 if settings.baseline else 1))
+    epochs = settings.teacher_epochs or settings.num_epochs(1)
+    plain = epochs * (sum(mask.mean() for mask in masks) + settings.baseline)
+    return float(plain + settings.num_epochs(1))
 
 
 FILES = frozenset({"partitions.json", "label-graph.png", "teachers", "teacher-logits", "baseline"})
