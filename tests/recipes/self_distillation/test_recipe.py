@@ -115,7 +115,7 @@ def test_whole_is_plain_self_distillation(brief, sets, tmp_path, images):
 def test_cached_and_online_teachers_teach_the_same(brief, sets, tmp_path, views, monkeypatch):
     cached = self_distillation(SelfDistillation(**{**brief, "views": views}, out=tmp_path / "cached"), sets=sets)
     asking_online(monkeypatch)
-    online = self_distillation(SelfDistillation(**brief, out=tmp_path / "online", views=views), sets=sets)
+    online = self_distillation(SelfDistillation(**{**brief, "views": views}, out=tmp_path / "online"), sets=sets)
     one, other = weights(cached.model), weights(online.model)
     assert all(torch.allclose(one[name], other[name], atol=1e-5) for name in one)
 
