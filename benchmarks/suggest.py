@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from manylabel.backbone import Backbone
 from manylabel.data import load
 from manylabel.evaluation import ScoredImages, compute_metrics
-from manylabel.features import FeatureCache
+from manylabel.features import FeatureCache, fit_linear
 from manylabel.settings import Probe
 from manylabel.storage import write_text
-from manylabel.suggestion import fit_linear, score_uncertainty, select_images, standardise
+from manylabel.suggestion import WEIGHT_DECAY, score_uncertainty, select_images, standardise
 
 Rule = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, int, np.random.Generator], NDArray[np.int64]]
 
@@ -51,7 +51,8 @@ def main() -> None:
         for rule, select in RULES.items():
             labelled, curve = train[: options.step], []
             for size in sizes:
-                model = fit_linear(features[labelled], values[labelled], known[labelled])
+                penalty = WEIGHT_DECAY * len(labelled)
+                model = fit_linear(features[labelled], values[labelled], known[labelled], penalty=penalty)
                 logits = model(features[test])
                 scored = ScoredImages.from_arrays(
                     logits.sigmoid(), values[test], known=known[test], labels=cached.dataset.labels

@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from tools.command_reference import MARKER, command_reference, on_page_markdown
+import pytest
+from tools.command_reference import MARKER, on_page_markdown
 
 from manylabel.cli.main import COMMANDS
 from manylabel.settings import RECIPE_SETTINGS
@@ -10,16 +11,20 @@ from manylabel.settings import RECIPE_SETTINGS
 ROOT = Path(__file__).parents[1]
 
 
-def test_every_command_and_recipe_has_a_section():
-    titles = [line.lstrip("# ") for line in command_reference().splitlines() if line.startswith("##")]
+@pytest.fixture(scope="module")
+def page():
+    return on_page_markdown((ROOT / "docs" / "reference" / "commands.md").read_text(encoding="utf-8"))
+
+
+def test_every_command_and_recipe_has_a_section(page):
+    titles = [line.lstrip("# ") for line in page.splitlines() if line.startswith("##")]
     assert [title for title in titles if title.count(" ") == 1] == [f"manylabel {name}" for name in COMMANDS]
     recipes = [title.split()[-1] for title in titles if "--recipe" in title]
     assert recipes == [name for name in RECIPE_SETTINGS if name != "probe"]
     assert {"manylabel data check", "manylabel runs list", "manylabel vocabulary add"} <= set(titles)
 
 
-def test_the_page_has_the_complete_help():
-    page = on_page_markdown((ROOT / "docs" / "reference" / "commands.md").read_text(encoding="utf-8"))
+def test_the_page_has_the_complete_help(page):
     assert MARKER not in page
     assert "--weight-decay" in page  # only in --help-all
     assert "\x1b" not in page

@@ -11,7 +11,7 @@ from manylabel.predictions import Predictions
 from manylabel.recipes.loaders import plan_sets
 from manylabel.recipes.setup import Parts, TrainAndVal, prepare_frozen
 from manylabel.settings import Probe
-from manylabel.suggestion import Suggestions, fit_linear, score_uncertainty, select_images, suggest
+from manylabel.suggestion import Suggestions, score_uncertainty, select_images, suggest
 from manylabel.types import LabelSpace
 
 COLOURS = ("red", "green", "blue", "white")
@@ -20,7 +20,7 @@ COLOURS = ("red", "green", "blue", "white")
 @pytest.fixture(scope="module")
 def backbone():
     torch.manual_seed(0)
-    return Backbone("resnet10t", pretrained=False, frozen=True, stages=(-1,), image_size=32)
+    return Backbone("test_resnet", pretrained=False, frozen=True, stages=(-1,), image_size=32)
 
 
 @pytest.fixture
@@ -95,26 +95,6 @@ def test_says_what_is_missing(photos, backbone):
         suggest(f"files:{photos / 'photos'}", photos / "photos", backbone=backbone)
     with pytest.raises(ConfigError, match="n must be at least 1, got 0"):
         suggest(photos / "labels.csv", photos / "photos", n=0, backbone=backbone)
-
-
-def test_fit_agrees_with_gradient_descent_and_ignores_unknown_targets():
-    rng = np.random.default_rng(0)
-    features = torch.from_numpy(rng.standard_normal((60, 3)).astype(np.float32))
-    targets = (features @ torch.tensor([[1.0, -1.0], [0.5, 2.0], [0.0, 0.3]]) + 0.3 > 0).float()
-    known = torch.from_numpy(rng.random((60, 2)) > 0.2)
-    model = fit_linear(features, targets, known)
-    weight, bias = torch.zeros(2, 3, requires_grad=True), torch.full((2,), -2.0, requires_grad=True)
-    for _ in range(4000):
-        logits = features @ weight.T + bias
-        losses = torch.log1p(torch.exp(-logits)) * targets + torch.log1p(torch.exp(logits)) * (1 - targets)
-        loss = (losses * known).sum() / 60 + 3e-4 / 2 * (weight**2).sum()
-        gradients = torch.autograd.grad(loss, (weight, bias))
-        with torch.no_grad():
-            weight -= 4 * gradients[0]
-            bias -= 4 * gradients[1]
-    np.testing.assert_allclose(model(features).sigmoid(), logits.detach().sigmoid(), atol=0.03)
-    flipped = torch.where(known, targets, 1 - targets)
-    assert torch.equal(fit_linear(features, flipped, known).weight, model.weight)
 
 
 def test_uncertainty_is_the_entropy_of_labels_over_their_counts():

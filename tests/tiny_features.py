@@ -22,7 +22,7 @@ SHAPES = ((4, 2, 3), (8, 1, 1))
 def make_spec(**changes):
     settings = {
         "dataset": "pets",
-        "backbone": "resnet10t",
+        "backbone": "test_resnet",
         "weights": "w",
         "transform": "Resize",
         "stages": (0, 3),

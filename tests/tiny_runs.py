@@ -19,7 +19,7 @@ def make_run(folder, *, head="linear", epochs=3, finished=True, data=SPEC, label
         head=head,
         out=folder,
         epochs=epochs,
-        backbone="resnet10t",
+        backbone="test_resnet",
         pretrained=False,
         image_size=64,
         **changes,
@@ -36,7 +36,7 @@ def make_run(folder, *, head="linear", epochs=3, finished=True, data=SPEC, label
     return run
 
 
-def make_model(head, *, labels, settings=None, backbone="resnet10t", image_size=64):
+def make_model(head, *, labels, settings=None, backbone="test_resnet", image_size=64):
     return Classifier.create(
         backbone,
         head=heads.HEADS[head],

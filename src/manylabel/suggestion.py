@@ -18,13 +18,13 @@ import numpy as np
 import polars as pl
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
-from torch.nn.functional import binary_cross_entropy_with_logits, normalize
+from torch import Tensor
+from torch.nn.functional import normalize
 
 from manylabel.backbone import Backbone
 from manylabel.data import ImageDataset, files, load
 from manylabel.errors import ConfigError, DataError
-from manylabel.features import FeatureCache
+from manylabel.features import FeatureCache, fit_linear
 from manylabel.features.cache import Progress
 from manylabel.image_files import relative_path
 from manylabel.label_text import join_labels, protect_cell, valid_unicode
@@ -34,7 +34,7 @@ from manylabel.settings import Probe
 from manylabel.storage import replacing
 from manylabel.system import find_device
 
-WEIGHT_DECAY = 3e-4  # of the quick model
+WEIGHT_DECAY = 3e-4  # of the quick model, relative to the mean loss of an image
 MOST_CANDIDATES = 50_000  # of more, this many are drawn at random, weighted by uncertainty
 
 
@@ -129,7 +129,7 @@ def suggest(
     both = standardise(torch.cat([first, rest]))
     first, rest = both[: len(first)], both[len(first) :]  # [M, C], [N, C]
     values, mask = map(torch.from_numpy, known.dataset.targets.dense())
-    scores = fit_linear(first, values, mask)(rest).sigmoid()  # [N, L]
+    scores = fit_linear(first, values, mask, penalty=WEIGHT_DECAY * len(first))(rest).sigmoid()  # [N, L]
     uncertainty = score_uncertainty(scores, known.dataset.targets.positives)
     order = select_images(rest, uncertainty, n, labelled=first, rng=private_generator("suggested images", seed))
     chosen = new.dataset.subset(order)
@@ -154,35 +154,6 @@ def standardise(features: Tensor) -> Tensor:
     deviation, mean = torch.std_mean(features, dim=0)
     scaled: Tensor = (features - mean) / deviation.clamp(min=1e-3)
     return scaled * float(features.shape[1] ** -0.5)
-
-
-def fit_linear(features: Tensor, targets: Tensor, known: Tensor) -> nn.Linear:
-    """Fit one logistic regression per label with L-BFGS; a second for 5,000 images and 20 labels.
-
-    Args:
-        features: ``[M, C]``, standardised.
-        targets: ``[M, L]``, 1 where a label is present.
-        known: ``[M, L]``, true where the target counts.
-
-    Examples:
-        >>> features, targets = torch.tensor([[-1.0], [1.0]]), torch.tensor([[0.0], [1.0]])
-        >>> (fit_linear(features, targets, torch.ones(2, 1))(features) > 0).tolist()
-        [[False], [True]]
-    """
-    model = nn.Linear(features.shape[1], targets.shape[1])
-    nn.init.zeros_(model.weight)
-    nn.init.constant_(model.bias, -2.0)  # most labels are absent
-    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=60, history_size=10, line_search_fn="strong_wolfe")
-
-    def loss() -> float:
-        optimizer.zero_grad()
-        losses = binary_cross_entropy_with_logits(model(features), targets, known.float(), reduction="sum")
-        total = losses / len(features) + WEIGHT_DECAY / 2 * model.weight.square().sum()
-        total.backward()  # type: ignore[no-untyped-call]
-        return float(total.detach())
-
-    optimizer.step(loss)  # type: ignore[no-untyped-call]
-    return model.requires_grad_(False)
 
 
 def score_uncertainty(scores: Tensor, positives: NDArray[np.int64]) -> Tensor:

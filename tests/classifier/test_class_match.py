@@ -1,7 +1,5 @@
 """Typed labels matched to classes, by text and by WordNet."""
 
-from zlib import crc32
-
 import pytest
 import torch
 from timm.data import ImageNetInfo
@@ -9,22 +7,10 @@ from timm.data import ImageNetInfo
 from manylabel.classifier.class_match import find_synonyms, match_classes
 from manylabel.text import StoredVectors
 from manylabel.types import LabelSpace
+from unrelated_encoder import UnrelatedEncoder
 
 INFO = ImageNetInfo()
 SYNSETS = INFO.label_names()
-
-
-class Unrelated:
-    """Encoder of unrelated vectors: only WordNet and spelling can match."""
-
-    name, templates = "unrelated", ("{label}",)
-
-    def reads(self, text):
-        return bool(text)
-
-    def encode(self, texts):
-        rows = [torch.Generator().manual_seed(crc32(text.encode())) for text in texts]
-        return torch.stack([torch.randn(256, generator=row) for row in rows])
 
 
 @pytest.mark.parametrize(
@@ -42,12 +28,12 @@ class Unrelated:
 )
 def test_other_names_of_a_trained_label_are_found(typed, known):
     labels = ["airplane", "couch", "potted plant", "dining table", "cell phone", "hair drier", "dog", "bus"]
-    assert find_synonyms(Unrelated(), [typed], labels) == {typed: known}
+    assert find_synonyms(UnrelatedEncoder(), [typed], labels) == {typed: known}
 
 
 def test_a_name_of_two_trained_labels_or_of_none_is_no_synonym():
     labels = ["bicycle", "motorcycle", "bus"]
-    assert find_synonyms(Unrelated(), ["bike", "glass", "business"], labels) == {}
+    assert find_synonyms(UnrelatedEncoder(), ["bike", "glass", "business"], labels) == {}
 
 
 def test_nearly_equal_vectors_are_synonyms():
@@ -57,7 +43,7 @@ def test_nearly_equal_vectors_are_synonyms():
 
 def test_a_group_of_wordnet_gathers_its_classes():
     names = [INFO.index_to_description(number) for number in range(1000)]
-    match = match_classes(Unrelated(), LabelSpace(["dog", "zebra", "qwertz"]), names, SYNSETS)
+    match = match_classes(UnrelatedEncoder(), LabelSpace(["dog", "zebra", "qwertz"]), names, SYNSETS)
     breeds, dog = slice(151, 269), match.weights[0]  # ImageNet's dogs, from Chihuahua to Mexican hairless
     assert dog[breeds].min() > torch.cat([dog[:151], dog[269:]]).max()
     assert dog[breeds].min() >= 0.5 / 118**0.5

@@ -35,7 +35,7 @@ class CornerHead(nn.Module):
         return self.linear(features[-1][:, :, 0, 0])
 
 
-def make(head=heads.LinearClassifier, backbone="resnet10t", **settings):
+def make(head=heads.LinearClassifier, backbone="test_resnet", **settings):
     torch.manual_seed(0)
     model = Classifier.create(
         backbone, head=head, labels=LABELS, pretrained=False, image_size=64, head_settings=settings
@@ -86,11 +86,11 @@ def test_a_head_inside_another_is_saved_and_restored(tmp_path, image):
         def forward(self, features):
             return 2 * self.inner(features)
 
-    model = make(heads.RepresentationMixup, top=heads.MLDecoder(512, 3, width=32, feedforward=64))
+    model = make(heads.RepresentationMixup, top=heads.MLDecoder(96, 3, width=32, feedforward=64))
     again = Classifier.from_pretrained(model.save_pretrained(tmp_path / "model"))
     assert repr(again.head) == repr(model.head)
     assert np.array_equal(again.predict(image).scores, model.predict(image).scores)
-    model = make(Doubled, inner=heads.CSRA(512, 3, temperatures=[1, 2]))
+    model = make(Doubled, inner=heads.CSRA(96, 3, temperatures=[1, 2]))
     again = Classifier.from_pretrained(model.save_pretrained(tmp_path / "own"), head=Doubled)
     assert np.array_equal(again.predict(image).scores, model.predict(image).scores)
 
@@ -162,7 +162,7 @@ def test_tuned_thresholds_choose_the_tags(image):
 
 def test_single_label_scores_sum_to_one(image):
     model = Classifier.create(
-        "resnet10t", head=heads.LinearClassifier, labels=LABELS, pretrained=False, image_size=64, single_label=True
+        "test_resnet", head=heads.LinearClassifier, labels=LABELS, pretrained=False, image_size=64, single_label=True
     )
     assert model.predict(image).scores.sum() == pytest.approx(1)
 
@@ -438,6 +438,7 @@ class LetterEncoder:
 def encoder(monkeypatch):
     found = LetterEncoder()
     monkeypatch.setattr("manylabel.text.open_encoder", lambda name: found)
+    monkeypatch.setattr("manylabel.classifier.typed_labels.open_encoder", lambda: found)
     return found
 
 
@@ -448,7 +449,7 @@ def make_with_text(head=heads.MLDecoder, *, bias=0.0, **settings):
         text |= {"queries": "text", "shared_projection": True, "width": 16, "num_heads": 2, "feedforward": 16}
     labels = LabelSpace(TRAINED, display_names={"/m/bus": "bus"}, descriptions={"cat": "it purrs"})
     model = Classifier.create(
-        "resnet10t", head=head, labels=labels, head_settings=text | settings, pretrained=False, image_size=32
+        "test_resnet", head=head, labels=labels, head_settings=text | settings, pretrained=False, image_size=32
     )
     model.text = TextVocabulary("letters", ("{label}",), trained=TRAINED, new_label_bias=bias)
     return model
@@ -546,11 +547,13 @@ def test_fusing_keeps_the_vocabulary(encoder):
 
 def test_says_which_recipe_to_use_where_labels_are_fixed(encoder, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)  # no retries
-    model = Classifier.create("resnet10t", head=heads.LinearClassifier, labels=["cat"], pretrained=False)
+    model = Classifier.create("test_resnet", head=heads.LinearClassifier, labels=["cat"], pretrained=False)
     with pytest.raises(ConfigError, match=r"knows only the 1 labels it was trained on.*use the recipe zero_shot"):
         model.predict(IMAGE, labels=["tram"])
     text = {"queries": "text", "shared_projection": True, "text_vectors": torch.randn(1, 6), "width": 16}
-    unnamed = Classifier.create("resnet10t", head=heads.MLDecoder, labels=["cat"], head_settings=text, pretrained=False)
+    unnamed = Classifier.create(
+        "test_resnet", head=heads.MLDecoder, labels=["cat"], head_settings=text, pretrained=False
+    )
     with pytest.raises(ConfigError, match="its text encoder is not recorded"):
         unnamed.with_labels(["tram"])
 

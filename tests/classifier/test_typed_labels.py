@@ -14,11 +14,17 @@ from manylabel.classifier.engine import ScoreCalibration
 from manylabel.errors import ConfigError, LabelError
 from manylabel.explain import explain
 from manylabel.heads.typed_labels import BIAS, SCALE, TRAINED_WEIGHT
-from manylabel.text import open_encoder
 from manylabel.types import LabelSpace
+from unrelated_encoder import UnrelatedEncoder
 
 BACKBONE = "offline:efficientnet_lite0"
 IMAGE = np.random.default_rng(0).integers(0, 255, (96, 96, 3), dtype=np.uint8)
+
+
+@pytest.fixture
+def encoder(monkeypatch):
+    """Stands in for the sentence encoder, which takes ten seconds to load."""
+    monkeypatch.setattr("manylabel.classifier.typed_labels.open_encoder", UnrelatedEncoder)
 
 
 def make(head=heads.MLDecoder, **settings):
@@ -30,7 +36,7 @@ def make(head=heads.MLDecoder, **settings):
     return model.eval()
 
 
-def test_trained_labels_keep_their_outputs_thresholds_and_calibration():
+def test_trained_labels_keep_their_outputs_thresholds_and_calibration(encoder):
     model = make()
     model.thresholds = (0.1, 0.2, 0.4)
     model.calibration = ScoreCalibration("platt", scale=(1.0, 2.0, 3.0), shift=(0.0, 0.5, 1.0))
@@ -50,10 +56,10 @@ def test_known_labels_alone_need_no_text_encoder(monkeypatch):
     assert explain(other, IMAGE, labels="couch")[0].heat.shape == (3, 3)
 
 
-def test_typed_scores_equal_a_slow_reference():
+def test_typed_scores_equal_a_slow_reference(encoder):
     model, labels = make(), ["zebra", "vehicle"]
     classes = load_classes(BACKBONE)
-    match = match_classes(open_encoder(), LabelSpace(labels), [*classes.names, *model.labels], classes.synsets)
+    match = match_classes(UnrelatedEncoder(), LabelSpace(labels), [*classes.names, *model.labels], classes.synsets)
     model.calibration = ScoreCalibration("platt", scale=(1.0, 2.0, 3.0), shift=(0.0, 0.5, 1.0))
     images = torch.rand(2, 3, 192, 192)
     with torch.no_grad():
@@ -72,7 +78,7 @@ def test_typed_scores_equal_a_slow_reference():
                 assert logits[image, label].item() == pytest.approx(expected, abs=1e-3)
 
 
-def test_a_trained_top_leaves_typed_scores_as_they_were():
+def test_a_trained_top_leaves_typed_scores_as_they_were(encoder):
     model = make()
     before = model.with_labels(["xylophone", "dog"]).predict(IMAGE).scores[0]
     with torch.no_grad():
@@ -88,13 +94,13 @@ def test_a_trained_top_leaves_typed_scores_as_they_were():
     np.testing.assert_allclose(other.fuse().predict(IMAGE).scores[0], after, rtol=1e-3)
 
 
-def test_a_backbone_trained_from_its_first_layer_is_refused():
+def test_a_backbone_trained_from_its_first_layer_is_refused(encoder):
     model = make(pretrained=False)
     with pytest.raises(ConfigError, match=r"training has changed all layers of .*recipe zero_shot"):
         model.with_labels(["zebra"])
 
 
-def test_unknown_labels_say_so_and_are_never_tags(caplog):
+def test_unknown_labels_say_so_and_are_never_tags(encoder, caplog):
     with caplog.at_level(logging.WARNING):
         other = make().with_labels(["zebra", "寿司", "12345"])
     assert [each.known for each in other.typed_labels] == [True, False, False]
@@ -102,6 +108,7 @@ def test_unknown_labels_say_so_and_are_never_tags(caplog):
     assert other.thresholds == (0.3, 1.0, 1.0)
 
 
+@pytest.mark.slow  # loads the sentence encoder
 def test_bad_labels_are_refused_duplicates_merged_and_long_ones_cut(caplog):
     model = make()
     for bad in ([], [""], [5]):
@@ -113,7 +120,7 @@ def test_bad_labels_are_refused_duplicates_merged_and_long_ones_cut(caplog):
     assert len(repr(other.typed_labels[1])) < 200
 
 
-def test_typed_labels_are_not_saved_nor_for_single_label_models(tmp_path):
+def test_typed_labels_are_not_saved_nor_for_single_label_models(encoder, tmp_path):
     with pytest.raises(ConfigError, match="typed labels are not saved"):
         make().with_labels(["zebra"]).save_pretrained(tmp_path / "model")
     with pytest.raises(ConfigError, match="single label"):

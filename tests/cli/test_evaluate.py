@@ -24,7 +24,7 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("models")
     dataset = scenes(12)
     model = Classifier.create(
-        "resnet10t", head=heads.LinearClassifier, labels=dataset.labels, pretrained=False, image_size=64
+        "test_resnet", head=heads.LinearClassifier, labels=dataset.labels, pretrained=False, image_size=64
     )
     model.save_pretrained(folder / "tagger")
     targets, _ = dataset.targets.dense()

@@ -17,6 +17,7 @@ from manylabel.inference import open_engine
 from manylabel.inference.export import Quantised, export_onnx
 from manylabel.text import TextVocabulary
 from tiny_runs import make_model
+from unrelated_encoder import UnrelatedEncoder
 
 
 def run(*arguments):
@@ -211,7 +212,7 @@ def vocabulary_model(tmp_path):
     np.savez(tmp_path / "vectors.npz", labels=["cat", "dog", "tram", "fire truck"], vectors=vectors)
     text = {"text_vectors": torch.from_numpy(vectors[:2])}
     made = Classifier.create(
-        "resnet10t", head=heads.TextMap, labels=["cat", "dog"], head_settings=text, pretrained=False
+        "test_resnet", head=heads.TextMap, labels=["cat", "dog"], head_settings=text, pretrained=False
     )
     made.text = TextVocabulary(f"npz:{tmp_path / 'vectors.npz'}", ("{label}",), trained=("cat", "dog"))
     return made.save_pretrained(tmp_path / "model")
@@ -285,7 +286,8 @@ def test_refuses_what_makes_no_sense(vocabulary_model):
 
 def test_says_which_recipe_to_use_where_labels_are_fixed(tmp_path, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)  # no retries
-    made = Classifier.create("resnet10t", head=heads.LinearClassifier, labels=["cat"], pretrained=False)
+    monkeypatch.setattr("manylabel.classifier.typed_labels.open_encoder", UnrelatedEncoder)
+    made = Classifier.create("test_resnet", head=heads.LinearClassifier, labels=["cat"], pretrained=False)
     folder = made.save_pretrained(tmp_path / "model")
     assert "was not trained with the recipe zero_shot" in run_vocabulary("list", "--model", folder).stdout
     with pytest.raises(ConfigError, match="use the recipe zero_shot"):

@@ -48,7 +48,7 @@ def test_show_prints_epochs_and_settings(root):
     text = run("show", root / "a")
     assert "manylabel train DATA --head linear" in text
     assert "train_loss" in text
-    assert any(line.split() == ["backbone", "resnet10t"] for line in text.splitlines())
+    assert any(line.split() == ["backbone", "test_resnet"] for line in text.splitlines())
     assert json.loads(run("show", root / "a", "--json"))["epochs"][1]["val_mAP"] == 0.2
 
 

@@ -20,7 +20,7 @@ from manylabel.recipes import RECIPES, recipe
 from manylabel.schema import settings_fields
 from manylabel.settings import RECIPE_SETTINGS
 
-QUICK = ["scenes:30,size=64", "--backbone", "resnet10t", "--no-pretrained", "--image-size", "64"]
+QUICK = ["scenes:30,size=64", "--backbone", "test_resnet", "--no-pretrained", "--image-size", "64"]
 QUICK += ["--head", "linear", "--epochs", "2", "--batch-size", "8", "--workers", "0"]
 QUICK += ["--device", "cpu", "--logger", "none"]
 

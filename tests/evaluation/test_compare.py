@@ -40,21 +40,6 @@ def test_labels_that_got_better_or_worse_are_told(models):
     assert [label.verdict for label in found.labels] == ["better"] * 3 + ["unclear"] * 2 + ["worse"]
     before, after = (average_precision(*scored.inputs) for scored in models)
     assert [label.difference.value for label in found.labels] == pytest.approx((after - before).tolist())
-    assert found.pairs.pairs == 15
-    assert found.pairs.significantly_improved == 3
-
-
-def test_pairs_improve_if_both_labels_do():
-    # The example of HSQ's paper: 15 of 20 labels better are 105 pairs.
-    targets = np.tile([[1], [0]], (1, 20))
-    good, bad = np.tile([[0.9], [0.1]], (1, 20)), np.tile([[0.1], [0.9]], (1, 20))
-    mixed = np.where(np.arange(20) < 15, good, bad)
-    before = np.where(np.arange(20) < 15, bad, good)
-    labels = [str(number) for number in range(20)]
-    first, second = (ScoredImages.from_arrays(scores, targets, labels=labels) for scores in (before, mixed))
-    pairs = compare(first, second, draws=0).pairs
-    assert (pairs.pairs, pairs.improved, pairs.worsened, pairs.significantly_improved) == (190, 105, 10, 0)
-    assert pairs.fraction == 105 / 190
 
 
 def test_the_verdict_knows_which_way_is_better():

@@ -22,7 +22,7 @@ def dataset():
 def classifier(labels, **settings):
     torch.manual_seed(0)
     return Classifier.create(
-        "resnet10t", head=heads.LinearClassifier, labels=labels, pretrained=False, image_size=64, **settings
+        "test_resnet", head=heads.LinearClassifier, labels=labels, pretrained=False, image_size=64, **settings
     )
 
 
@@ -35,7 +35,7 @@ def test_scores_are_what_the_model_predicts(dataset):
     torch.testing.assert_close(scored.scores, torch.from_numpy(model.predict(images).scores))
     assert scored.targets.equal(torch.from_numpy(dataset.targets.dense()[0]).bool())
     assert scored.names == tuple(dataset.images.name(index) for index in range(5))
-    assert scored.model == "LinearClassifier on resnet10t"
+    assert scored.model == "LinearClassifier on test_resnet"
     assert seen == [(2, 5), (4, 5), (5, 5)]
     assert model.training
 
@@ -106,7 +106,7 @@ def test_a_model_on_another_device_type_of_head_is_scored(dataset):
             return self.bias.expand(len(features[-1]), -1)
 
     labels = dataset.labels
-    model = Classifier.create("resnet10t", head=Constant, labels=labels, pretrained=False, image_size=64)
+    model = Classifier.create("test_resnet", head=Constant, labels=labels, pretrained=False, image_size=64)
     assert (score(model, dataset, device="cpu").scores == 0.5).all()
 
 

@@ -25,7 +25,7 @@ FAMILIES = [
     "maxvit_pico_rw_256",
     "mixer_s32_224",
     "mobilenetv3_small_050",
-    "resnet10t",
+    "test_resnet",
     "swin_s3_tiny_224",
     "tf_efficientnet_lite0",
 ]

@@ -28,7 +28,7 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
     "torchvision resnet50": torchvision.models.resnet50,
     "torchvision vit": small_vit,
     "torchvision swin": small_swin,
-    "timm resnet": lambda: timm.create_model("resnet10t"),
+    "timm resnet": lambda: timm.create_model("test_resnet"),
     "timm convnext": lambda: timm.create_model("convnext_tiny", **SMALL),
     "timm vit": lambda: timm.create_model("vit_tiny_patch16_224", img_size=64, depth=2, embed_dim=48),
     "timm swin": lambda: timm.create_model(
@@ -90,7 +90,7 @@ def test_weights_are_saved_and_loaded(model: nn.Module) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("head", [RepresentationMixup, HybridSharingQuery])
 def test_heads_of_several_stages_read_earlier_maps(head: type[nn.Module]) -> None:
-    for build in (lambda: timm.create_model("resnet10t"), torchvision.models.resnet18):
+    for build in (lambda: timm.create_model("test_resnet"), torchvision.models.resnet18):
         assert replace_head(build(), head, 5)(images()).shape == (2, 5)
 
 

@@ -14,7 +14,7 @@ from manylabel.label_issues import (
     issues_page,
     write_issues,
 )
-from manylabel.label_issues.cross_validation import PENALTY, fit_linear
+from manylabel.label_issues.cross_validation import PENALTY, fit_head
 
 
 @pytest.fixture(autouse=True)
@@ -33,7 +33,7 @@ def test_the_fit_is_logistic_regression():
     targets = (features[:, :2] + torch.randn(200, 2, generator=generator) > 3).float()
     known = torch.ones(200, 2, dtype=torch.bool)
     known[:50, 1] = False
-    head = fit_linear(features, targets, known)
+    head = fit_head(features, targets, known)
     inputs = ((features - features.mean(0)) / features.std(0) / 6**0.5).numpy()
     for label in range(2):
         rows = known[:, label].numpy()

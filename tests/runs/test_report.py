@@ -120,8 +120,8 @@ def test_a_report_of_one_run_shows_its_images_and_settings(folders):
     html = report_page([evaluate_run(Run.read(folders[0]), draws=30)]).html()
     assert "<h1>Run linear</h1>" in html
     assert "Highest loss" in html
-    assert "resnet10t (frozen, randomly initialised)" in html
-    assert "<td>backbone</td><td>resnet10t</td>" in html
+    assert "test_resnet (frozen, randomly initialised)" in html
+    assert "<td>backbone</td><td>test_resnet</td>" in html
     assert "<td>loss</td><td>asymmetric</td>" in html  # the settings say auto
     assert "Co-occurrence of labels" in html
     assert "of scenes" in html

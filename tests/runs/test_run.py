@@ -13,7 +13,7 @@ def test_a_run_tells_what_its_folder_holds(tmp_path):
     run = Run.read(tmp_path / "first")
     assert (run.name, run.recipe, run.is_finished, len(run.epochs)) == ("first", "probe", True, 4)
     assert (run.mean_average_precision, run.seconds) == (0.4, 10.0)
-    assert run.settings["backbone"] == "resnet10t"
+    assert run.settings["backbone"] == "test_resnet"
     assert "torch" in run.environment["packages"]
     assert run.command == "manylabel train DATA --head linear"
 

@@ -58,7 +58,7 @@ def test_a_decay_that_makes_no_sense_is_refused(decay):
 
 
 def backbone():
-    return Backbone("resnet10t", pretrained=False, stages=(-1,))
+    return Backbone("test_resnet", pretrained=False, stages=(-1,))
 
 
 def test_the_backbone_is_frozen_and_freed_again():

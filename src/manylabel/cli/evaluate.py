@@ -272,11 +272,6 @@ def _show_comparison(result: ml.evaluation.Comparison) -> None:
         changed.sort(key=lambda pair: -abs(pair[0]))
         names = [f"{name} {metrics['mAP'].number(difference, signed=True)}" for difference, name in changed]
         typer.echo(f"{plural(len(names), 'label')} significantly {verdict}: {some(names) or 'none'}")
-    pairs = result.pairs
-    typer.echo(
-        f"Pairs of labels that improved together: {pairs.improved:,} of {pairs.pairs:,} "
-        f"({100 * pairs.fraction:.0f} %), {pairs.significantly_improved:,} of them significantly"
-    )
     for note in result.notes:
         typer.echo(note)
 

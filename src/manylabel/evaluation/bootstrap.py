@@ -43,11 +43,6 @@ class Estimate(NamedTuple):
     def __str__(self) -> str:
         return f"{self.value:.4f}" + ("" if self.low is None else f" ({self.low:.4f} to {self.high:.4f})")
 
-    @property
-    def is_positive(self) -> bool:
-        """True if the whole interval lies above 0: a significant difference."""
-        return self.low is not None and self.low > 0
-
 
 def bootstrap_weights(num_images: int, *, draws: int, seed: int = 0) -> Tensor:
     """Return the weights that metrics take: once every image, then how often each was drawn with replacement.
@@ -146,12 +141,12 @@ def compare_map(
         draws: Number of bootstrap draws, the same for both.
 
     Returns:
-        The difference; `is_positive` is true if the second is significantly better.
+        The difference: the second is significantly better if its lower bound is above 0.
 
     Examples:
         >>> targets = torch.arange(60).reshape(60, 1) % 3 == 0
         >>> good, bad = targets.float(), torch.arange(60.0).reshape(60, 1)
-        >>> compare_map(bad, good, targets).is_positive, compare_map(good, good, targets).is_positive
+        >>> compare_map(bad, good, targets).low > 0, compare_map(good, good, targets).low > 0
         (True, False)
     """
     weights = bootstrap_weights(len(targets), draws=draws)

@@ -62,30 +62,6 @@ class LabelChange:
 
 
 @dataclass(frozen=True)
-class PairsImproved:
-    """Pairs of labels that both improved: the simultaneous improvement of HSQ.
-
-    Yin et al., "Hybrid Sharing for Multi-Label Image Classification": 15 of VOC's 20 labels are 105 pairs of 190.
-
-    Args:
-        pairs: All pairs of labels that have an average precision.
-        improved: Pairs where both labels have a higher average precision with the second model.
-        significantly_improved: Pairs where both labels improved significantly: their intervals lie above 0.
-        worsened: Pairs where both labels have a lower average precision.
-    """
-
-    pairs: int
-    improved: int
-    significantly_improved: int
-    worsened: int
-
-    @property
-    def fraction(self) -> float:
-        """The fraction of all pairs that improved."""
-        return self.improved / max(1, self.pairs)
-
-
-@dataclass(frozen=True)
 class ImageChange:
     """The loss of an image with both models (see `ImageResult.loss`)."""
 
@@ -107,7 +83,6 @@ class Comparison:
         draws: Number of bootstrap draws.
         metrics: The metrics that are defined for both models.
         labels: The average precision of every label that has positives.
-        pairs: Number of pairs of labels that improved together.
         better: Images whose loss decreased most.
         worse: Images whose loss increased most.
         without_positives: Labels without positives.
@@ -121,7 +96,6 @@ class Comparison:
     draws: int
     metrics: dict[str, MetricChange]
     labels: tuple[LabelChange, ...]
-    pairs: PairsImproved
     better: tuple[ImageChange, ...]
     worse: tuple[ImageChange, ...]
     without_positives: tuple[str, ...]
@@ -164,8 +138,8 @@ def compare(
         >>> good, bad = [[0.9, 0.2], [0.8, 0.7], [0.3, 0.6]], [[0.3, 0.2], [0.2, 0.7], [0.9, 0.1]]
         >>> models = [ScoredImages.from_arrays(scores, targets, labels=["cat", "dog"]) for scores in (bad, good)]
         >>> comparison = compare(*models, draws=0)
-        >>> round(comparison.metrics["mAP"].difference.value, 4), comparison.pairs.improved
-        (0.2917, 1)
+        >>> round(comparison.metrics["mAP"].difference.value, 4)
+        0.2917
     """
     first, second, notes = _align(first, second)
     if not first.inputs.positives.any():
@@ -185,7 +159,6 @@ def compare(
             if not np.isnan(values[0] + before.metrics[name][0])
         },
         labels=labels,
-        pairs=_pairs(labels),
         better=better,
         worse=worse,
         without_positives=tuple(name for name in first.labels if name not in {label.name for label in labels}),
@@ -251,18 +224,6 @@ def _label_changes(
         LabelChange(name, scored.labels.display(name), count, old, new, difference, _verdict(difference))
         for name, count, old, new, difference in zip(*columns, strict=True)
         if count
-    )
-
-
-def _pairs(labels: tuple[LabelChange, ...]) -> PairsImproved:
-    def pairs_of(count: int) -> int:
-        return count * (count - 1) // 2
-
-    return PairsImproved(
-        pairs=pairs_of(len(labels)),
-        improved=pairs_of(sum(label.difference.value > 0 for label in labels)),
-        significantly_improved=pairs_of(sum(label.verdict == "better" for label in labels)),
-        worsened=pairs_of(sum(label.difference.value < 0 for label in labels)),
     )
 
 

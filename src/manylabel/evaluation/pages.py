@@ -283,9 +283,8 @@ def comparison_parts(comparison: Comparison, dataset: ImageDataset) -> Iterator[
 
 
 def _comparison_tiles(comparison: Comparison) -> Html:
-    change, pairs = comparison.metrics["mAP"], comparison.pairs
+    change = comparison.metrics["mAP"]
     better, worse = (sum(label.verdict == verdict for label in comparison.labels) for verdict in ("better", "worse"))
-    both = f"{pairs.improved:,} of {pairs.pairs:,}, {pairs.significantly_improved:,} of them significantly"
     difference = _MAP.number(change.difference.value, signed=True)
     return page.tiles(
         [
@@ -293,7 +292,6 @@ def _comparison_tiles(comparison: Comparison) -> Html:
             (_MAP.number(change.second), "mAP", comparison.second),
             (difference, "change in mAP", _MAP.interval(change.difference, signed=True)),
             (f"{better} : {worse}", "labels better : worse", f"significantly, of {len(comparison.labels):,}"),
-            (f"{100 * pairs.fraction:.0f} %", "pairs of labels improved", both),
         ]
     )
 
@@ -351,8 +349,6 @@ def _about_comparison(comparison: Comparison) -> Html:
         "p is twice the fraction of draws in which the difference has the opposite sign: how certain the sign is for "
         "images of this distribution. It measures neither the size of the difference nor the variation between "
         "training runs.",
-        "A pair of labels has improved if both labels have; Hybrid Sharing Query reports the fraction of such pairs as "
-        "simultaneous improvement.",
     )
     return page.section("About the comparison", *map(page.text, sentences))
 

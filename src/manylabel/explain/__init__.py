@@ -1,7 +1,6 @@
 """Explanations: heat maps of labels over an image, loads of experts, weights of earlier layers."""
 
 from manylabel.explain.explanation import Explanation, draw_grid
-from manylabel.explain.faithfulness import Faithfulness, measure_faithfulness, points_at
 from manylabel.explain.head_internals import ExpertLoad, MixupScale, draw_experts, expert_load, mixup_scale
 from manylabel.explain.heat_maps import METHODS, best_method, explain, explain_models, heat_thumbnail
 
@@ -9,7 +8,6 @@ __all__ = [
     "METHODS",
     "ExpertLoad",
     "Explanation",
-    "Faithfulness",
     "MixupScale",
     "best_method",
     "draw_experts",
@@ -18,7 +16,5 @@ __all__ = [
     "explain",
     "explain_models",
     "heat_thumbnail",
-    "measure_faithfulness",
     "mixup_scale",
-    "points_at",
 ]

@@ -13,13 +13,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn import functional as F
 
 from manylabel.backbone import Backbone
 from manylabel.classifier import Classifier
 from manylabel.data import ImageDataset, stratified_folds
 from manylabel.evaluation import ScoredImages
-from manylabel.features import FeatureCache
+from manylabel.features import FeatureCache, fit_linear
 from manylabel.heads import LinearClassifier
 
 PENALTY = 0.3  # of squared weights, for standardised channels divided by the root of their number
@@ -78,7 +77,7 @@ def cross_validate(
     values, known = map(torch.from_numpy, cached.dataset.targets.dense())
     scores, folds, models = torch.empty_like(values), np.empty(len(cached), dtype=np.int64), []
     for fold, (train, test) in enumerate(stratified_folds(cached.dataset.targets, num_folds=num_folds)):
-        head = fit_linear(features[train], values[train], known[train])
+        head = fit_head(features[train], values[train], known[train])
         model = Classifier(backbone, head, dataset.labels).eval()
         with torch.inference_mode():
             scores[test] = head.linear(features[test]).sigmoid()
@@ -91,8 +90,8 @@ def cross_validate(
     return CrossValidated(scored, tuple(models), fold_of)
 
 
-def fit_linear(features: Tensor, targets: Tensor, known: Tensor) -> LinearClassifier:
-    """Fit logistic regression with an L2 penalty to all labels at once, by L-BFGS.
+def fit_head(features: Tensor, targets: Tensor, known: Tensor) -> LinearClassifier:
+    """Fit logistic regression to standardised features, as a head that reads the features as they are.
 
     Args:
         features: ``[N, C]``.
@@ -101,28 +100,15 @@ def fit_linear(features: Tensor, targets: Tensor, known: Tensor) -> LinearClassi
 
     Examples:
         >>> features = torch.tensor([[0.0], [1.0], [2.0], [3.0]])
-        >>> head = fit_linear(features, (features > 1).float(), features >= 0)
+        >>> head = fit_head(features, (features > 1).float(), features >= 0)
         >>> (head.linear(features) > 0).flatten().tolist()
         [False, False, True, True]
     """
     channels = features.shape[1]
     mean, spread = features.mean(dim=0), (features.std(dim=0) + 1e-6) * channels**0.5
-    inputs, is_known = (features - mean) / spread, known.float()
-    weight = torch.zeros(targets.shape[1], channels, requires_grad=True)
-    bias = torch.zeros(targets.shape[1], requires_grad=True)
-    optimizer = torch.optim.LBFGS([weight, bias], max_iter=STEPS, line_search_fn="strong_wolfe")
-
-    def loss() -> Tensor:
-        optimizer.zero_grad()
-        logits = F.linear(inputs, weight, bias)
-        total = F.binary_cross_entropy_with_logits(logits, targets, is_known, reduction="sum")
-        total = total + PENALTY / 2 * weight.square().sum()
-        total.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
-        return total
-
-    optimizer.step(loss)  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    fitted = fit_linear((features - mean) / spread, targets, known, penalty=PENALTY, steps=STEPS)
     head = LinearClassifier(channels, targets.shape[1])
     with torch.no_grad():
-        head.linear.weight.copy_(weight / spread)
-        head.linear.bias.copy_(bias - (weight / spread) @ mean)
+        head.linear.weight.copy_(fitted.weight / spread)
+        head.linear.bias.copy_(fitted.bias - head.linear.weight @ mean)
     return head

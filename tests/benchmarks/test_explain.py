@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import torch
+from benchmarks.explain import measure_faithfulness, points_at
 from msgspec.structs import replace
 from PIL import Image
 from torch import nn
@@ -8,7 +9,7 @@ from torch import nn
 from manylabel.backbone import Backbone
 from manylabel.classifier import Classifier
 from manylabel.errors import ConfigError
-from manylabel.explain import Explanation, measure_faithfulness, points_at
+from manylabel.explain import Explanation
 from manylabel.types import InputSpec
 
 
@@ -28,7 +29,7 @@ class _Through(nn.Module):
 @pytest.fixture(scope="module")
 def model():
     model = Classifier(
-        Backbone("resnet10t", pretrained=False),
+        Backbone("test_resnet", pretrained=False),
         _Corner(),
         ["stripes"],
         input_spec=InputSpec(size=(64, 64), mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5)),
