@@ -56,7 +56,6 @@ def test_a_model_against_itself_differs_in_nothing(models):
         assert change.difference == (0, 0, 0)
         assert (change.p_value, change.verdict) == (1, "unclear")
     assert found.better == found.worse == ()
-    assert found.pairs.improved == 0
 
 
 def test_the_p_value_is_never_smaller_than_the_draws_can_tell():
@@ -118,7 +117,6 @@ def test_everything_becomes_json(models):
     found = json.loads(json.dumps(compare(*models, draws=30).to_dict()))
     assert found["metrics"]["mAP"]["difference"]["value"] > 0
     assert found["labels"][0]["verdict"] == "better"
-    assert found["pairs"]["pairs"] == 15
     assert found["better"][0]["name"].startswith("image")
 
 
