@@ -30,7 +30,7 @@ HEAD_DEFAULTS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
             "shared_projection": False,
             "add_linear": False,
         },
-        {"text_vectors": None, "text_dim": None, "seed": 0},
+        {"text_vectors": None, "text_dim": None, "add_linear": False, "seed": 0},
     ),
     "q2l": (
         "Liu et al., Query2Label, 2021, and its released code",

@@ -191,7 +191,10 @@ def test_auto_takes_the_loss_for_incomplete_tags_and_says_so(settings, sets):
         probe.setup(replace(settings, loss_settings={"gamma_negative": 4}), sets=tagged)
 
 
-@pytest.mark.parametrize("recipe", [RECIPES["self_distillation"], RECIPES["zero_shot"]])
+@pytest.mark.parametrize(
+    "recipe",
+    [RECIPES["self_distillation"], pytest.param(RECIPES["zero_shot"], marks=pytest.mark.slow)],  # loads an encoder
+)
 def test_recipes_of_papers_keep_their_loss_for_incomplete_tags(recipe, quick, sets, tmp_path):
     own = recipe.settings(**quick, out=tmp_path / "run")
     tagged = TrainAndVal(replace(sets.train, incomplete=True), sets.val)
