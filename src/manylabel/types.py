@@ -138,7 +138,7 @@ class LabelSpace:
         stripped = [name.strip() for name in names]
         found = dict.fromkeys(name if name in self else shown.get(name, name) for name in stripped)
         if len(found) < len(names):
-            logger.warning("%d duplicate labels are ignored", len(names) - len(found))
+            logger.warning("duplicate labels are ignored: %d", len(names) - len(found))
         display, descriptions = (
             {name: text for name, text in {**old, **new}.items() if name in found}
             for old, new in ((self.display_names, given.display_names), (self.descriptions, given.descriptions))

@@ -509,7 +509,7 @@ def test_doubled_labels_are_asked_once_and_descriptions_are_encoded(encoder, cap
     assert make_with_text().with_labels(wanted).labels.descriptions == {"tram": "a train in a street"}
     assert encoder.calls == [["tram", "a train in a street"]]
     assert make_with_text().with_labels(["tram", " tram", "bus", "/m/bus"]).labels.names == ("tram", "/m/bus")
-    assert "2 duplicate labels are ignored" in caplog.text
+    assert "duplicate labels are ignored: 2" in caplog.text
 
 
 @pytest.mark.parametrize("labels", [[], ["cat", " "], ["cat", None], "cat"])
