@@ -31,11 +31,11 @@ def test_offline_model_names_what_its_own_classifier_sees():
     whole.load_state_dict(offline_tensors(name))
     backbone, images = Backbone(name, frozen=True, stages=(-1,)), torch.rand(1, 3, 96, 96)
     with torch.no_grad():
-        pooled, local = load_classes(name)(backbone(images)[-1])
+        pooled, local = backbone.class_logits(backbone(images)[-1])
         torch.testing.assert_close(pooled, whole(images))
     torch.testing.assert_close(local.mean((2, 3)), pooled, atol=1e-4, rtol=1e-4)  # its classifier is linear
-    assert len(load_classes(name).names) == 1000
-    assert load_classes(name).names[340] == "zebra"
+    assert len(backbone.class_names) == 1000
+    assert backbone.class_names[340] == "zebra"
 
 
 def test_refuses_models_whose_classes_it_cannot_name_or_find_in_the_map():

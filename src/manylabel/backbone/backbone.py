@@ -22,6 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from manylabel.backbone.blueprint import FeatureModule, Layout, as_nchw, examine_model, module_outputs, stage_maps
+from manylabel.backbone.classes import load_classes
 from manylabel.backbone.extractor import adopt_model, find_name
 from manylabel.backbone.split import Call, Cut, Top, shallow_copy, top_model, trace_calls, without_rest
 from manylabel.backbone.weights import build_model
@@ -149,6 +150,29 @@ class Backbone(FeatureModule):
     def stage_modules(self) -> tuple[str, ...]:
         """Path in `model` of the module that ends each stage before the final one."""
         return self._blueprint.modules
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """Names of the classes that the pretrained model was trained on; the synonyms of a class, separated by commas.
+
+        Raises:
+            ConfigError: It has no pretrained weights, or the names are not known.
+        """
+        return load_classes(self.name).names
+
+    def class_logits(self, final: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the logits that the pretrained model's own classifier gives for its classes.
+
+        They are meaningful as long as the weights are the pretrained ones.
+
+        Args:
+            final: The final map, ``[B, C, H, W]``.
+
+        Returns:
+            Logits of the pooled map ``[B, K]``, and of each position ``[B, K, H, W]``.
+        """
+        pooled, local = load_classes(self.name).to(final.device)(final)
+        return pooled, local
 
     @property
     def takes_any_size(self) -> bool:
