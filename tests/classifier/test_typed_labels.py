@@ -118,6 +118,7 @@ def test_bad_labels_are_refused_duplicates_merged_and_long_ones_cut(caplog):
     assert len(other.labels) == 3
     assert "reads the first" in caplog.text
     assert len(repr(other.typed_labels[1])) < 200
+    assert repr(other.typed_labels[2]).startswith("\\udcff: known: no")
 
 
 def test_typed_labels_are_not_saved_nor_for_single_label_models(encoder, tmp_path):

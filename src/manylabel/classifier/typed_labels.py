@@ -54,7 +54,8 @@ class TypedLabel:
     similarity: float = 1.0
 
     def __repr__(self) -> str:
-        label = self.label if len(self.label) <= 60 else f"{self.label[:59]}…"
+        label = self.label.encode(errors="backslashreplace").decode()  # printable, lone surrogates included
+        label = label if len(label) <= 60 else f"{label[:59]}…"
         if self.trained is not None:
             return f"{label}: known: yes (trained as {self.trained})"
         details = f"nearest: {', '.join(self.nearest)}; similarity {self.similarity:.2f}"
