@@ -90,6 +90,8 @@ def run_command(words):
             extras = re.fullmatch(r"\.\[(.+)\]", what)[1]
             project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
             assert set(extras.split(",")) <= set(project["optional-dependencies"])
+        case ["python", "-m", module, *rest] if module.startswith("benchmarks."):
+            run_command(["python", f"{module.replace('.', '/')}.py", *rest])
         case ["python", script, *rest]:  # long; the examples run elsewhere
             text = (ROOT / script).read_text(encoding="utf-8")
             assert all(flag.split("=")[0] in text for flag in rest if flag.startswith("--"))
