@@ -78,6 +78,7 @@ def test_typed_scores_equal_a_slow_reference(encoder):
                 assert logits[image, label].item() == pytest.approx(expected, abs=1e-3)
 
 
+@pytest.mark.slow
 def test_a_trained_top_leaves_typed_scores_as_they_were(encoder):
     model = make()
     before = model.with_labels(["xylophone", "dog"]).predict(IMAGE).scores[0]
@@ -94,6 +95,7 @@ def test_a_trained_top_leaves_typed_scores_as_they_were(encoder):
     np.testing.assert_allclose(other.fuse().predict(IMAGE).scores[0], after, rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_a_backbone_trained_from_its_first_layer_is_refused(encoder):
     model = make(pretrained=False)
     with pytest.raises(ConfigError, match=r"training has changed all layers of .*recipe zero_shot"):

@@ -43,6 +43,7 @@ def test_the_fit_is_logistic_regression():
         torch.testing.assert_close(head.linear(features)[:, label], expected, atol=0.05, rtol=0.02)
 
 
+@pytest.mark.slow
 def test_each_image_is_scored_by_the_model_that_has_not_seen_it():
     dataset, backbone = scenes(24), Backbone("offline:efficientnet_lite0", frozen=True)
     seen = []
@@ -56,6 +57,7 @@ def test_each_image_is_scored_by_the_model_that_has_not_seen_it():
         np.testing.assert_allclose(predicted[0], found.scored.scores[index], atol=5e-3)
 
 
+@pytest.mark.slow
 def test_the_page_shows_images_and_escapes_names():
     dataset = scenes(40)
     found = cross_validate(dataset, small_backbone(), num_folds=2, num_workers=0)
