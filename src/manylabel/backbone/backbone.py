@@ -466,7 +466,7 @@ class _Reads(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leave
         super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         self.counts: Counter[int] = Counter()
 
-    def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401
+    def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401 - as in torch
         self.counts.update(id(value) for value in tree_leaves((args, kwargs)) if isinstance(value, Tensor))
         return operation(*args, **(kwargs or {}))
 

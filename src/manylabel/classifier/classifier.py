@@ -407,7 +407,7 @@ class _Restoration(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch
         super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         self.bytes_left = num_bytes
 
-    def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401
+    def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401 - as in torch
         if operation in self.random:
             return args[0].zero_()  # `trunc_normal_` draws again until it likes the values
         options = kwargs or {}
