@@ -12,7 +12,7 @@ A label is then unknown if it is unknown in an image and present in none. Varian
     extra grids       half a batch of grids in addition to each batch
 
 Epochs, batches, schedule, weight decay, channel dropout and weight averaging are those of `manylabel train` with the
-paper's ML-Decoder (add_linear=False), in bfloat16 from memory. Scores are saved in --out; gains are over "plain" with
+paper's ML-Decoder (add_csra=False), in bfloat16 from memory. Scores are saved in --out; gains are over "plain" with
 as many epochs: 95 % intervals over seeds (Student's t), and bootstrap intervals over images, of each seed.
 """
 
@@ -162,14 +162,14 @@ def one_cycle(done: float) -> float:
 def main() -> None:
     """Train what is missing, and print every mAP and gain."""
     options = parse()
-    settings = Probe(data=options.data, backbone=options.backbone, limit=options.limit)
+    settings = Probe(data=options.data, val=options.val, backbone=options.backbone, limit=options.limit)
     setup = probe.setup(settings, sets=open_sets(settings))
     cached = cache_sets(setup, Reporter())
     views, val = [in_memory(cached.train, view) for view in range(cached.train.num_views)], in_memory(cached.val, 0)
     values, known = map(torch.from_numpy, cached.train.dataset.targets.dense())
     truth, is_known = map(torch.from_numpy, cached.val.dataset.targets.dense())
     size = setup.settings.num_epochs(-(-len(values) // settings.batch_size))
-    arguments = {**setup.settings.head_settings, "add_linear": False}
+    arguments = {**setup.settings.head_settings, "add_csra": False}
     options.out.mkdir(parents=True, exist_ok=True)
     for times in options.times:
         reached: dict[str, list[Tensor]] = {}
@@ -198,6 +198,7 @@ def parse() -> argparse.Namespace:
     """Read the flags."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", required=True, help="data spec of images with labels")
+    parser.add_argument("--val", help="data spec of the validation images (default: held-out images)")
     parser.add_argument("--backbone", default="offline:efficientnet_lite0")
     parser.add_argument("--limit", type=int, help="most images of each part")
     parser.add_argument("--variants", nargs="+", choices=list(VARIANTS), default=list(VARIANTS)[1:])

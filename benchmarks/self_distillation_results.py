@@ -33,7 +33,7 @@ from manylabel.recipes.reporter import Reporter
 from manylabel.storage import write_text
 from manylabel.training import RunFolder
 
-PAPERS_HEAD = '{"width": 128, "feedforward": 256, "add_linear": false}'
+PAPERS_HEAD = '{"width": 128, "feedforward": 256, "add_csra": false}'
 VARIANTS = {
     "base": None,
     "longer": None,

@@ -28,9 +28,9 @@ HEAD_DEFAULTS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
             "queries": "random",
             "self_attention": False,
             "shared_projection": False,
-            "add_linear": False,
+            "add_csra": False,
         },
-        {"text_vectors": None, "text_dim": None, "add_linear": False, "seed": 0},
+        {"text_vectors": None, "text_dim": None, "add_csra": False, "seed": 0},
     ),
     "q2l": (
         "Liu et al., Query2Label, 2021, and its released code",

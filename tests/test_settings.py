@@ -29,7 +29,7 @@ def test_settings_of_the_head_are_added_to_those_before(tmp_path):
     file = tmp_path / "config.yaml"
     file.write_text("data: scenes:10\nhead: ml_decoder\nhead_settings: {num_groups: 4, width: 64}\n")
     settings = resolve(PROBE, {"head.num_groups": "8"}, file=file)
-    assert settings.head_settings == {"num_groups": 8, "width": 64, "feedforward": 512, "add_linear": True}
+    assert settings.head_settings == {"num_groups": 8, "width": 64, "feedforward": 512, "add_csra": True}
 
 
 def test_another_head_forgets_the_settings_of_the_one_before(tmp_path):

@@ -10,7 +10,8 @@ The whole recipe, for COCO's own folder layout (images in ``coco/train2014``):
         --recipe finetune --train-from blocks.4 --image-size 288 --epochs 1 --learning-rate 4e-4 --backbone-scale 0.5 \
         --start-from runs/first --start-fraction 0.4 --out runs/coco80  # with `warmup: 0.1` in --config
     python tools/make_builtin.py runs/coco80 coco80 --report coco:coco,split=report,images=coco/train2014 \
-        --trained-on "74,081 images of MS-COCO 2014 train"
+        --trained-on "74,081 images of MS-COCO 2014 train" --image-size 320 \
+        --tune coco:coco,split=choose,images=coco/train2014
 
 Weights are stored in float16, once: the graph in ``model.onnx`` reads them from ``model.safetensors``, so that
 onnxruntime needs neither torch nor an export before the first prediction.
@@ -24,17 +25,18 @@ from pathlib import Path
 import numpy as np
 import onnx
 import torch
+from msgspec.structs import replace
 from numpy.typing import NDArray
 from onnx import numpy_helper
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from manylabel import Classifier
+from manylabel import Classifier, tuning
 from manylabel.backbone.weights import EVERYDAY
 from manylabel.builtin import models, sample_photos
 from manylabel.data import load
 from manylabel.errors import ManyLabelError
-from manylabel.evaluation import Evaluation, evaluate
+from manylabel.evaluation import Evaluation, evaluate, score
 from manylabel.inference import OnnxEngine
 from manylabel.inference.export import export_onnx
 from manylabel.onnx_files import TRANSPOSED, WEIGHTS_KEY
@@ -85,6 +87,8 @@ def main() -> None:
     parser.add_argument("name", help="what follows builtin:")
     parser.add_argument("--report", required=True, help="data that the model has never seen")
     parser.add_argument("--trained-on", required=True, help="the training data, in words")
+    parser.add_argument("--image-size", type=int, help="height and width of images (default: as in training)")
+    parser.add_argument("--tune", help="data to fit thresholds and calibration to (default: those of the run)")
     parser.add_argument("--command", help="training command (default: the one that the run recorded)")
     parser.add_argument("--folder", type=Path, default=models.FOLDER, help="where builtin models are")
     parser.add_argument("--overwrite", action="store_true")
@@ -96,10 +100,26 @@ def main() -> None:
 
 
 def make(
-    run: Path, name: str, *, report: str, trained_on: str, command: str | None, folder: Path, overwrite: bool
+    run: Path,
+    name: str,
+    *,
+    report: str,
+    trained_on: str,
+    image_size: int | None = None,
+    tune: str | None = None,
+    command: str | None,
+    folder: Path,
+    overwrite: bool,
 ) -> str:
     """Write the model folder and return its card."""
     trained, folder = Classifier.from_pretrained(run), folder / name
+    if image_size is not None:
+        trained.backbone.image_size = image_size
+        trained.input_spec = replace(trained.input_spec, size=(image_size, image_size))
+    if tune is not None:
+        trained.thresholds = trained.calibration = None
+        tuned = tuning.tune(score(trained, load(tune)))
+        trained.thresholds, trained.calibration = tuned.thresholds, tuned.calibration
     fold_statistics(trained.backbone.model)
     trained.backbone.name = EVERYDAY  # whose weights these are
     trained.save_pretrained(folder, half=True, overwrite=overwrite)

@@ -53,7 +53,7 @@ class Arm:
     recipe: type[Probe | RepresentationMixup] = Probe
 
 
-PLAIN = {"add_linear": False}  # as in the paper
+PLAIN = {"add_csra": False}  # as in the paper
 
 
 def decoder(name: str, **head: object) -> Arm:

@@ -18,7 +18,7 @@ COCO = "coco:coco/annotations/instances_train2014.json,images=coco/train2014,val
 DEFAULTS = {
     "variants": ["base", "longer", "SD", "ensemble", "CGPD", "DGPD", "CPSD", "random"],
     "head": "ml_decoder",
-    "head_settings": '{"width": 128, "feedforward": 256, "add_linear": false}',
+    "head_settings": '{"width": 128, "feedforward": 256, "add_csra": false}',
     "seeds": [0, 1, 2],
     "epochs": 6,
     "k": 5,

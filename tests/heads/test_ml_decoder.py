@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from conformance.head_suite import HeadSuite
 from manylabel.errors import ConfigError
-from manylabel.heads import MLDecoder
+from manylabel.heads import CSRA, MLDecoder
 from manylabel.heads.ml_decoder import GroupProjection, TextGroupProjection, group_by_text
 
 SMALL = {"width": 16, "num_heads": 2, "feedforward": 32}
@@ -24,7 +24,7 @@ class TestMLDecoder(HeadSuite):
         ),
         "text queries, shared projection": lambda: MLDecoder(24, 7, shared_projection=True, **TEXT),
         "text queries, groups": lambda: MLDecoder(24, 7, num_groups=4, **TEXT),
-        "with a linear classifier": lambda: MLDecoder(24, 7, add_linear=True, **SMALL),
+        "with CSRA": lambda: MLDecoder(24, 7, add_csra=True, **SMALL),
     }
     tells = {"groups, two layers, self-attention": ["num_groups=3", "num_layers=2", "queries='learnable'"]}
 
@@ -84,16 +84,17 @@ def test_text_queries_with_a_shared_projection_equal_the_equations() -> None:
     torch.testing.assert_close(head([feature]), reference(head, feature, queries), atol=1e-5, rtol=1e-5)
 
 
-def test_a_linear_classifier_of_the_average_is_added_from_zero() -> None:
-    head = MLDecoder(24, 7, add_linear=True, **SMALL).eval()
-    plain = MLDecoder(24, 7, **SMALL).eval()
+def test_logits_are_averaged_with_those_of_csra_and_each_image_trains_one_of_the_two() -> None:
+    head = MLDecoder(24, 7, add_csra=True, **{**SMALL, "dropout": 0.0}).eval()
+    plain, csra = MLDecoder(24, 7, **{**SMALL, "dropout": 0.0}).eval(), CSRA(24, 7)
     plain.load_state_dict(head.state_dict(), strict=False)
-    feature = torch.randn(2, 24, 3, 4)
-    torch.testing.assert_close(head([feature]), plain([feature]))
-    nn.init.normal_(head.linear.weight)
-    nn.init.normal_(head.linear.bias)
-    added = feature.flatten(2).mean(2) @ head.linear.weight.T + head.linear.bias
-    torch.testing.assert_close(head([feature]), plain([feature]) + added)
+    csra.load_state_dict(head.csra.state_dict())
+    feature = torch.randn(5, 24, 3, 4)
+    torch.testing.assert_close(head([feature]), (plain([feature]) + csra([feature])) / 2)
+    trained = head.train()([feature])
+    by_decoder, by_csra = (torch.isclose(trained, each([feature]), atol=1e-5).all(1).tolist() for each in (plain, csra))
+    assert by_decoder == [not each for each in by_csra]
+    assert sum(by_decoder) == 3
 
 
 def test_with_self_attention_it_is_torchs_decoder_layer() -> None:
@@ -181,7 +182,7 @@ def _run(module: nn.Module, feature: Tensor, run: str) -> Tensor:
     [
         ({"num_groups": 8}, r"num_labels \(7\), got 8"),
         ({"num_groups": 3, "shared_projection": True}, "shared_projection needs a query per label"),
-        ({"shared_projection": True, "add_linear": True}, "set add_linear or shared_projection to False"),
+        ({"shared_projection": True, "add_csra": True}, "set add_csra or shared_projection to False"),
         ({"num_heads": 3}, "try 2 or 4"),
         ({"dropout": 1.0}, "dropout must be at least 0 and below 1, got 1.0"),
         ({"num_layers": 0}, "num_layers must be a whole number of at least 1, got 0"),

@@ -218,7 +218,7 @@ def test_heads_on_frozen_features_are_small_unless_asked_otherwise():
     small = {"width": 256, "feedforward": 512}
     assert head_settings(head="hsq") == small
     assert head_settings(head="token_encoder") == {**small, "num_layers": 1}
-    assert head_settings(head_settings={"width": 768}) == {"width": 768, "feedforward": 512, "add_linear": True}
+    assert head_settings(head_settings={"width": 768}) == {"width": 768, "feedforward": 512, "add_csra": True}
     assert head_settings(head="linear") == {}
 
 

@@ -83,6 +83,6 @@ def test_only_what_differs_is_a_difference(tmp_path):
     for head, epochs in (("linear", 2), ("ml_decoder", 3)):
         make_run(tmp_path / head, head=head, epochs=epochs, finished=False)
     runs = [Run.read(tmp_path / head) for head in ("linear", "ml_decoder")]
-    sizes = [{}, {"width": 256, "feedforward": 512, "add_linear": True}]
+    sizes = [{}, {"width": 256, "feedforward": 512, "add_csra": True}]
     assert differences(runs) == {"epochs": [2, 3], "head": ["linear", "ml_decoder"], "head_settings": sizes}
     assert differences(runs, everything=True)["seed"] == [0, 0]

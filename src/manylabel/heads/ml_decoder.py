@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from manylabel.errors import ConfigError
 from manylabel.heads.attention import MultiHeadAttention, feed_forward, to_tokens
+from manylabel.heads.csra import CSRA
 from manylabel.heads.head import Features, Head, ProbeDefaults, check_fraction, check_positive, final_map
 from manylabel.queries import QueryKind, TextQueries, check_text_vectors, group_labels, group_means, make_queries
 from manylabel.seeds import private_generator
@@ -43,8 +44,9 @@ class MLDecoder(Head):
         self_attention: Self-attention between queries, as in a plain decoder (for ablation).
         shared_projection: Share the output weights among all labels, which lets labels change after training; with text
             queries and groups, a label's weight is generated from its text vector.
-        add_linear: Add a linear classifier on the average of the map, starting from zero: not in the paper, and better
-            on a frozen backbone, most of all with few images (docs/results.md).
+        add_csra: Average the logits with those of a `CSRA` head, not in the paper, and better on a frozen backbone
+            (docs/results.md). In training, a random half of each batch trains one and the rest the other: trained as a
+            sum, the decoder fits few images before the other has learned from them.
         seed: Seeds random queries and the division of labels into groups.
 
     Raises:
@@ -57,7 +59,7 @@ class MLDecoder(Head):
         (torch.Size([2, 80]), torch.Size([2, 80, 7, 7]))
     """
 
-    probe_defaults: ClassVar[ProbeDefaults] = ProbeDefaults({"width": 256, "feedforward": 512, "add_linear": True})
+    probe_defaults: ClassVar[ProbeDefaults] = ProbeDefaults({"width": 256, "feedforward": 512, "add_csra": True})
 
     def __init__(
         self,
@@ -75,7 +77,7 @@ class MLDecoder(Head):
         text_dim: int | None = None,
         self_attention: bool = False,
         shared_projection: bool = False,
-        add_linear: bool = False,
+        add_csra: bool = False,
         seed: int = 0,
     ) -> None:
         super().__init__()
@@ -85,10 +87,10 @@ class MLDecoder(Head):
         self.width, self.num_heads, self.feedforward = width, num_heads, feedforward
         self.dropout, self.num_layers, self.queries = dropout, num_layers, queries
         self.self_attention, self.shared_projection, self.seed = self_attention, shared_projection, seed
-        self.add_linear = add_linear
-        if add_linear and shared_projection:
+        self.add_csra = add_csra
+        if add_csra and shared_projection:
             raise ConfigError(
-                "add_linear gives each label weights of its own; set add_linear or shared_projection to False"
+                "add_csra gives each label weights of its own; set add_csra or shared_projection to False"
             )
 
         self.projection = self._make_projection(text_vectors, text_dim)
@@ -107,10 +109,7 @@ class MLDecoder(Head):
             seed=seed,
         )
         self.text_dim = self.text_vectors.shape[1] if self.text_vectors is not None else None
-        self.linear = nn.Linear(in_channels, num_labels) if add_linear else None
-        if self.linear is not None:
-            nn.init.zeros_(self.linear.weight)
-            nn.init.zeros_(self.linear.bias)
+        self.csra = CSRA(in_channels, num_labels) if add_csra else None
 
     @property
     def text_vectors(self) -> Tensor | None:
@@ -120,9 +119,12 @@ class MLDecoder(Head):
     def forward(self, features: Features) -> Tensor:
         """Return logits ``[B, L]`` of a feature map ``[B, C, H, W]``, or of the last of several."""
         logits, _ = self.decode(features)
-        if self.linear is not None:
-            logits = logits + self.linear(final_map(features, self.in_channels).mean((2, 3)))
-        return logits
+        if self.csra is None:
+            return logits
+        others: Tensor = self.csra(features)
+        if not self.training:
+            return (logits + others) / 2
+        return torch.where(torch.randperm(len(logits), device=logits.device)[:, None] % 2 == 0, logits, others)
 
     def decode(
         self, features: Features, vectors: Tensor | None = None, extra: Tensor | None = None

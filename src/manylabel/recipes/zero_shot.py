@@ -50,7 +50,7 @@ OPEN_DECODER: Mapping[str, Any] = {
     **MLDecoder.probe_defaults.settings,
     "queries": "text",
     "shared_projection": True,
-    "add_linear": False,
+    "add_csra": False,
 }
 
 
