@@ -84,7 +84,7 @@ def page(browser, address, site, runtime):
         shutil.copy(runtime / file, site / file)
     browser.get_log("performance")
     browser.get(address)
-    until(browser, lambda: browser.find_element(By.ID, "model").text or browser.find_element(By.ID, "status").text)
+    until(browser, lambda: browser.find_element(By.ID, "model").text)
     return browser
 
 
@@ -107,6 +107,25 @@ def test_without_onnxruntime_web_the_page_says_so(browser, address, site):
         (site / file).unlink(missing_ok=True)
     browser.get(address)
     until(browser, lambda: "onnxruntime-web is missing" in browser.find_element(By.ID, "status").text)
+
+
+def test_images_that_arrive_while_the_model_is_loading_wait_for_it(page, site, address, tmp_path):
+    (tmp_path / "photo.png").write_bytes(encode(photo(90, 70), "PNG"))
+    hold = "const open = fetch; fetch = (name) => new Promise((done) => { release = () => done(open(name)); });"
+    script = page.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": f"var release; {hold}"})
+    try:
+        page.get(address)
+        until(page, lambda: page.execute_script("return Boolean(release)"))
+        page.find_element(By.ID, "files").send_keys(str(tmp_path / "photo.png"))
+        until(page, lambda: page.find_elements(By.CSS_SELECTOR, "[aria-busy=true]"))
+        assert page.find_element(By.ID, "status").text == "Loading the model …"
+        page.execute_script("fetch = open; release()")
+        until(page, lambda: page.find_elements(By.CSS_SELECTOR, "[aria-busy=false]"))
+    finally:
+        page.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", script)
+    (found,) = page.execute_script("return results()")
+    (expected,) = open_engine(site / "model.onnx").predict(tmp_path / "photo.png")
+    assert [tag["label"] for tag in found["tags"]] == [tag.label for tag in expected.tags]
 
 
 def test_images_get_the_tags_of_predict_and_nothing_leaves_the_page(page, site, address, tmp_path):

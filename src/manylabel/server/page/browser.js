@@ -11,6 +11,7 @@ let last = Promise.resolve(); // one image at a time: the model runs in this thr
 
 async function describe() {
   if (location.protocol === "file:") throw new Error("Browsers load models over HTTP only. In this folder, run: python -m http.server");
+  say("Loading the model …");
   spec = await (await fetched("model.json")).json();
   runtime = await import(RUNTIME).catch(() => { throw new Error(`onnxruntime-web is missing: there is no ${RUNTIME} in this folder.`); });
   session = await runtime.InferenceSession.create(await (await fetched("model.onnx")).arrayBuffer());

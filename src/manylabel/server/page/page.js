@@ -9,7 +9,7 @@ const MAX_KNOWN = 80;
 
 const find = (id) => document.getElementById(id);
 const state = {
-  model: null, cards: [], own: true, threshold: 0.5, newTags: [], key: "", trouble: "", warm: false, waiting: [], running: 0,
+  model: null, loading: false, cards: [], own: true, threshold: 0.5, newTags: [], key: "", trouble: "", warm: false, waiting: [], running: 0,
 };
 
 function make(kind, properties = {}, ...children) {
@@ -45,7 +45,7 @@ function enqueue(cards) {
   for (const card of cards) card.busy = true;
   state.waiting.push(...cards);
   cards.forEach(render);
-  while (state.running < AT_ONCE && state.waiting.length) work();
+  while (state.model && state.running < AT_ONCE && state.waiting.length) work();
 }
 
 async function work() {
@@ -164,7 +164,7 @@ function addFiles(files) {
   state.cards.unshift(...cards);
   find("cards").prepend(...cards.map((card) => card.parts.root));
   refresh();
-  say(`Tagging ${cards.length} image${cards.length === 1 ? "" : "s"} …`);
+  if (state.model) say(`Tagging ${cards.length} image${cards.length === 1 ? "" : "s"} …`);
   enqueue(cards);
 }
 
@@ -310,14 +310,19 @@ function csv() {
 
 // --- start
 
+// Images that arrive while the model is loading wait for it.
 async function start() {
+  state.loading = true;
   try {
     const model = await describe();
     model.thresholds = new Map(model.labels.map(({ label, threshold }) => [label, threshold]));
     state.model = model;
   } catch (error) {
     say(error.message);
+    for (const card of state.waiting) render(Object.assign(card, { busy: false, problem: error.message }));
     return;
+  } finally {
+    state.loading = false;
   }
   find("key").hidden = true;
   say("");
@@ -325,6 +330,7 @@ async function start() {
   find("new-tags").hidden = !state.model.new_labels;
   if (mostConfidentOnly()) Object.assign(find("own"), { textContent: "Most confident only", title: "Each image has one tag" });
   showKnown();
+  state.waiting = [];
   enqueue(state.cards);
 }
 
@@ -338,7 +344,7 @@ function showKnown() {
 }
 
 function listen() {
-  const take = (files) => (state.model ? addFiles([...files].filter((file) => file instanceof File)) : undefined);
+  const take = (files) => (state.model || state.loading ? addFiles([...files].filter((file) => file instanceof File)) : undefined);
   find("files").addEventListener("change", ({ target }) => { take(target.files); target.value = ""; });
   document.addEventListener("paste", ({ clipboardData }) => take(clipboardData?.files ?? []));
   document.addEventListener("dragover", (event) => { event.preventDefault(); document.body.classList.add("dragging"); });
