@@ -1,7 +1,8 @@
 """mAP against minutes of training: the head alone, the top of the backbone and the head, and the whole network.
 
-All three train the same head on the same images, from the same ImageNet weights. Minutes are those of the recipe,
-features included: each run has a feature cache of its own, so nothing is reused between them.
+All train the default head on the same images, from the same ImageNet weights; "last blocks and head" trains half as
+many layers as the default cut. Minutes are those of the recipe, features included: each run has a feature cache of its
+own, so nothing is reused between them.
 
     python -m benchmarks.accuracy_over_time --data SPEC --val SPEC
 """
@@ -17,6 +18,12 @@ from manylabel.recipes import Finetune, Probe, finetune, probe
 from manylabel.recipes.reporter import Reporter
 from manylabel.storage import write_text
 
+PARTS = {
+    "head": (probe, Probe, {}),
+    "last blocks and head": (finetune, Finetune, {"train_from": "blocks.5"}),
+    "top and head": (finetune, Finetune, {}),
+    "whole network": (finetune, Finetune, {"train_from": "all"}),
+}
 RESULTS = Path(__file__).parent / "results" / "accuracy_over_time.json"
 
 
@@ -25,8 +32,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", required=True)
     parser.add_argument("--val", required=True)
-    parser.add_argument("--epochs", type=int, nargs=3, default=[6, 6, 1], help="of head, top and head, whole network")
-    parser.add_argument("--parts", nargs="+", default=["head", "top and head", "whole network"])
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--epochs", type=int, nargs="+", default=[6, 4, 4, 1], help="of each part")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("runs/accuracy_over_time"))
     options = parser.parse_args()
@@ -34,20 +41,14 @@ def main() -> None:
         "data": options.data,
         "val": options.val,
         "backbone": "offline:efficientnet_lite0",
-        "head_settings": {"width": 256, "feedforward": 512},
+        "head_settings": {"width": 256, "feedforward": 512},  # those of the probe, for all
         "seed": options.seed,
         "tune": False,
         "logger": "none",
     }
-    recipes = {
-        "head": (probe, Probe, {}),
-        "top and head": (finetune, Finetune, {}),
-        "whole network": (finetune, Finetune, {"train_from": "all"}),
-    }
     rows = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.is_file() else []
-    for (name, (recipe, settings, extra)), epochs in zip(recipes.items(), options.epochs, strict=True):
-        if name not in options.parts:
-            continue
+    for name, epochs in zip(options.parts, options.epochs, strict=True):
+        recipe, settings, extra = PARTS[name]
         out = options.out / name.replace(" ", "_")
         os.environ["MANYLABEL_CACHE"] = str(out.with_suffix(".cache"))
         start = time.perf_counter()
