@@ -47,7 +47,7 @@ def predict(
     ] = None,
     labels: Annotated[
         str | None,
-        option("LABELS", "Labels to predict, trained or new, such as zebra,sunset; or a file with one per line."),
+        option("LABELS", "Labels to predict, trained or new, such as zebra,espresso; or a file with one per line."),
     ] = None,
     sidecar: Annotated[
         Literal["txt", "xmp"] | None, option("txt|xmp", "Write the tags of each image to a file next to it.")

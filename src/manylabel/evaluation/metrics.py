@@ -70,11 +70,11 @@ class Metric:
 
         Examples:
             >>> ascii(METRICS["mAP"].with_interval(Estimate(0.5, 0.4, 0.6)))
-            "'50.0\\xa0(40.0\\u201360.0)'"
+            "'50.0\\xa0(40.0\\u2013\\u206060.0)'"
         """
         if estimate is None:
             return ""
-        bounds = self.interval(estimate).replace(" to ", "\u2013")
+        bounds = self.interval(estimate).replace(" to ", "\u2013\u2060")  # a word joiner
         return self.number(estimate.value) + (f"\u00a0({bounds})" if bounds else "")
 
 

@@ -212,7 +212,7 @@ def _caption(result: ImageResult, dataset: ImageDataset) -> str:
     }
     words = []
     for what, tags in parts.items():
-        named = [f"{dataset.labels.display(tag.label)} {100 * tag.score:.0f} %" for tag in tags]
+        named = [f"{dataset.labels.display(tag.label)} {100 * tag.score:.0f}\u00a0%" for tag in tags]
         words += [f"{what} {some(named, at_most=4)}"] if tags else []
     return f"{result.name}: {'; '.join(words) or 'no label, none predicted'}"
 
