@@ -5,10 +5,13 @@
     python benchmarks/results_zero_shot.py --data scenes:3000,labels=compositions --unseen random:0.2
 
 Each (variant, split, seed) is a run of the recipe zero_shot in its own folder under --runs; what is finished is not run
-again, so the script can be stopped and started at any time. Other data or settings need other --runs. It writes all
-numbers as JSON and prints tables in Markdown: ZSL and GZSL as in Table 6 of the ML-Decoder paper, augmentations as in
-Table 3, full against groups as in Table 4. A cell is the mean over splits and seeds; with more than one of them, plus
-or minus their standard deviation, else with the 95 % interval of the bootstrap over images.
+again, so the script can be stopped and started at any time. "typed" is no zero-shot training: the recipe probe learns
+the seen labels, and the others are typed, that is, matched to the classes of the pretrained backbone; "averaged" are
+the mean logits of its unseen labels and those of the linear map with pseudo-labels, whose runs must be finished. Other
+data or settings need other --runs. It writes all numbers as JSON and prints tables in Markdown: ZSL and GZSL as in
+Table 6 of the ML-Decoder paper, augmentations as in Table 3, full against groups as in Table 4. A cell is the mean over
+splits and seeds; with more than one of them, plus or minus their standard deviation, else with the 95 % interval of the
+bootstrap over images.
 """
 
 from __future__ import annotations
@@ -19,8 +22,17 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from manylabel.recipes import ZeroShot, zero_shot
+import numpy as np
+
+from manylabel.classifier import Classifier
+from manylabel.evaluation import ScoredImages
+from manylabel.evaluation.zero_shot import ZeroShotEvaluation, evaluate_zero_shot
+from manylabel.recipes import Probe, ZeroShot, probe, zero_shot
+from manylabel.recipes.loaders import cache_sets
+from manylabel.recipes.reporter import Reporter
 from manylabel.recipes.setup import TrainAndVal, open_sets
+from manylabel.recipes.unseen import choose_unseen, logits_of
+from manylabel.recipes.zero_shot import seen_sets
 from manylabel.storage import write_text
 
 OFF = {"random_queries": 0, "query_noise": 0.0}
@@ -40,6 +52,8 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "full-pseudo-on": ("ML-Decoder, full, pseudo-labels, augmentation", {**ON, "pseudo_labels": 256}),
     "text_map-pseudo": ("linear map to text, pseudo-labels", {"head": "text_map", "pseudo_labels": 256}),
     "text_map": ("linear map to text", {"head": "text_map"}),
+    "typed": ("ML-Decoder of the seen labels, others matched to ImageNet classes", {}),
+    "averaged": ("... averaged with the linear map with pseudo-labels", {}),
     "conse": ("ConSE", {"head": "conse"}),
 }
 METRICS = ("mAP", "F1@3", "F1@5")
@@ -74,6 +88,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--width", type=int, default=256)
     parser.add_argument("--feedforward", type=int, default=512)
     parser.add_argument("--backbone", default="offline:efficientnet_lite0")
+    parser.add_argument("--image-size", type=int)
+    parser.add_argument("--precision", default="auto")
     parser.add_argument("--encoder", default="offline:minilm")
     parser.add_argument("--runs", type=Path, default=Path("runs/results_zero_shot"))
     parser.add_argument("--out", type=Path, help="results.json in --runs when left out")
@@ -97,16 +113,46 @@ def _run(arguments: argparse.Namespace, variant: str, split: int, seed: int, set
         seed=seed,
         epochs=arguments.epochs,
         backbone=arguments.backbone,
+        image_size=arguments.image_size,
+        precision=arguments.precision,
         encoder=arguments.encoder,
         logger="none",
         out=out,
         **changes,
     )
     if variant.startswith(("own", "group")):
-        seen = len(sets.train.labels) - len(settings.unseen_labels(sets.train.labels))
+        seen = len(seen_sets(settings, sets).train.labels)
         settings = _with_groups(settings, -(-seen // (arguments.group_size if variant.startswith("group") else 1)))
-    print(f"{out}: {'finished' if (out / 'model' / 'config.json').is_file() else 'running'}", flush=True)
-    zero_shot(settings, sets=sets, resume=True)
+    print(f"{out}: {'finished' if (out / 'zero_shot.json').is_file() else 'running'}", flush=True)
+    if variant not in ("typed", "averaged"):
+        zero_shot(settings, sets=sets, resume=True)
+    elif not (out / "zero_shot.json").is_file():
+        mapped = _folder(arguments, "text_map-pseudo", split, seed) if variant == "averaged" else None
+        result = _typed(settings, sets, _folder(arguments, "typed", split, seed) / "probe", mapped)
+        write_text(out / "zero_shot.json", json.dumps(result.to_dict(), indent=2) + "\n", overwrite=True)
+
+
+def _typed(settings: ZeroShot, sets: TrainAndVal, out: Path, mapped: Path | None) -> ZeroShotEvaluation:
+    """Train on the seen labels alone, and evaluate all labels as typed; unseen ones averaged with those of a run."""
+    common = {name: getattr(settings, name) for name in ("data", "val", "limit", "backbone", "image_size", "precision")}
+    train = seen_sets(settings, sets).train
+    known = TrainAndVal(train, sets.val.select_labels(train.labels))
+    chosen = Probe(**common, seed=settings.seed, views=1, tune=False, logger="none", out=out)
+    model = Classifier.from_pretrained(probe(chosen, sets=known, resume=True).model)
+    cached = cache_sets(probe.setup(chosen, sets=known), Reporter()).val
+    labels = sets.val.labels
+    unseen = choose_unseen(settings.unseen, labels, data=settings.data, seed=settings.split_seed)
+    logits = logits_of(model.with_labels(labels), cached).clone()  # leaves inference mode
+    columns = [labels.index(name) for name in unseen]
+    if mapped is not None:
+        other = logits_of(Classifier.from_pretrained(mapped / "model").with_labels(labels), cached)
+        logits[:, columns] = (logits[:, columns] + other[:, columns]) / 2
+    rest = [column for column in range(len(labels)) if column not in columns]
+    present = train.targets.positives.mean() / len(train)  # of unseen labels, too, as `choose_bias` assumes
+    seen_level, level = (np.quantile(logits[:, part].numpy(), 1 - present, axis=0).mean() for part in (rest, columns))
+    values, is_known = sets.val.targets.dense()
+    scored = ScoredImages.from_arrays(logits.sigmoid(), values, labels=labels, known=is_known)
+    return evaluate_zero_shot(scored, unseen=unseen, bias=float(seen_level - level))
 
 
 def _with_groups(settings: ZeroShot, num_groups: int) -> ZeroShot:
@@ -144,7 +190,9 @@ def _tables(results: dict[str, Any]) -> str:
     chance = [100 * statistics.mean(run["chance"][metric] for run in runs) for metric in METRICS]
     lines.append(f"| chance | ZSL | {' | '.join(f'{value:.1f}' for value in chance)} |")
     lines += ["", "| augmentation | ZSL mAP | seen mAP |", "|---|---|---|"]
-    for name, title in (("none", "none"), ("noise", "noise"), ("random", "random queries"), ("full", "both")):
+    augmentations = [("none", "none"), ("noise", "noise"), ("random", "random queries"), ("full", "both")]
+    augmentations += [("full-pseudo", "none, pseudo-labels"), ("full-pseudo-on", "both, pseudo-labels")]
+    for name, title in augmentations:
         if name in there:
             chosen = [run for run in runs if run["variant"] == name]
             lines.append(f"| {title} | {_cell(chosen, 'zsl', 'mAP')} | {_cell(chosen, 'seen_only', 'mAP')} |")
