@@ -32,7 +32,9 @@ def test_a_form_of_several_images_is_tagged_in_order(colours):
     assert answer.status_code == 200
     assert answer.json()["model"] == "colours"
     assert [image["name"] for image in answer.json()["images"]] == ["0.png", "1.png"]
-    assert answer.json()["images"][0]["tags"] == [{"label": "red", "display_name": "red", "score": 1.0}]
+    assert answer.json()["images"][0]["tags"] == [
+        {"label": "red", "display_name": "red", "score": 1.0, "threshold": 0.5}
+    ]
     assert tags(answer) == [["red"], ["blue"]]
 
 

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -14,8 +15,10 @@ from selenium.webdriver.support.wait import WebDriverWait
 from colour_model import SPEC, write_colour_model
 from manylabel import Classifier, heads
 from manylabel.label_text import TAG_COLUMNS, join_labels
+from manylabel.predictions import InferenceSpec
 from manylabel.server import ServedModel, create_app
 from manylabel.text import StoredVectors, TextVocabulary
+from manylabel.types import LabelSpace
 from sample_files import encode, photo
 from server_apps import listening, slow_app
 
@@ -263,7 +266,9 @@ def test_the_api_can_be_tried_in_its_docs_which_ask_nobody_else(browser, address
         browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
 
 
-def test_new_tags_are_asked_for_where_the_model_takes_them(browser, images, tmp_path, monkeypatch):
+@pytest.fixture
+def open_model(tmp_path, monkeypatch):
+    """A served model that scores new labels, those that its encoder knows."""
     torch.manual_seed(0)
     encoder = StoredVectors(["tram", "fire truck"], torch.randn(2, 8))
     monkeypatch.setattr("manylabel.text.open_encoder", lambda name: encoder)
@@ -276,8 +281,11 @@ def test_new_tags_are_asked_for_where_the_model_takes_them(browser, images, tmp_
         image_size=64,
     )
     model.text = TextVocabulary("npz:secret.npz", ("{label}",), trained=("cat", "dog"))
-    served = ServedModel.open(model.save_pretrained(tmp_path / "open"), engine="torch")
-    with listening(create_app(served)) as (address, _):
+    return ServedModel.open(model.save_pretrained(tmp_path / "open"), engine="torch")
+
+
+def test_new_tags_are_asked_for_where_the_model_takes_them(browser, images, open_model):
+    with listening(create_app(open_model)) as (address, _):
         open_page(browser, address)
         upload(browser, images / "photo 0.jpg")
         slide(browser, 0)
@@ -290,6 +298,20 @@ def test_new_tags_are_asked_for_where_the_model_takes_them(browser, images, tmp_
         assert "secret" not in text(browser, "body")
         assert texts(browser, "#chips button") == ["tram", "fire truck"]
         assert len(texts(browser, ".tag b")) == 4
+
+
+def test_new_tags_have_thresholds_of_their_own_and_unknown_ones_are_named(browser, images, open_model, monkeypatch):
+    def ask(model, pixels, labels):
+        spec = InferenceSpec(LabelSpace(labels), model.spec.input_spec, thresholds=(0.3, 1.0))
+        return np.full((len(pixels), 2), 0.4, dtype=np.float32), spec
+
+    monkeypatch.setattr(ServedModel, "ask", ask)
+    with listening(create_app(open_model)) as (address, _):
+        open_page(browser, address)
+        upload(browser, images / "photo 0.jpg")
+        browser.find_element(By.ID, "new-tag").send_keys("tram, sunset" + Keys.ENTER)
+        until(browser, lambda: "sunset: the model knows nothing similar" in text(browser, "#status"))
+        assert [name for name in texts(browser, ".tag b") if name.endswith("new")] == ["tramnew"]
 
 
 def test_a_model_that_takes_no_new_tags_does_not_offer_them(page, images):

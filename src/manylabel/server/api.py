@@ -24,7 +24,7 @@ from manylabel.server.metrics import ServerMetrics
 from manylabel.server.model import ServedModel
 from manylabel.server.schemas import ProblemError, join_mistakes
 from manylabel.system import default_workers
-from manylabel.types import LabelSpace, Tag
+from manylabel.types import Tag
 
 _MAX_NAME_LENGTH = 255  # characters of a file name
 DOWNLOADS = 8  # images downloaded at once
@@ -155,21 +155,21 @@ class Api:
             message = "this model has no labels of its own; pass some, as in /v1/predict?labels=zebra&labels=sunset"
             raise ProblemError(422, "bad_request", message)
         choice = TagChoice(options.top, options.threshold)
-        found, labels = await self.tag(images, options.labels, choice, request)
+        found, spec = await self.tag(images, options.labels, choice, request)
         if all(isinstance(each, str) for each in found):
             raise _unreadable(images, found)
         results = [
             schemas.ImageResponse(name=image.name, tags=[], error=each)
             if isinstance(each, str)
-            else schemas.ImageResponse(name=image.name, tags=schemas.TagResponse.list_of(each, labels))
+            else schemas.ImageResponse(name=image.name, tags=schemas.TagResponse.list_of(each, spec))
             for image, each in zip(images, found, strict=True)
         ]
         return schemas.PredictResponse(model=self.model.name, images=results)
 
     async def tag(
         self, images: list[SentImage], labels: list[str] | None, choice: TagChoice, request: Request
-    ) -> tuple[list[tuple[Tag, ...] | str], LabelSpace]:
-        """Return the tags of each image, or the reason it cannot be read; and the labels that were scored."""
+    ) -> tuple[list[tuple[Tag, ...] | str], InferenceSpec]:
+        """Return the tags of each image, or the reason it cannot be read; and the spec of the scored labels."""
         columns = None if labels is None else self.model.columns(labels)
         spec = self.model.spec
         with self._accept(len(images)):
@@ -178,7 +178,7 @@ class Api:
                 read = await asyncio.gather(*(self._decode(image, request) for image in images))
                 pixels = [each for each in read if not isinstance(each, str)]
                 if not pixels:
-                    return [str(each) for each in read], spec.labels
+                    return [str(each) for each in read], spec
                 if columns is None and labels is not None:
                     scores, spec = await self._in_torch(request, self.model.ask, pixels, labels)
                 else:
@@ -187,7 +187,7 @@ class Api:
                     if columns is not None:
                         scores, spec = scores[:, columns], self.model.spec_of(columns)
         tags = iter(choice.pick(scores, spec))
-        return [each if isinstance(each, str) else next(tags) for each in read], spec.labels
+        return [each if isinstance(each, str) else next(tags) for each in read], spec
 
     async def explain(
         self,

@@ -17,24 +17,41 @@ if TYPE_CHECKING:  # needs torch, which predictions do not
 OVERLAY = 640  # pixels of the longer side of an image under its heat map
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
+THRESHOLD = "Lowest score that counts as present; null for single-label models."
 
 
-class TagResponse(BaseModel):
+class ScoreResponse(BaseModel):
     """A label and its score."""
 
     label: str = Field(examples=["cat"])
     display_name: str = Field(description="Name to show to people.", examples=["cat"])
     score: Fraction = Field(description="Probability.", examples=[0.98])
 
+
+class TagResponse(ScoreResponse):
+    """A label, its score and its threshold."""
+
+    threshold: Fraction | None = Field(description=THRESHOLD, examples=[0.5])
+
     @classmethod
-    def list_of(cls, tags: Sequence[Tag], labels: LabelSpace) -> "list[TagResponse]":
-        """Return tags with their display names.
+    def list_of(cls, tags: Sequence[Tag], spec: InferenceSpec) -> "list[TagResponse]":
+        """Return tags with their display names and thresholds.
 
         Examples:
-            >>> TagResponse.list_of([Tag("cat", 0.9)], LabelSpace(["cat"]))
-            [TagResponse(label='cat', display_name='cat', score=0.9)]
+            >>> from manylabel.types import InputSpec
+            >>> TagResponse.list_of([Tag("cat", 0.9)], InferenceSpec(LabelSpace(["cat"]), InputSpec()))
+            [TagResponse(label='cat', display_name='cat', score=0.9, threshold=0.5)]
         """
-        return [cls(label=tag.label, display_name=labels.display(tag.label), score=tag.score) for tag in tags]
+        names, limits = spec.labels, _thresholds(spec)
+        return [
+            cls(
+                label=tag.label,
+                display_name=names.display(tag.label),
+                score=tag.score,
+                threshold=limits[names.index(tag.label)],
+            )
+            for tag in tags
+        ]
 
 
 class ImageResponse(BaseModel):
@@ -52,7 +69,7 @@ class PredictResponse(BaseModel):
     images: list[ImageResponse] = Field(description="Results in the order of the request.")
 
 
-class ExplanationResponse(TagResponse):
+class ExplanationResponse(ScoreResponse):
     """Heat map of one label."""
 
     method: str = Field(description="Explanation method.", examples=["attention"])
@@ -93,7 +110,7 @@ class LabelResponse(BaseModel):
 
     label: str = Field(examples=["cat"])
     display_name: str = Field(examples=["cat"])
-    threshold: Fraction | None = Field(description="Lowest score that counts as present; null for single-label models.")
+    threshold: Fraction | None = Field(description=THRESHOLD)
 
     @classmethod
     def list_of(cls, spec: InferenceSpec) -> "list[LabelResponse]":
@@ -104,11 +121,15 @@ class LabelResponse(BaseModel):
             >>> LabelResponse.list_of(InferenceSpec(LabelSpace(["cat"]), InputSpec()))
             [LabelResponse(label='cat', display_name='cat', threshold=0.5)]
         """
-        limits = spec.thresholds or [None if spec.single_label else 0.5] * len(spec.labels)
         return [
             cls(label=name, display_name=spec.labels.display(name), threshold=limit)
-            for name, limit in zip(spec.labels, limits, strict=True)
+            for name, limit in zip(spec.labels, _thresholds(spec), strict=True)
         ]
+
+
+def _thresholds(spec: InferenceSpec) -> Sequence[float | None]:
+    """Return the threshold of each label; None for single-label models."""
+    return spec.thresholds or [None if spec.single_label else 0.5] * len(spec.labels)
 
 
 class LimitsResponse(BaseModel):

@@ -34,6 +34,8 @@ async function fill(card) {
   if (!missing.length) return;
   try {
     for (const tag of await predict(card.file, { labels: missing, threshold: 0 })) card.asked.set(tag.label, tag);
+    const unknown = missing.filter((name) => card.asked.get(name)?.threshold === 1);
+    if (unknown.length) state.trouble = ` ${unknown.join(", ")}: the model knows nothing similar, so no image is tagged with it.`;
   } catch (error) { // the tags of the model's own labels remain valid
     state.newTags = state.newTags.filter((name) => !missing.includes(name));
     state.trouble = ` ${missing.join(", ")}: ${error.message}`;
@@ -70,9 +72,9 @@ async function work() {
 
 const mostConfidentOnly = () => state.own && state.model?.single_label;
 
-function limitOf(label) {
+function limitOf({ label, threshold }) {
   if (!state.own) return state.threshold;
-  return state.model.thresholds.get(label) ?? 0.5;
+  return threshold ?? state.model.thresholds.get(label) ?? 0.5;
 }
 
 function allTags(card) {
@@ -84,7 +86,7 @@ function allTags(card) {
 
 function shownTags(card) {
   const tags = allTags(card);
-  return mostConfidentOnly() ? tags.slice(0, 1) : tags.filter((tag) => tag.score >= limitOf(tag.label));
+  return mostConfidentOnly() ? tags.slice(0, 1) : tags.filter((tag) => tag.score >= limitOf(tag));
 }
 
 function results() {
@@ -192,7 +194,7 @@ function makeCard(file) {
 function tagRow(card, tag) {
   const bar = make("div", { className: "bar" }, make("i"), ...(mostConfidentOnly() ? [] : [make("u")]));
   bar.style.setProperty("--score", tag.score);
-  bar.style.setProperty("--limit", limitOf(tag.label));
+  bar.style.setProperty("--limit", limitOf(tag));
   const name = make("b", { textContent: tag.display_name });
   if (card.asked.has(tag.label) && !state.model.thresholds.has(tag.label)) name.append(make("small", { textContent: "new" }));
   const row = make(state.model.explains ? "button" : "div", { className: "tag" }, name, bar, make("span", { textContent: percent(tag.score) }));
