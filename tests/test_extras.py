@@ -50,6 +50,13 @@ def test_the_builtin_model_names_a_cat():
 
 
 @pytest.mark.slow
+def test_without_torch_the_server_offers_neither_heat_maps_nor_new_tags():
+    code = "from manylabel.server import ServedModel; model = ServedModel.open()\n"
+    shown = run(code + "print(len(model.spec.labels), model.folder, model.takes_new_labels)")
+    assert shown.stdout == "80 None False\n", shown.stderr
+
+
+@pytest.mark.slow
 def test_an_exported_model_predicts_draws_and_writes_tags(folder, tmp_path):
     command = ["predict", folder / "red.png", "--model", folder / "colours.onnx"]
     shown = manylabel(*command)
@@ -64,6 +71,8 @@ def test_what_needs_more_names_the_extra(folder, tmp_path):
     model = ["--model", folder / "colours.onnx"]
     parquet = manylabel("predict", folder / "red.png", *model, "--out", tmp_path / "tags.parquet")
     training = manylabel("train", "scenes:20", "--out", tmp_path / "run")
+    typed = manylabel("predict", folder / "red.png", "--labels", "espresso")
+    assert typed.stderr.replace("\n", " ").strip().endswith('pip install "manylabel[text]"')
     for failed in (parquet, training):
         assert failed.returncode == 2
         assert failed.stderr.replace("\n", " ").strip().endswith(PIP)

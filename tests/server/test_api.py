@@ -167,7 +167,7 @@ def test_an_explanation_has_the_heat_that_explain_finds_and_an_overlay(tiny, tin
 
 def test_what_cannot_be_explained_says_why(colours, tiny):
     for client, images, options, words in (
-        (colours, [RED], {}, "serve the folder of a trained model"),
+        (colours, [RED], {}, "need torch and the folder of a trained model"),
         (tiny, [RED], {"labels": "cow"}, "no label 'cow'"),
         (tiny, [RED], {"labels": ["cat"] * 11}, "at most 10"),
         (tiny, [RED, BLUE], {}, "at most 1 item"),

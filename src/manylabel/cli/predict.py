@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from itertools import chain, islice
 from pathlib import Path
 from typing import Annotated, Literal
@@ -20,7 +21,7 @@ import manylabel as ml
 from manylabel.builtin import DEFAULT_MODEL
 from manylabel.cli import options
 from manylabel.cli.options import flag, option
-from manylabel.errors import ConfigError, DiskFullError, ManyLabelError, StorageError
+from manylabel.errors import ConfigError, DiskFullError, ManyLabelError, MissingExtraError, StorageError
 from manylabel.image_files import EXPLAINED, list_images
 from manylabel.inference import predict_stream, tag_with_ray
 from manylabel.inference.engine import FEW_IMAGES
@@ -83,6 +84,8 @@ def predict(
     ahead = 1 if "-" in images else FEW_IMAGES  # a piped list must be answered before its end
     first = list(islice(names, ahead))  # an empty folder is an error before anything is written
     new = _NewImages(chain(first, names))
+    if labels is not None and find_spec("torch") is None:
+        raise MissingExtraError('--labels needs torch and a text encoder; run: pip install "manylabel[text]"')
     asked = None if labels is None else options.read_labels(labels)
     batches: Iterator[Sequence[ImagePrediction]]
     if executor == "ray":

@@ -197,7 +197,7 @@ class Api:
     ) -> schemas.ExplainResponse:
         """Explain labels of an image with heat maps."""
         if self.model.folder is None:
-            message = "this model cannot be explained; serve the folder of a trained model instead"
+            message = "explanations need torch and the folder of a trained model; serve one where torch is installed"
             raise ProblemError(422, "not_offered", message)
         (image,) = images = await _read(request, form.images)
         if options.labels is not None:

@@ -75,7 +75,7 @@ class ServedModel:
             classifier = Classifier.from_pretrained(model)
             return cls(TorchEngine(classifier, device=device), name=str(model), classifier=classifier)
         opened = open_engine(model, engine=engine, device=device, num_threads=num_threads, notify=notify)
-        folder = None if is_exported(model) else find_model(model)
+        folder = None if is_exported(model) or find_spec("torch") is None else find_model(model)
         return cls(opened, name=shown_name(model), folder=folder)
 
     @property
