@@ -12,7 +12,7 @@ from manylabel import heads, tuning
 from manylabel.classifier import Classifier
 from manylabel.cli.main import app
 from manylabel.data import scenes
-from manylabel.errors import ConfigError, DataError, OutputExistsError
+from manylabel.errors import ConfigError, DataError, LabelError, OutputExistsError
 from manylabel.evaluation import score
 
 SPEC = "scenes:12"
@@ -82,6 +82,20 @@ def test_two_files_of_scores_are_compared(folder, tmp_path):
 def test_a_model_is_compared_with_a_file(folder):
     result = run("compare", SPEC, *models(folder / "tagger", folder / "strong.npz"), "--draws", "0", "--json")
     assert json.loads(result.stdout)["first"] == "tagger"
+
+
+def test_models_of_different_labels_are_compared_on_those_that_both_have(folder, tmp_path):
+    names = scenes(1).labels.names
+    for file, columns in (("first", slice(0, 9)), ("second", slice(5, None)), ("other", slice(9, None))):
+        arrays = dict(np.load(folder / "strong.npz"))
+        columns_of = {"scores": arrays["scores"][:, columns], "labels": arrays["labels"][columns]}
+        np.savez(tmp_path / f"{file}.npz", **arrays | columns_of)
+    command = ["compare", SPEC, "--common-labels", "--draws", "0", "--json"]
+    result = json.loads(run(*command, *models(tmp_path / "first.npz", tmp_path / "second.npz")).stdout)
+    found = {label["name"] for label in result["labels"]} | set(result["without_positives"])
+    assert found == set(names[5:9])
+    with pytest.raises(LabelError, match="the two models have no label of scenes in common"):
+        run(*command, *models(tmp_path / "first.npz", tmp_path / "other.npz"))
 
 
 def test_compare_needs_two_models(folder):

@@ -18,7 +18,7 @@ from manylabel.builtin import find_model
 from manylabel.cli import options
 from manylabel.cli.options import flag, option
 from manylabel.engine import Uncalibrated
-from manylabel.errors import ConfigError
+from manylabel.errors import ConfigError, LabelError
 from manylabel.page import plural, some
 from manylabel.progress import ProgressBar, working
 from manylabel.types import LabelSpace
@@ -29,7 +29,7 @@ Scores = Annotated[
     Path | None, option("FILE", "Scores of another program (.csv, .npz, .parquet), instead of a model.", "--scores")
 ]
 Metrics = Annotated[str, option("NAMES", "Comma-separated metrics, or all (default: the dozen most common).")]
-CommonLabels = Annotated[bool, flag("--common-labels", "Evaluate only labels that model and dataset have in common.")]
+CommonLabels = Annotated[bool, flag("--common-labels", "Evaluate only labels that models and dataset have in common.")]
 
 
 def evaluate(
@@ -86,6 +86,11 @@ def compare(
     files = options.new_files(html, overwrite=overwrite)
     dataset = options.load_data(data)
     scored = _score(dataset, model, device, num_workers=workers, common_labels=common_labels)
+    if common_labels:
+        shared = [name for name in scored[0].labels if name in scored[1].labels]
+        if not shared:
+            raise LabelError(f"the two models have no label of {dataset.name} in common; evaluate each on its own")
+        scored = [each.select_labels(shared) for each in scored]
     with working("comparing"):
         result = ml.evaluation.compare(*scored, metrics=_split(metrics), draws=draws)
         if html is not None:
@@ -113,7 +118,9 @@ def tune(
     ] = None,
     html: options.Html = None,
     dry_run: Annotated[bool, flag("--dry-run", "Print the metrics before and after, but change nothing.")] = False,
-    common_labels: CommonLabels = False,
+    common_labels: Annotated[
+        bool, flag("--common-labels", "Tune only labels that --scores and DATA have in common.")
+    ] = False,
     workers: options.Workers = None,
     device: options.Device = "auto",
     overwrite: options.Overwrite = False,

@@ -122,6 +122,25 @@ class ScoredImages:
             areas=None if self.areas is None else self.areas[rows],
         )
 
+    def select_labels(self, names: Sequence[str]) -> "ScoredImages":
+        """Return the columns of some labels, in the order given.
+
+        Examples:
+            >>> scored = ScoredImages.from_arrays([[0.9, 0.2]], [[1, 0]], labels=["cat", "dog"])
+            >>> scored.select_labels(["dog"]).scores.shape
+            torch.Size([1, 1])
+        """
+        columns = [self.labels.index(name) for name in names]
+        return replace(
+            self,
+            scores=self.scores[:, columns],
+            targets=self.targets[:, columns],
+            known=self.known[:, columns],
+            labels=self.labels.subset(names),
+            areas=None if self.areas is None else self.areas[:, columns],
+            thresholds=None if self.thresholds is None else tuple(self.thresholds[column] for column in columns),
+        )
+
     @property
     def has_one_label_each(self) -> bool:
         """True if every image has exactly one label and all targets are known: then top-1 accuracy is defined."""
