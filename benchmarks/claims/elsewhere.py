@@ -134,15 +134,18 @@ def self_distillation() -> list[dict[str, Any]]:
     rows = []
     for file in sorted(RESULTS.glob("distilled_*.json")):
         results = json.loads(file.read_text(encoding="utf-8"))
-        options, found = results["options"], {each["variant"]: each for each in results["rows"]}
+        options = results["options"]
+        found = {each["variant"]: dict(zip(each["seeds"], each["mAP"], strict=True)) for each in results["rows"]}
         command = (
             f"{command_of('self_distillation_results.py', options, 'data', 'val', *DEFAULTS)} --out runs/{file.stem}"
         )
-        for text, paper, first, second in pairs:
-            if not {first, second} <= found.keys() or found[first]["seeds"] != found[second]["seeds"]:
+        for text, paper, *arms in pairs:
+            reached = [found.get(arm, {}) for arm in arms]
+            seeds = sorted(reached[0].keys() & reached[1].keys())
+            if len(seeds) < 3:
                 continue
-            difference = from_pairs(found[first]["mAP"], found[second]["mAP"])
-            ours = f"{file.stem.split('_')[1]}: {difference} mAP, {len(found[first]['mAP'])} seeds"
+            difference = from_pairs(*([each[seed] for seed in seeds] for each in reached))
+            ours = f"{file.stem.split('_')[1]}: {difference} mAP, {len(seeds)} seeds"
             rows.append(row(15, text, paper, ours, verdict(difference, "better", 0), command))
     return rows
 
