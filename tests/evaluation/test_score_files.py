@@ -112,7 +112,7 @@ def test_a_wide_table_with_labels_in_another_order_and_more_of_them_is_read(tmp_
     frame.write_parquet(tmp_path / "scores.parquet")
     found = read_scores(tmp_path / "scores.parquet", dataset)
     torch.testing.assert_close(found.scores, torch.tensor([[0.1, 0.2], [0.3, 0.4], [0.5, 0.6]]))
-    assert found.notes == ("The dataset lacks 1 label (cow) of the model; not evaluated.",)
+    assert found.notes == ("The dataset lacks 1 label (cow) of scores.parquet; not evaluated.",)
 
 
 @pytest.mark.parametrize(

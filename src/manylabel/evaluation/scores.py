@@ -224,7 +224,7 @@ def match_labels(
     Examples:
         >>> from manylabel.data import scenes
         >>> match_labels(["ufo", *scenes(1).labels], scenes(1), model="tagger")[2]
-        ['The dataset lacks 1 label (ufo) of the model; not evaluated.']
+        ['The dataset lacks 1 label (ufo) of tagger; not evaluated.']
     """
     positions = {name: column for column, name in enumerate(offered)}
     names = [name for name in dataset.labels if name in positions]
@@ -237,8 +237,8 @@ def match_labels(
         )
     extra = [name for name in offered if name not in dataset.labels]
     notes = [
-        f"The {who} lacks {plural(len(labels), 'label')} ({some(labels, at_most=5)}) of the {other}; not evaluated."
-        for who, labels, other in (("model", missing, "dataset"), ("dataset", extra, "model"))
+        f"{who} lacks {plural(len(labels), 'label')} ({some(labels, at_most=5)}) of {other}; not evaluated."
+        for who, labels, other in ((model, missing, "the dataset"), ("The dataset", extra, model))
         if labels
     ]
     return dataset.select_labels(names) if missing else dataset, [positions[name] for name in names], notes
