@@ -29,6 +29,16 @@ def test_a_line_says_how_long_it_will_take(monkeypatch, capsys):
     ]
 
 
+def test_another_pass_starts_the_clock_again(monkeypatch, capsys):
+    now = [0.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    with ProgressBar("computing features") as bar:
+        for done, total in ((9, 9), (0, 60), (20, 60)):
+            now[0] += 10.0
+            bar.update(done, total)
+    assert [line.split("  ")[1] for line in capsys.readouterr().err.splitlines()] == ["10 s", "0 s", "about 20 s left"]
+
+
 def test_a_terminal_gets_a_bar(monkeypatch, capsys):
     monkeypatch.setenv("FORCE_COLOR", "1")
     with ProgressBar("reading images of [run]") as bar:

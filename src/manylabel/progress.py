@@ -68,6 +68,8 @@ class ProgressBar:
         if not self.is_open:
             self.start()
         self.doing = doing or self.doing
+        if done < self._latest[0]:  # another pass, with a rate of its own
+            self._start, self._first = time.monotonic(), None
         self._latest = done, total, note
         self._first = done if self._first is None else self._first
         if not self.is_drawn:

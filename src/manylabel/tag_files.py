@@ -129,6 +129,18 @@ def write_tags(path: str | Path, images: Sequence[TaggedImage], *, overwrite: bo
     return path
 
 
+def check_tag_file(path: Path) -> None:
+    """Raise if `write_tags` has no format for a file of this name; for a check before long work.
+
+    Examples:
+        >>> check_tag_file(Path("tags.xml"))
+        Traceback (most recent call last):
+        manylabel.errors.ConfigError: cannot write tags to tags.xml; did you mean '.cvat.xml'? ...
+    """
+    if annotation_writer(path) is None:
+        _ending(path, (*_KINDS, ".json"))
+
+
 def tag_columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
     """Return the columns of a table with one row per image.
 

@@ -307,6 +307,9 @@ def test_suggest_writes_a_table_to_fill_in(tmp_path, monkeypatch):
     again = suggest("--num-images", "15", "--out", "next.csv")
     assert isinstance(again.exception, OutputExistsError)
     assert isinstance(suggest("--num-images", "0").exception, SystemExit)
-    tasks = suggest("--num-images", "2", "--out", "tasks.label_studio.json")
+    refused = suggest("--out", "next.xml")
+    assert "cannot write tags to next.xml" in str(refused.exception)
+    assert refused.stdout == ""  # before any work
+    tasks = suggest("--n", "2", "--out", "tasks.label_studio.json")
     assert tasks.exit_code == 0
     assert len(json.loads((tmp_path / "tasks.label_studio.json").read_text())) == 2

@@ -79,6 +79,13 @@ def test_balanced_loss_needs_the_frequencies():
         DistributionBalancedLoss()(torch.zeros(1, 2), torch.zeros(1, 2))
 
 
+def test_balanced_loss_needs_something_absent():
+    targets = Targets.from_lists([[0], [1]], num_labels=2).forget_absent()
+    with pytest.raises(ConfigError, match="nothing absent is left to learn from"):
+        DistributionBalancedLoss().fit(targets)
+    DistributionBalancedLoss(unknown="negative").fit(targets)
+
+
 def test_rare_labels_weigh_more_than_frequent_ones_in_the_same_image():
     logits = torch.zeros(1, LABELS, requires_grad=True)
     balanced()(logits, torch.ones(1, LABELS)).backward()

@@ -18,6 +18,7 @@ from manylabel.errors import ConfigError, OutputExistsError, TrainingError
 from manylabel.losses import AsymmetricLoss, Hill
 from manylabel.recipes import RECIPES, Probe, Reporter, TrainAndVal, probe, recipe
 from manylabel.recipes.recipe import save_model
+from manylabel.recipes.setup import Parts
 from manylabel.runs import Run
 from manylabel.targets import Targets
 from manylabel.training import RunFolder, read_metrics
@@ -115,9 +116,23 @@ def test_no_epoch_is_selected_by_an_undefined_map(settings, sets, caplog):
         assert not settings.out.exists()
     caplog.set_level("WARNING", "manylabel")
     run = probe(settings, sets=without)
-    assert "training continues without it" in caplog.text
+    assert "set other images with --val to evaluate" in caplog.text
     assert all(math.isnan(row["val_mAP"]) for row in read_metrics(run.metrics))
     assert Run.read(run.path).mean_average_precision is None
+
+
+def test_no_epoch_is_selected_if_nothing_is_known_to_be_absent(settings, sets, caplog):
+    without = replace(sets, val=replace(sets.val, targets=sets.val.targets.forget_absent()))
+    with pytest.raises(ConfigError, match=r"is known to be absent, so mAP is always 100; set other images"):
+        probe.setup(replace(settings, keep="best"), sets=without)
+    caplog.set_level("WARNING", "manylabel")
+    probe.setup(settings, sets=without)
+    assert "mAP is always 100; set other images with --val" in caplog.text
+
+
+def test_positive_weights_are_not_set_on_a_loss_object(settings, sets):
+    with pytest.raises(ConfigError, match="a loss object has its own positive weights"):
+        probe.setup(replace(settings, positive_weights=True), sets=sets, parts=Parts(loss=AsymmetricLoss()))
 
 
 @pytest.fixture

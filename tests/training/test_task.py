@@ -5,10 +5,10 @@ from torch import nn
 
 from manylabel import heads
 from manylabel.errors import TrainingError
-from manylabel.losses import BinaryCrossEntropy, CrossEntropy, positive_weights
+from manylabel.losses import AsymmetricLoss, BinaryCrossEntropy, CrossEntropy, positive_weights
 from manylabel.training import ClassificationTask, RunFolder, fit
 from manylabel.types import Batch
-from tiny_training import NUM_LABELS, tiny_loaders, tiny_run, tiny_settings, tiny_task
+from tiny_training import NUM_LABELS, TinyLoader, tiny_loaders, tiny_run, tiny_settings, tiny_task
 
 
 def test_images_go_through_the_model_and_features_through_the_head():
@@ -147,3 +147,13 @@ def test_positives_are_weighted_by_the_frequencies_of_the_training_set(tmp_path)
     task, _ = tiny_run(tmp_path / "run", epochs=1, positive_weights=True)
     expected = positive_weights(tiny_loaders(task.settings).train.dataset_targets)
     torch.testing.assert_close(task.loss.positive_weights, expected)
+
+
+def test_unknown_labels_that_count_as_absent_count_in_the_weights_too(tmp_path, monkeypatch):
+    settings = tiny_settings(epochs=1, positive_weights=True)
+    complete = tiny_loaders(settings).train.dataset_targets
+    monkeypatch.setattr(TinyLoader, "dataset_targets", complete.forget_absent())
+    task = tiny_task(settings)
+    task.loss = AsymmetricLoss(unknown="negative")
+    tiny_run(tmp_path / "run", task=task, epochs=1, positive_weights=True)
+    torch.testing.assert_close(task.loss.positive_weights, positive_weights(complete))

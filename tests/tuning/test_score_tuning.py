@@ -97,7 +97,7 @@ def test_scores_that_do_not_fit_are_errors(dataset, tmp_path):
     (tmp_path / "odd.json").write_text('{"thresholds": 3}')
     with pytest.raises(DataError, match="is not a tuning"):
         ScoreTuning.read(tmp_path / "odd.json")
-    with pytest.raises(DataError, match="cannot read"):
+    with pytest.raises(DataError, match="does not exist"):
         ScoreTuning.read(tmp_path / "none.json")
 
 

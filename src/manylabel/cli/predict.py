@@ -28,7 +28,7 @@ from manylabel.inference.engine import FEW_IMAGES
 from manylabel.inference.sidecars import copy_by_tag, write_sidecar
 from manylabel.predictions import ImagePrediction, TagChoice, write_drawings
 from manylabel.progress import ProgressBar
-from manylabel.tag_files import TagWriter, open_output
+from manylabel.tag_files import TagWriter, check_tag_file, open_output
 
 _MOST_NAMED = 20
 _BAR = 24
@@ -254,7 +254,7 @@ class _Results:
 def suggest(
     data: options.Data,
     images: Annotated[list[str], option("PATH", "Images to choose from: files, folders or patterns; repeat for more.")],
-    num_images: Annotated[int, option("INTEGER", "Number of images.", min=1)] = 200,
+    num_images: Annotated[int, option("INTEGER", "Number of images.", "--num-images", "--n", min=1)] = 200,
     out: Annotated[
         Path | None, option("FILE", "Write the list as .csv, with an empty column tags, or as .label_studio.json.")
     ] = None,
@@ -269,6 +269,8 @@ def suggest(
     labelled ones. Features are cached, so a second round takes seconds.
     """
     files = options.new_files(out, overwrite=overwrite)
+    if out is not None:
+        check_tag_file(out)
     dataset = options.load_data(data)
     with ProgressBar("computing features") as bar:
         found = ml.suggest(

@@ -122,7 +122,7 @@ def match_scores(
         raise DataError(
             f"{path} has no scores for {len(bad)} of the {len(wanted)} images of {dataset.name}, such as "
             f"{bad[0].name!r}; its own have names such as {found.images[0] if found.images else 'nothing'!r}. "
-            "Use the names of the dataset"
+            "Use the names of the dataset, or a dataset of the images that have scores"
         )
     indices = np.flatnonzero(rows >= 0)
     scores = found.scores[rows[indices]][:, columns]

@@ -70,6 +70,7 @@ class DistributionBalancedLoss(MultiLabelLoss):
 
     def fit(self, targets: Targets) -> None:
         """Count the images of each label."""
+        super().fit(targets)
         present = torch.from_numpy(targets.positives).clamp(min=1).float()  # n_i
         self.rarity = 1 / present
         self.prior_logits = -((len(targets) - present).clamp(min=1) / present).log()

@@ -73,7 +73,8 @@ class MultiLabelLoss(nn.Module, ABC):
         if self.unknown == "ignore" and num_known == num_present < math.prod(targets.shape):
             raise ConfigError(
                 "every label of the training set is present or unknown: with unknown labels ignored, nothing absent is "
-                "left to learn from; set --loss.unknown negative, or use a loss for incomplete tags, such as splc"
+                "left to learn from; set --loss.unknown negative, or --loss entropy_maximization, which auto picks if "
+                "DATA has tags=incomplete"
             )
 
     def start_epoch(self, epoch: int, num_epochs: int) -> None:

@@ -6,13 +6,15 @@ treated as absent, since most of them are, and each method guards against the re
 - Hill and SPLC: Zhang et al., "Simple and Robust Loss Design for Multi-Label Learning with Missing Labels"
   (arXiv:2112.07368). SPLC follows the paper's equation; the authors' code leaves the margin out for corrected labels.
 - Large loss: Kim et al., "Large Loss Matters in Weakly Supervised Multi-Label Classification" (CVPR 2022,
-  arXiv:2206.03740). The rate is the second of the five values the authors try.
+  arXiv:2206.03740). The rate is the second of the five values the authors try. Deviation: the mean of LL-R is over
+  the labels that are left; the authors divide by the number of all labels.
 - Entropy maximization: Zhou et al., "Acknowledging the Unknown for Multi-label Learning with Single Positive Labels"
   (ECCV 2022, arXiv:2203.16219). `alpha` is that for COCO and NUS-WIDE, `beta` that for NUS-WIDE. Pseudo-labels come
   from the scores seen in the last epoch, where the authors pass over the training set once more.
 - Class-aware selective: Ben-Baruch et al., "Multi-label Classification with Partial Annotations using Class-aware
-  Selective Loss" (CVPR 2022, arXiv:2110.10955). Two deviations: the likeliest labels are chosen for each image, not
-  over the batch; the prior of a label is its mean score in the last epoch, not that of another model, trained before.
+  Selective Loss" (CVPR 2022, arXiv:2110.10955). Two deviations: the likeliest labels are chosen for each image, where
+  the authors' code chooses as many over the batch; the prior of a label is its mean score in the last epoch, not that
+  of another model, trained before.
 """
 
 import math

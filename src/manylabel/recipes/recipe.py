@@ -207,10 +207,14 @@ def _choose_backbone(settings: RecipeSettings, train: ImageDataset) -> str:
 
 
 def _check_validation(settings: RecipeSettings, sets: TrainAndVal) -> None:
-    """Refuse to select an epoch by mAP if no validation image has a label: mAP is then undefined."""
-    if sets.val.targets.positives.any():
+    """Refuse to select an epoch by mAP if no label of the validation images is present, or none is absent."""
+    targets = sets.val.targets
+    if not targets.positives.any():
+        problem = f"none of the {len(sets.val)} validation images in {sets.val.name} has a label, so mAP is undefined"
+    elif (targets.known == targets.positives).all():
+        problem = f"no label of the validation images in {sets.val.name} is known to be absent, so mAP is always 100"
+    else:
         return
-    problem = f"none of the {len(sets.val)} validation images in {sets.val.name} has a label, so mAP is undefined"
     if settings.patience or settings.keep == "best":
         raise ConfigError(f"{problem}; set other images with --val, or train without --patience and --keep best")
-    logger.warning("%s; training continues without it", problem)
+    logger.warning("%s; set other images with --val to evaluate the model", problem)

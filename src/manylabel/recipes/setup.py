@@ -319,6 +319,8 @@ def build_loss(
     Raises:
         ConfigError: An argument of the loss is unknown or invalid, or the loss does not fit the kind of labels.
     """
+    if parts.loss is not None and settings.positive_weights:
+        raise ConfigError("a loss object has its own positive weights; pass them to it, and remove positive_weights")
     if isinstance(parts.loss, MultiLabelLoss):
         return copy.deepcopy(parts.loss)
     if parts.loss is not None:

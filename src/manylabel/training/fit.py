@@ -21,6 +21,7 @@ from manylabel.errors import MissingExtraError, TrainingError
 from manylabel.losses import MultiLabelLoss, positive_weights
 from manylabel.settings import LoopSettings
 from manylabel.system import find_device
+from manylabel.targets import Targets
 from manylabel.training.callbacks import FreezeFirst, MetricsFile, MovingAverage
 from manylabel.training.checkpoints import Checkpoints
 from manylabel.training.loaders import ResumableLoader, SeededLoader
@@ -57,10 +58,12 @@ def fit(
         RunInterruptedError: A signal stopped the run, after a checkpoint was saved.
     """
     settings, train = task.settings, ResumableLoader(loaders.train)
+    targets = loaders.train.dataset_targets
     if settings.positive_weights:
-        task.loss.positive_weights = positive_weights(loaders.train.dataset_targets)
+        are_absent = getattr(task.loss, "unknown", "ignore") == "negative"  # the labels that are unknown
+        task.loss.positive_weights = positive_weights(Targets(targets.present) if are_absent else targets)
     if isinstance(task.loss, MultiLabelLoss):
-        task.loss.fit(loaders.train.dataset_targets)
+        task.loss.fit(targets)
     average = MovingAverage(decay=settings.ema_decay) if settings.ema_decay else None
     metrics = MetricsFile(run.metrics)
     checkpoints = Checkpoints(

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from manylabel.classifier import CalibrationMethod, ScoreCalibration
 from manylabel.data import ImageDataset
+from manylabel.data.readers.layout import existing
 from manylabel.errors import ConfigError, DataError, LabelError, list_choices
 from manylabel.evaluation.score_files import match_scores, read_score_table
 from manylabel.predictions import Predictions
@@ -103,12 +104,12 @@ class ScoreTuning(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             DataError: There is no such file, or it was not written by `write`.
         """
         try:
-            return msgspec.json.decode(Path(path).read_bytes(), type=cls)
+            return msgspec.json.decode(existing(path).read_bytes(), type=cls)
         except OSError as error:
             raise DataError(f"cannot read {path}: {error.strerror}") from error
         except msgspec.DecodeError as error:
             raise DataError(
-                f"{path} is not a tuning: {error}; write one with: manylabel tune DATA --scores FILE --out {path}"
+                f"{path} is not a tuning: {error}; write one with: manylabel tune DATA --scores FILE --out tuning.json"
             ) from error
 
 
