@@ -10,7 +10,7 @@ from manylabel.cli.main import COMMANDS, app
 from manylabel.settings import RECIPE_SETTINGS
 
 MARKER = "<!-- help of every command -->"
-PLAIN = {"COLUMNS": "92", "NO_COLOR": "1", "TERM": "dumb"}
+PLAIN = {"COLUMNS": "80", "NO_COLOR": "1", "TERM": "dumb"}  # as wide as the column of the site
 
 
 def on_page_markdown(markdown: str, **_: object) -> str:
