@@ -111,7 +111,7 @@ def labels(
             ml.label_issues.write_issues(report, out, overwrite=overwrite)
         if html is not None:
             ml.label_issues.issues_page(report, dataset, found).write(html, overwrite=overwrite)
-    options.show_result(report.to_dict(), partial(_show_issues, report), as_json=as_json, files=files)
+    options.show_result(report.to_dict(), partial(_show_issues, report, dataset.labels), as_json=as_json, files=files)
 
 
 @app.command()
@@ -229,7 +229,7 @@ def _show_labels(report: ml.data.CheckReport) -> None:
     options.print_table(rows, "label", right=("present", "absent", "unknown", "of all"))
 
 
-def _show_issues(report: ml.label_issues.IssueReport) -> None:
+def _show_issues(report: ml.label_issues.IssueReport, labels: ml.LabelSpace) -> None:
     """Print the counts and the most probable issues."""
     console = options.stdout_console()
     wrong = report.num_wrong
@@ -238,7 +238,7 @@ def _show_issues(report: ml.label_issues.IssueReport) -> None:
     typer.echo(f"  {wrong:,} likely wrong, {len(report.issues) - wrong:,} likely missing")
     console.print()
     rows = [
-        (f"{issue.score:.0%}", issue.label, issue.given, issue.suggested, issue.image)
+        (f"{issue.score:.0%}", labels.display(issue.label), issue.given, issue.suggested, issue.image)
         for issue in report.issues[:_MOST_ISSUES]
     ]
     options.print_table(rows, "score", "label", "given", "suggested", "image")

@@ -151,11 +151,10 @@ def _estimate(scored: ScoredImages, min_positives: int) -> _Estimate:
     # The noise rates: of images without a label, the fraction to which it was added; of those with it, the reverse.
     added = num_wrong / max(num_wrong + int(absent.sum()) - num_missing, 1)
     removed = num_missing / max(num_missing + int(present.sum()) - num_wrong, 1)
-    ratio_present = logits + math.log(
-        max(1 - removed, SMALLEST) / max(added, SMALLEST)
-    )  # log odds of a given label being right
-    ratio_absent = -logits + math.log(max(1 - added, SMALLEST) / max(removed, SMALLEST))
-    errors = torch.where(scored.targets, -ratio_present, -ratio_absent).sigmoid() * checked
+    # The log odds that a given label is wrong, by Bayes' rule.
+    if_present = math.log(max(added, SMALLEST) / max(1 - removed, SMALLEST)) - logits
+    if_absent = math.log(max(removed, SMALLEST) / max(1 - added, SMALLEST)) + logits
+    errors = torch.where(scored.targets, if_present, if_absent).sigmoid() * checked
     return _Estimate(scores, checked, errors, num_wrong, num_missing, removed)
 
 

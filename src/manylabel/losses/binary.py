@@ -90,10 +90,7 @@ class FocalLoss(MultiLabelLoss):
 
     def label_losses(self, logits: Tensor) -> tuple[Tensor, Tensor]:
         """Return the loss of each label if it is present, and if it is absent."""
-        log_present, log_absent = F.logsigmoid(logits), F.logsigmoid(-logits)  # log p, log(1 - p)
-        if_present = -(self.gamma * log_absent).exp() * log_present
-        if_absent = -(self.gamma * log_present).exp() * log_absent
-        return if_present, if_absent
+        return focal(logits, self.gamma), focal(-logits, self.gamma)
 
 
 class AsymmetricLoss(MultiLabelLoss):
@@ -154,3 +151,14 @@ class AsymmetricLoss(MultiLabelLoss):
 
     def _focus(self, weight: Tensor) -> Tensor:
         return weight.detach() if self.detach_focus else weight
+
+
+def focal(logits: Tensor, gamma: float) -> Tensor:
+    """Return ``-(1 - p)^gamma log p``, with p the score of the true state, given its logit.
+
+    Examples:
+        >>> import torch
+        >>> focal(torch.zeros(1), gamma=2.0)
+        tensor([0.1733])
+    """
+    return -(gamma * F.logsigmoid(-logits)).exp() * F.logsigmoid(logits)

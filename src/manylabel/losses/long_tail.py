@@ -7,10 +7,10 @@ divided by the scale of absent labels, and the focal loss is doubled. The author
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from manylabel.errors import ConfigError
+from manylabel.losses.binary import focal
 from manylabel.losses.loss import MultiLabelLoss, Reduction, Unknown, check_gamma
 from manylabel.targets import Targets
 
@@ -81,17 +81,15 @@ class DistributionBalancedLoss(MultiLabelLoss):
             raise ConfigError("DistributionBalancedLoss needs the frequency of each label; call fit(targets) first")
         shifted = logits + self.prior_logits.to(logits.dtype) * self.bias / self.absent_scale
         scaled = shifted * self.absent_scale
-        if_present = -(self.gamma * F.logsigmoid(-shifted)).exp() * F.logsigmoid(shifted)
-        if_absent = -(self.gamma * F.logsigmoid(scaled)).exp() * F.logsigmoid(-scaled) / self.absent_scale
-        return DOUBLED * if_present, DOUBLED * if_absent
+        return DOUBLED * focal(shifted, self.gamma), DOUBLED * focal(-scaled, self.gamma) / self.absent_scale
 
     def values(self, logits: Tensor, targets: Tensor, known: Tensor) -> Tensor:
         """Return the weighted loss of each label."""
-        focal = super().values(logits, targets, known)
+        losses = super().values(logits, targets, known)
         rarity = torch.ones_like(logits[0]) if self.rarity is None else self.rarity.to(logits.dtype)  # [L]
         repeats = (targets @ rarity).clamp(min=torch.finfo(logits.dtype).tiny)  # [B]
         weights = self.overall + (self.slope * (rarity / repeats[:, None] - self.midpoint)).sigmoid()
-        return weights * focal
+        return weights * losses
 
 
 def positive_weights(targets: Targets, *, maximum: float = 100.0) -> Tensor:

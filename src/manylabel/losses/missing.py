@@ -21,10 +21,10 @@ import math
 from typing import Literal, get_args
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from manylabel.errors import ConfigError, list_choices
+from manylabel.losses.binary import BinaryCrossEntropy, focal
 from manylabel.losses.loss import MultiLabelLoss, Reduction, Unknown, check_gamma
 from manylabel.targets import Targets
 
@@ -70,11 +70,11 @@ class Hill(MultiLabelLoss):
     def label_losses(self, logits: Tensor) -> tuple[Tensor, Tensor]:
         """Return the loss of each label if it is present, and if it is absent."""
         scores = logits.sigmoid()
-        return _focal(logits - self.margin, self.gamma), (self.scale - scores) * scores**2
+        return focal(logits - self.margin, self.gamma), (self.scale - scores) * scores**2
 
 
-class _UnobservedLabels(MultiLabelLoss):
-    """Loss that treats unknown labels in its own way; there must be some."""
+class _UnobservedLabels(BinaryCrossEntropy):
+    """Cross-entropy that treats unknown labels in its own way; there must be some."""
 
     def fit(self, targets: Targets) -> None:
         """Check that there are unknown labels."""
@@ -130,7 +130,7 @@ class SelfPacedCorrection(_UnobservedLabels):
 
     def label_losses(self, logits: Tensor) -> tuple[Tensor, Tensor]:
         """Return the loss of each label if it is present, and if it is absent."""
-        return _focal(logits - self.margin, self.gamma), _focal(-logits, self.gamma)
+        return focal(logits - self.margin, self.gamma), focal(-logits, self.gamma)
 
     def treat_unknown(
         self, logits: Tensor, targets: Tensor, known: Tensor, images: Tensor | None
@@ -177,10 +177,6 @@ class LargeLoss(_UnobservedLabels):
         if self.action == "relabel":
             self.memory["relabelled"] = torch.zeros(targets.shape, dtype=torch.bool)
 
-    def label_losses(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the loss of each label if it is present, and if it is absent."""
-        return -F.logsigmoid(logits), -F.logsigmoid(-logits)
-
     def treat_unknown(
         self, logits: Tensor, targets: Tensor, known: Tensor, images: Tensor | None
     ) -> tuple[Tensor, Tensor]:
@@ -189,9 +185,8 @@ class LargeLoss(_UnobservedLabels):
         if not self.training or self.epoch == 0:
             return targets, counted
         if self.action == "relabel":
-            remembered = _recall(self, "relabelled", images)
-            known = known | remembered.to(known.device)
-            targets = targets.masked_fill(remembered.to(known.device), 1)
+            remembered = _recall(self, "relabelled", images).to(known.device)
+            known, targets = known | remembered, targets.masked_fill(remembered, 1)
         fraction = self.rate if self.action == "relabel" else self.rate * self.epoch
         number = min(math.ceil(fraction * logits.numel()), int((~known).sum()))
         candidates = logits.detach().masked_fill(known, -torch.inf).flatten()
@@ -267,10 +262,6 @@ class EntropyMaximization(_UnobservedLabels):
             is_low = torch.zeros_like(waiting, dtype=torch.bool).scatter_(0, lowest, ranks < numbers[some])
             pseudo[:, some] = torch.where(is_low & (waiting >= 0), waiting, pseudo[:, some])
 
-    def label_losses(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the cross-entropy of each label if it is present, and if it is absent."""
-        return -F.logsigmoid(logits), -F.logsigmoid(-logits)
-
     def treat_unknown(
         self, logits: Tensor, targets: Tensor, known: Tensor, images: Tensor | None
     ) -> tuple[Tensor, Tensor]:
@@ -341,10 +332,6 @@ class ClassAwareSelective(_UnobservedLabels):
         if "sum" in self.memory:
             self.memory["prior"] = self.memory.pop("sum") / self.memory.pop("count")
 
-    def label_losses(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the loss of each label if it is present, and if it is absent, without focus."""
-        return -F.logsigmoid(logits), -F.logsigmoid(-logits)
-
     def treat_unknown(
         self, logits: Tensor, targets: Tensor, known: Tensor, images: Tensor | None
     ) -> tuple[Tensor, Tensor]:
@@ -368,11 +355,6 @@ class ClassAwareSelective(_UnobservedLabels):
         focus_present = (-self.gamma_positive * if_absent).exp().detach()  # (1 - p)^gamma
         focus_absent = (-gamma_absent * if_present).exp().detach()  # p^gamma
         return targets * focus_present * if_present + (1 - targets) * focus_absent * if_absent
-
-
-def _focal(logits: Tensor, gamma: float) -> Tensor:
-    """Return the focal loss of a score's true state, given its logit."""
-    return -(gamma * F.logsigmoid(-logits)).exp() * F.logsigmoid(logits)
 
 
 def _recall(loss: MultiLabelLoss, name: str, images: Tensor | None) -> Tensor:
