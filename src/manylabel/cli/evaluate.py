@@ -29,7 +29,9 @@ Scores = Annotated[
     Path | None, option("FILE", "Scores of another program (.csv, .npz, .parquet), instead of a model.", "--scores")
 ]
 Metrics = Annotated[str, option("NAMES", "Comma-separated metrics, or all (default: the dozen most common).")]
-CommonLabels = Annotated[bool, flag("--common-labels", "Evaluate only labels that models and dataset have in common.")]
+CommonLabels = Annotated[
+    bool, flag("--common-labels", "Ignore labels that not all of the models, scores and DATA have.")
+]
 
 
 def evaluate(
@@ -118,9 +120,7 @@ def tune(
     ] = None,
     html: options.Html = None,
     dry_run: Annotated[bool, flag("--dry-run", "Print the metrics before and after, but change nothing.")] = False,
-    common_labels: Annotated[
-        bool, flag("--common-labels", "Tune only labels that --scores and DATA have in common.")
-    ] = False,
+    common_labels: CommonLabels = False,
     workers: options.Workers = None,
     device: options.Device = "auto",
     overwrite: options.Overwrite = False,
