@@ -28,7 +28,7 @@ RESULTS = Path(__file__).parent / "results" / "accuracy_over_time.json"
 
 
 def main() -> None:
-    """Train the three one after the other, and print minutes and mAP after each epoch."""
+    """Train them one after the other, and print minutes and mAP after each epoch."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", required=True)
     parser.add_argument("--val", required=True)

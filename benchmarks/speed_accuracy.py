@@ -141,7 +141,6 @@ def draw(rows: list[dict[str, object]]) -> None:
         axes.grid(alpha=0.3)
         if place == 0:
             axes.legend(fontsize=7)
-    drawing.tight_layout()
     write_drawing(drawing, PICTURE, overwrite=True)
 
 
