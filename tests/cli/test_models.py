@@ -101,7 +101,7 @@ def test_what_cannot_be_compared_is_told(tmp_path, quantised, table, reason):
 
 
 @pytest.mark.slow
-def test_mAP_is_compared_on_images_behind_those_for_calibration(tmp_path, quantised, monkeypatch):  # noqa: N802
+def test_mAP_is_compared_on_images_behind_those_for_calibration(tmp_path, quantised, monkeypatch):  # noqa: N802 (the field's spelling)
     photos, (label, rare, *_) = write_photos(tmp_path / "photos", bad=(0, 2)), scenes(1).labels
     rows = [f"{index}.png,{label}{f'|{rare}' if index == 1 else ''}" for index in range(8)]  # rare: never compared
     (tmp_path / "labels.csv").write_text("\n".join(["image,labels", *rows]))

@@ -119,7 +119,7 @@ class FeatureExtractor(nn.Module):
         torch.Size([1, 512, 2, 2])
     """
 
-    def __init__(self, model: nn.Module, *, image_size: int | None = None, preset: Any = None) -> None:  # noqa: ANN401
+    def __init__(self, model: nn.Module, *, image_size: int | None = None, preset: Any = None) -> None:  # noqa: ANN401 (untyped in torchvision)
         super().__init__()
         name = type(model).__name__
         preset = preset or USUAL_WEIGHTS.transforms()

@@ -347,7 +347,7 @@ class GroupProjection(Projection):
         self.bias = nn.Parameter(torch.zeros(num_labels))
         nn.init.xavier_normal_(self.weight)
 
-    def forward(self, hidden: Tensor, vectors: Tensor | None = None, slots: Tensor | None = None) -> Tensor:  # noqa: ARG002
+    def forward(self, hidden: Tensor, vectors: Tensor | None = None, slots: Tensor | None = None) -> Tensor:  # noqa: ARG002 (one signature for all)
         """Return logits: ``[B, K, D]`` -> ``[B, L]``."""
         found = torch.einsum("bkd,kdg->bkg", hidden, self.weight).flatten(1)  # [B, K * g]
         return found.index_select(1, self.slots if slots is None else slots) + self.bias
@@ -371,7 +371,7 @@ class SharedProjection(Projection):
         """Return the vectors unchanged."""
         return vectors
 
-    def forward(self, hidden: Tensor, vectors: Tensor | None = None, slots: Tensor | None = None) -> Tensor:  # noqa: ARG002
+    def forward(self, hidden: Tensor, vectors: Tensor | None = None, slots: Tensor | None = None) -> Tensor:  # noqa: ARG002 (one signature for all)
         """Return logits: ``[B, L, D]`` -> ``[B, L]``."""
         logits: Tensor = self.linear(hidden).squeeze(2)
         return logits

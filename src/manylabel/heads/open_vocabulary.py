@@ -84,7 +84,7 @@ class TextMap(_TextHead):
         """Return logits ``[B, L]`` of a feature map ``[B, C, H, W]``, or of the last of several."""
         return self.decode(features, self.text_vectors)[0]
 
-    def decode(self, features: Features, vectors: Tensor, extra: Tensor | None = None) -> tuple[Tensor, Tensor]:  # noqa: ARG002
+    def decode(self, features: Features, vectors: Tensor, extra: Tensor | None = None) -> tuple[Tensor, Tensor]:  # noqa: ARG002 (as in ML-Decoder)
         """Return the logits of other text vectors ``[L', E]``, for training, and the images in text space."""
         images = F.normalize(self.map(self.pooled(features)), dim=1)  # [B, E]
         cosines = images @ F.normalize(vectors, dim=1).t()  # [B, L']

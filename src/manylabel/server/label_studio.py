@@ -206,7 +206,7 @@ class LabelStudio:
         """List the versions of the model: one."""
         return {"versions": [self.api.model.name]}
 
-    async def webhook(self, event: Annotated[dict[str, Any], Body()]) -> dict[str, str]:  # noqa: ARG002
+    async def webhook(self, event: Annotated[dict[str, Any], Body()]) -> dict[str, str]:  # noqa: ARG002 (sent, unused)
         """Accept an event and ignore it: models are trained with `manylabel train`."""
         return {}
 
