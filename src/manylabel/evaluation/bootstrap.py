@@ -110,7 +110,7 @@ def estimates(
     return [Estimate(value, below, above) if usable else Estimate(value) for value, below, above, usable in rows]
 
 
-def estimate_map(scores: Tensor, targets: Tensor, known: Tensor | None = None, *, draws: int = 200) -> Estimate:
+def estimate_map(scores: Tensor, targets: Tensor, known: Tensor | None = None, *, draws: int = 1000) -> Estimate:
     """Estimate mAP with its interval from bare tensors, fast enough for the end of a training run.
 
     Args:
@@ -129,7 +129,7 @@ def estimate_map(scores: Tensor, targets: Tensor, known: Tensor | None = None, *
 
 
 def compare_map(
-    first: Tensor, second: Tensor, targets: Tensor, known: Tensor | None = None, *, draws: int = 200
+    first: Tensor, second: Tensor, targets: Tensor, known: Tensor | None = None, *, draws: int = 1000
 ) -> Estimate:
     """Estimate the mAP of `second` minus that of `first` on the same images, such as two epochs of one run.
 
