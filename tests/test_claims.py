@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from benchmarks.claims import elsewhere
 from benchmarks.claims.__main__ import ClaimData, evaluate_claim
 from benchmarks.claims.arms import arm_named
 from benchmarks.claims.page import page
@@ -93,6 +94,14 @@ def test_what_was_not_tested_is_listed_with_the_reason(source):
     assert evaluate_claim(CLAIM, {}, Namespace(collect=True))[1] == [
         "Claim 1 on VOC: First beats second. No data given."
     ]
+
+
+def test_distilled_arms_are_paired_by_at_least_three_common_seeds(tmp_path, monkeypatch):
+    monkeypatch.setattr(elsewhere, "RESULTS", tmp_path)
+    values = {"base": [1.0, 2.0, 3.0, 9.0], "SD": [1.5, 2.5], "CPSD": [2.0, 3.0, 4.0]}
+    rows = [{"variant": name, "seeds": [*range(len(each))], "mAP": each} for name, each in values.items()]
+    (tmp_path / "distilled_VOC.json").write_text(json.dumps({"options": {"data": "voc:x"}, "rows": rows}))
+    assert [row["ours"] for row in elsewhere.self_distillation()] == ["VOC: +1.00 (+1.00 to +1.00) mAP, 3 seeds"]
 
 
 @pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: f"{claim.number}-{claim.first}")

@@ -19,6 +19,27 @@ def test_images_go_through_the_model_and_features_through_the_head():
     assert tiny_task(settings)(next(iter(tiny_loaders(settings).val))).shape == (4, NUM_LABELS)
 
 
+def test_each_part_of_a_head_that_averages_has_a_loss_and_a_distance_of_its_own():
+    settings = tiny_settings()
+    batch = next(iter(tiny_loaders(settings).val))
+    parts = torch.randn(2 * len(batch), NUM_LABELS)
+    task = ClassificationTask(nn.Identity(), BinaryCrossEntropy(), settings=settings, distillation=ToZero())
+    task.forward = lambda _: parts
+    losses = [
+        0.75 * task.loss(logits, batch.targets, batch.known) + 0.25 * logits.square().mean()
+        for logits in parts.split(len(batch))
+    ]
+    torch.testing.assert_close(task.objective(batch), sum(losses) / 2)
+
+
+class ToZero:
+    weight = 0.25
+
+    def __call__(self, batch, logits):
+        assert len(logits) == len(batch)
+        return logits.square().mean()
+
+
 @pytest.mark.slow
 def test_training_lowers_the_loss(tmp_path):
     _, rows = tiny_run(tmp_path / "run", epochs=8, learning_rate=0.1)
