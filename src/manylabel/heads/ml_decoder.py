@@ -45,8 +45,8 @@ class MLDecoder(Head):
         shared_projection: Share the output weights among all labels, which lets labels change after training; with text
             queries and groups, a label's weight is generated from its text vector.
         add_csra: Average the logits with those of a `CSRA` head, not in the paper, and better on a frozen backbone
-            (docs/results.md). In training, a random half of each batch trains one and the rest the other: trained as a
-            sum, the decoder fits few images before the other has learned from them.
+            (docs/results.md). In training, the logits of both are returned, ``[2 * B, L]``, for a loss of each: trained
+            as one sum, the decoder fits few images before the other has learned from them.
         seed: Seeds random queries and the division of labels into groups.
 
     Raises:
@@ -117,14 +117,12 @@ class MLDecoder(Head):
         return self.query_bank.vectors if isinstance(self.query_bank, TextQueries) else None
 
     def forward(self, features: Features) -> Tensor:
-        """Return logits ``[B, L]`` of a feature map ``[B, C, H, W]``, or of the last of several."""
+        """Return logits ``[B, L]`` of a feature map ``[B, C, H, W]``, or of the last of several (see `add_csra`)."""
         logits, _ = self.decode(features)
         if self.csra is None:
             return logits
         others: Tensor = self.csra(features)
-        if not self.training:
-            return (logits + others) / 2
-        return torch.where(torch.randperm(len(logits), device=logits.device)[:, None] % 2 == 0, logits, others)
+        return torch.cat([logits, others]) if self.training else (logits + others) / 2
 
     def decode(
         self, features: Features, vectors: Tensor | None = None, extra: Tensor | None = None

@@ -224,7 +224,7 @@ def prepare_frozen(settings: Settings, data: TrainAndVal, parts: Parts) -> Setup
 
 
 def resolve(settings: Settings, parts: Parts = NO_PARTS) -> Settings:
-    """Return settings with the names of all parts and, for frozen features, the head's default size and learning rate.
+    """Return settings with the names of all parts and, for cached features, the head's default size and learning rate.
 
     Args:
         settings: Settings of a recipe.
@@ -245,7 +245,7 @@ def resolve(settings: Settings, parts: Parts = NO_PARTS) -> Settings:
         if recorded.endswith(")") if name == "backbone" else ":" in recorded:
             raise ConfigError(f"the {name} {recorded} is a Python object; call the recipe from Python and pass {name}=")
     settings = replace(settings, **names)
-    if not settings.on_features:
+    if not settings.on_features and getattr(settings, "train_from", "all") == "all":
         return settings
     filled, rate = _filled(settings.head, settings.head_settings)
     own = settings.head_settings if isinstance(parts.head, nn.Module) else filled
@@ -472,7 +472,7 @@ def _backbone(settings: RecipeSettings, parts: Parts, *, stages: tuple[int, ...]
 
 
 def _filled(head: str, given: Mapping[str, Any]) -> tuple[dict[str, Any], float]:
-    """Return the settings and learning rate of a head on frozen features, with its defaults."""
+    """Return the settings and learning rate of a head on cached features, with its defaults."""
     defaults = probe_defaults(HEADS[head]) if head in HEADS else ProbeDefaults()
     settings, rate = {**defaults.settings, **given}, defaults.learning_rate
     if top := settings.get("top"):  # a nested head

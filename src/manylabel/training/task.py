@@ -107,14 +107,12 @@ class ClassificationTask(LightningModule):
         torch.manual_seed(int(seed_sequence("training step", *position).generate_state(1)[0]))
 
     def objective(self, batch: Batch | FeatureBatch) -> Tensor:
-        """Compute the training loss; subclasses override this."""
-        logits = self(batch)
-        images = (batch.indices,) if isinstance(self.loss, MultiLabelLoss) else ()
-        loss: Tensor = self.loss(logits, batch.targets, batch.known, *images)
-        if self.distillation is None:
-            return loss
-        weight = self.distillation.weight
-        return (1 - weight) * loss + weight * self.distillation(batch, logits)
+        """Compute the training loss; subclasses override this.
+
+        A model that averages others in evaluation returns the logits of all of them in training, one after the other:
+        each has a loss of its own.
+        """
+        return torch.stack([self._loss_of(logits, batch) for logits in self(batch).split(len(batch))]).mean()
 
     def training_step(self, batch: Batch | FeatureBatch, batch_idx: int) -> dict[str, Tensor]:
         """Return the loss of a batch, and the loss per image for `MetricsFile`."""
@@ -147,6 +145,14 @@ class ClassificationTask(LightningModule):
         total, settings = int(self.trainer.estimated_stepping_batches), self.settings
         schedule = make_schedule(optimizer, schedule=settings.schedule, warmup=settings.warmup, total_steps=total)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    def _loss_of(self, logits: Tensor, batch: Batch | FeatureBatch) -> Tensor:
+        images = (batch.indices,) if isinstance(self.loss, MultiLabelLoss) else ()
+        loss: Tensor = self.loss(logits, batch.targets, batch.known, *images)
+        if self.distillation is None:
+            return loss
+        weight = self.distillation.weight
+        return (1 - weight) * loss + weight * self.distillation(batch, logits)
 
     def _per_image(self, loss: Tensor, batch: Batch | FeatureBatch) -> Tensor:
         """Return the loss per image, comparable between batch sizes and datasets."""
