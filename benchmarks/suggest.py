@@ -23,6 +23,8 @@ from manylabel.settings import Probe
 from manylabel.storage import write_text
 from manylabel.suggestion import WEIGHT_DECAY, score_uncertainty, select_images, standardise
 
+RESULTS = Path(__file__).parent / "results" / "suggest.json"
+
 Rule = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, int, np.random.Generator], NDArray[np.int64]]
 
 RULES: dict[str, Rule] = {
@@ -64,24 +66,31 @@ def main() -> None:
                 chosen = select(features[pool], weights, features[labelled], options.step, rng)
                 labelled = np.concatenate([labelled, pool[chosen]])
             curves[rule].append(curve)
-        report(options, list(sizes), curves)  # after each draw, as a run takes minutes
+        needed = report(list(sizes), curves, options.goal)  # after each draw, as a run takes minutes
+        result = {
+            "dataset": dataset.name,
+            "images": len(features),
+            "backbone": options.backbone,
+            "goal_mAP": options.goal,
+            "seeds": options.seeds[: len(curves["random"])],
+            "labels": list(sizes),
+            "mAP": curves,
+            "labels_needed": needed,
+        }
+        write_text(RESULTS, json.dumps(result, indent=2) + "\n", overwrite=True)
 
 
-def report(options: argparse.Namespace, sizes: list[int], curves: dict[str, list[list[float]]]) -> None:
-    """Print the mean curves and the labels needed, and write all values."""
-    needed = {rule: [labels_needed(sizes, curve, options.goal) for curve in each] for rule, each in curves.items()}
-    print(
-        "labels      " + "".join(f"{size:7d}" for size in sizes) + f"   to {options.goal:g} mAP   saved against random"
-    )
+def report(sizes: list[int], curves: dict[str, list[list[float]]], goal: float) -> dict[str, list[float]]:
+    """Print the mean curves, and return the labels needed by rule and draw."""
+    needed = {rule: [labels_needed(sizes, curve, goal) for curve in each] for rule, each in curves.items()}
+    print("labels      " + "".join(f"{size:7d}" for size in sizes) + f"   to {goal:g} mAP   saved against random")
     for rule, each in curves.items():
         values = "".join(f"{value:7.1f}" for value in np.mean(each, axis=0))
         saved = 1 - np.array(needed[rule]) / np.array(needed["random"])
         error = saved.std(ddof=1) / len(saved) ** 0.5 if len(saved) > 1 else np.nan
         count, gain = np.mean(needed[rule]), f"{100 * saved.mean():.0f} +- {100 * error:.0f} %"
         print(f"{rule:12s}{values}   {count:7.0f}   {gain}   {[round(value) for value in needed[rule]]}")
-    recorded = {name: str(value) if isinstance(value, Path) else value for name, value in vars(options).items()}
-    result = {"options": recorded, "labels": sizes, "mAP": curves, "needed": needed}
-    write_text(options.out, json.dumps(result, indent=2) + "\n", overwrite=True)
+    return needed
 
 
 def labels_needed(sizes: list[int], curve: list[float], goal: float) -> float:
@@ -104,7 +113,6 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--step", type=int, default=50, help="labels at first, and added in each round")
     parser.add_argument("--end", type=int, default=400, help="labels of the last round")
     parser.add_argument("--seeds", type=int, nargs="+", default=list(range(10, 20)))
-    parser.add_argument("--out", type=Path, default=Path("runs/suggest.json"))
     return parser.parse_args()
 
 
