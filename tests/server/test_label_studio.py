@@ -1,9 +1,11 @@
-"""Requests written by hand in the form that Label Studio 1.23.2 sends; none is a recording."""
+"""Requests of Label Studio 1.23.2, recorded or written by hand; `tools/try_label_studio.py` starts the real one."""
 
+import json
 import threading
 from base64 import b64encode
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
@@ -105,6 +107,25 @@ def test_connects_and_predicts_choices_in_the_words_of_the_project(connect):
         assert answer.json()["results"][0] == {"result": [result], "score": 1.0, "model_version": "colours"}
         assert {key for _, key in server.seen} == {"Token old-token"}
         assert chosen(ask(client, "/mixed.png", choice="single"))[0] in (["Red"], ["b"])
+
+
+def test_answers_the_recorded_requests(connect):
+    """The images are others; the labels of the model are among the recorded choices in another case."""
+    recorded = json.loads(Path(__file__).with_name("label_studio_requests.json").read_text())
+    answers = {}
+    with studio() as (address, _), connect(address, api_key="secret") as client:
+        for request in recorded:
+            body = json.dumps(request.get("body"))
+            for choice, colour in (("Cat", "Red"), ("mug", "b"), ('value=\\"cup', 'value=\\"blue')):
+                body = body.replace(choice, colour)
+            for image, ours in zip(("0%20astronaut", "1%20chelsea", "2%20coffee"), FILES, strict=True):
+                body = body.replace(f"/data/local-files/?d=photos/a%20b/{image}.jpg", ours)
+            headers = {"Authorization": "Bearer secret"} | request["headers"]  # webhooks are sent without the password
+            answer = client.request(request["method"], request["path"], content=body, headers=headers)
+            assert answer.status_code == 200, (request["path"], answer.text)
+            answers[request["path"]] = answer
+    assert answers["/setup"].json() == {"model_version": "colours"}
+    assert chosen(answers["/predict"]) == [["Red"], ["b"], ["Red", "b"]]
 
 
 def test_exchanges_a_personal_access_token_once(connect):

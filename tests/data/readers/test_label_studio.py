@@ -74,6 +74,25 @@ def test_boxes_are_labels_of_the_image(tmp_path):
     assert label_studio(path).labels_of(0) == ["cat"]
 
 
+def test_reads_a_recorded_export_and_finds_the_renamed_uploads(tmp_path):
+    """Label Studio 1.23.2 wrote it; uploads lose folders and spaces. The last task was skipped, then left blank."""
+    photos = ["a b/0 astronaut.jpg", "a b/1 chelsea.jpg", "2 coffee.jpg"]
+    for name in photos:
+        draw(tmp_path / "photos" / name)
+    dataset = label_studio(Path(__file__).with_name("label_studio_export.json"), images=tmp_path / "photos")
+    assert [dataset.images.name(index) for index in range(3)] == photos
+    assert dataset.labels.names == ("Cat", "mug", "person")
+    assert dataset.targets.dense()[0].tolist() == [[0, 0, 1], [1, 0, 0], [0, 0, 0]]
+    assert dataset.targets.dense()[1].tolist() == [[1, 1, 1], [1, 0, 1], [1, 1, 1]]
+
+
+def test_uploads_of_equal_names_are_not_guessed(tmp_path):
+    draw(tmp_path / "1" / "a b.jpg")
+    draw(tmp_path / "2" / "a_b.jpg")
+    path = write(tmp_path / "export.json", ("/data/upload/1/f00dcafe-a_b.jpg", chosen("cat")))
+    assert label_studio(path).images.name(0) == "f00dcafe-a_b.jpg"
+
+
 def test_several_control_tags_need_a_choice(tmp_path):
     both = {"result": chosen("cat")["result"] + chosen("day", control="light")["result"]}
     path = write(tmp_path / "export.json", ("/data/upload/1/a.jpg", both))

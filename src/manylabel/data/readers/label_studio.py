@@ -2,6 +2,7 @@
 
 import logging
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -14,6 +15,7 @@ from manylabel.data.dataset import ImageDataset
 from manylabel.data.readers import layout
 from manylabel.data.sources import Files
 from manylabel.errors import DataError, list_choices
+from manylabel.image_files import image_names
 from manylabel.images import IMAGE_ENDINGS
 from manylabel.page import plural
 from manylabel.storage import decode_json
@@ -60,7 +62,8 @@ def label_studio(
     Args:
         path: The export, in the format called JSON (not JSON_MIN).
         images: Folder of the images, relative to the current folder or to `path` (default: the folder of `path`). As
-            Label Studio stores addresses, images are found by the end of their paths, without the prefix of uploads.
+            Label Studio stores addresses, images are found by the end of their paths. Uploads, which it renames, are
+            found by name, anywhere in the folder.
         control: Name of the control tag, such as ``choice`` in ``<Choices name="choice">`` (default: the only one).
         labels: The labels and their order (names, names joined by ``|``, or a file with one per line), as the export
             does not contain those that nobody chose; others are ignored. Default: all that were chosen, sorted.
@@ -141,7 +144,28 @@ def _names(tasks: list[_Task], root: Path) -> list[str]:
     candidates = [
         ["/".join(path.parts[-depth:]) for path in each] for depth in range(1, deepest + 1) for each in (paths, plain)
     ]
-    return max(candidates, key=lambda names: int(layout.are_on_disk(root, pl.Series(names)).sum()))
+    names = max(candidates, key=lambda names: int(layout.are_on_disk(root, pl.Series(names)).sum()))
+    missing = ~layout.are_on_disk(root, pl.Series(names))
+    uploads = missing & [_UPLOADED.match(path.name) is not None for path in paths]
+    if not uploads.any():
+        return names
+    found = _by_uploaded_name(root)
+    return [
+        found.get(path.name, name) if uploads[row] else name
+        for row, (path, name) in enumerate(zip(plain, names, strict=True))
+    ]
+
+
+def _by_uploaded_name(root: Path) -> dict[str, str]:
+    """Return the images in a folder by the names that uploads give them, which have no folders; only unique ones.
+
+    Label Studio replaces spaces by underscores and removes all but letters, digits, ``-``, ``_`` and ``.``.
+    """
+    pairs = [
+        (re.sub(r"[^-\w.]", "", PurePosixPath(name).name.strip().replace(" ", "_")), name) for name in image_names(root)
+    ]
+    counts = Counter(uploaded for uploaded, _ in pairs)
+    return {uploaded: name for uploaded, name in pairs if counts[uploaded] == 1}
 
 
 def _address_path(task: _Task) -> str:
