@@ -161,7 +161,7 @@ def check_choice(name: str, value: str, choices: Iterable[str]) -> None:
 
 @dataclass(frozen=True)
 class ProbeDefaults:
-    """Defaults of a head on the features of a frozen backbone.
+    """Defaults of a head on cached features, of a frozen backbone or of the frozen layers below a cut.
 
     Args:
         settings: Sizes; smaller than in the papers, which also train the backbone.
