@@ -7,7 +7,7 @@ READY  := $(VENV)/.ready
 export PYTHONHASHSEED ?= 0
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test quick storm lint check docs package clean
+.PHONY: help install demo test quick storm lint check docs package annotators clean
 
 help: ## show this help
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 12
@@ -67,6 +67,14 @@ package: $(READY) ## build sdist and wheel, try the wheel in empty environments,
 	done
 	@echo "The steps of the Dockerfile" && rm -rf .cache/try/* && $(BIN)/manylabel export --out .cache/try/model.onnx && \
 	  $(BIN)/python tools/try_dockerfile.py .cache/try/model.onnx; code=$$?; rm -rf .cache/try; exit $$code
+
+# Their packages need other versions than ours; about 1 GB each, so not in CI.
+annotators: $(READY) ## the loop with the real Label Studio; files read by FiftyOne and Datumaro (CVAT)
+	@for tool in 'label_studio label-studio' 'annotation_files fiftyone datumaro'; do \
+	  set -- $$tool; rm -rf .cache/try && $(BIN)/python -m uv venv --quiet --python $(BIN)/python .cache/try && \
+	  $(BIN)/python -m uv pip install --quiet --python .cache/try/bin/python $$2 $$3 && \
+	  .cache/try/bin/python tools/try_$$1.py $(CURDIR)/$(BIN)/python || exit 1; \
+	done; rm -rf .cache/try
 
 clean: ## remove the environment and what was built
 	rm -rf $(VENV) .cache dist
