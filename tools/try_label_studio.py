@@ -128,6 +128,7 @@ def label_studio(root: Path) -> Iterator[tuple[str, LabelStudio, str]]:
     options += ["--username", "me@example.org", "--password", "a-pass-Word-1", "--user-token", TOKEN]
     command = [str(Path(sys.executable).with_name("label-studio")), "start", "--no-browser", *options]
     settings = {**SETTINGS, "LABEL_STUDIO_LOCAL_FILES_DOCUMENT_ROOT": str(root)}
+    settings["XDG_DATA_HOME"] = str(root / "label-studio")  # it makes folders there before it reads --data-dir
     address = f"http://127.0.0.1:{port}"
     with server([*command, "--enable-legacy-api-token"], settings, f"{address}/health"):
         token = LabelStudio(base_url=address, api_key=TOKEN).tokens.create().token
