@@ -82,7 +82,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--splits", type=int, nargs="+", default=[0], help="seeds of splits of the labels")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS))
-    parser.add_argument("--epochs", type=int, help="6 when left out, or as many as make 200 steps")
+    parser.add_argument("--epochs", type=int, help="6 when left out, or as many as make 100 steps")
     parser.add_argument("--limit", type=int, help="at most so many images of each part")
     parser.add_argument("--group-size", type=int, default=4, help="labels per group of the variant 'group'")
     parser.add_argument("--width", type=int, default=256)

@@ -10,7 +10,7 @@ from msgspec import Meta
 from manylabel.errors import ConfigError
 from manylabel.schema import Count, Fraction, NotNegative, Positive, Whole, check, setting
 
-FEWEST_EPOCHS, FEWEST_STEPS = 6, 200
+FEWEST_EPOCHS, FEWEST_STEPS = 6, 100
 MOST_VIEWS, VIEWS_IN_ALL = 4, 25_000
 
 LossName: TypeAlias = Literal[
@@ -85,7 +85,7 @@ class LoopSettings:
 
     GROUP: ClassVar[str] = "Training"
 
-    epochs: Count | None = setting(20, "Number of epochs (none: 6, or enough for 200 optimizer steps).")
+    epochs: Count | None = setting(20, "Number of epochs (none: 6, or enough for 100 optimizer steps).")
     batch_size: Count = setting(64, "Images per batch on each device; learning rates are tuned for 64.")
     learning_rate: Positive | None = setting(None, "Peak learning rate (default: 1e-3).")
     sampler: Literal["shuffle", "class_aware"] = setting(
@@ -132,7 +132,7 @@ class LoopSettings:
             >>> LoopSettings(epochs=3).num_epochs(5)
             3
             >>> LoopSettings(epochs=None).num_epochs(100), LoopSettings(epochs=None).num_epochs(5)
-            (6, 40)
+            (6, 20)
         """
         return self.epochs or max(FEWEST_EPOCHS, -(-FEWEST_STEPS // steps_per_epoch))
 
@@ -164,7 +164,7 @@ class Probe(RecipeSettings):
     GROUP = "Recipe"
 
     out: Path = Path("runs/probe")
-    epochs: Count | None = setting(None, "Number of epochs (default: 6, or enough for 200 optimizer steps).")
+    epochs: Count | None = setting(None, "Number of epochs (default: 6, or enough for 100 optimizer steps).")
     learning_rate: Positive | None = setting(
         None, "Peak learning rate (default: 2e-3; 5e-4 for hsq, which diverges above that)."
     )
@@ -266,7 +266,7 @@ class SelfDistillation(RecipeSettings):
         None, "Number of epochs of the student (default: --teacher-epochs; twice as many on cached features)."
     )
     teacher_epochs: Count | None = setting(
-        None, "Number of epochs of each teacher and of the baseline (default: --epochs, or 6, or enough for 200 steps)."
+        None, "Number of epochs of each teacher and of the baseline (default: --epochs, or 6, or enough for 100 steps)."
     )
     weight_decay: NotNegative = 0.3
     distillation_weight: Annotated[float, Meta(ge=0, le=1)] = setting(
@@ -345,7 +345,7 @@ class ZeroShot(RecipeSettings):
     loss: LossName = setting(
         "binary_cross_entropy", "Loss; asymmetric converges much more slowly with text queries.", is_object=True
     )
-    epochs: Count | None = setting(None, "Number of epochs (default: 6, or enough for 200 optimizer steps).")
+    epochs: Count | None = setting(None, "Number of epochs (default: 6, or enough for 100 optimizer steps).")
     batch_size: Count = setting(32, "Images per batch on each device; the learning rate is tuned for 32.")
     learning_rate: Positive = setting(1e-3, "Peak learning rate.")
     ema_decay: Fraction = 0.997
