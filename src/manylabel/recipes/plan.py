@@ -120,7 +120,8 @@ def _step_seconds(setup: Setup[RecipeSettings], inputs: Tensor | list[Tensor], n
 
     def step() -> None:
         optimizer.zero_grad()
-        loss(trained(inputs), targets).backward()
+        losses = [loss(logits, targets) for logits in trained(inputs).split(num_images)]
+        torch.autograd.backward(losses)
         optimizer.step()
 
     return _seconds(step)

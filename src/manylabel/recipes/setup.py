@@ -245,7 +245,8 @@ def resolve(settings: Settings, parts: Parts = NO_PARTS) -> Settings:
         if recorded.endswith(")") if name == "backbone" else ":" in recorded:
             raise ConfigError(f"the {name} {recorded} is a Python object; call the recipe from Python and pass {name}=")
     settings = replace(settings, **names)
-    if not settings.on_features and getattr(settings, "train_from", "all") == "all":
+    trains_all = getattr(settings, "train_from", "all") == "all" or not settings.pretrained
+    if trains_all and not settings.on_features:
         return settings
     filled, rate = _filled(settings.head, settings.head_settings)
     own = settings.head_settings if isinstance(parts.head, nn.Module) else filled
