@@ -23,6 +23,7 @@ from manylabel.recipes import (
     probe,
 )
 from manylabel.recipes.finetune import START_FRACTIONS, TopAndHead, choose_stage, mix_in
+from manylabel.recipes.setup import resolve
 
 
 @pytest.fixture
@@ -253,3 +254,9 @@ def test_finetuning_refuses_a_model_of_other_labels(quick, sets, tmp_path):
     fewer = TrainAndVal(*(part.select_labels(sets.train.labels.names[1:]) for part in (sets.train, sets.val)))
     with pytest.raises(ConfigError, match=r"the labels of .* differ"):
         finetune(Finetune(**quick, out=tmp_path / "tuned", start_from=str(first.model)), sets=fewer)
+
+
+def test_a_cut_backbone_takes_the_probes_head_and_a_whole_one_that_of_the_paper():
+    assert resolve(Finetune(data="x")).head_settings == resolve(Probe(data="x")).head_settings
+    for whole in ({"train_from": "all"}, {"pretrained": False}):
+        assert resolve(Finetune(data="x", **whole)).head_settings == {}

@@ -42,3 +42,13 @@ def test_a_plan_needs_a_image_that_can_be_read(quick, tmp_path):
         (tmp_path / name).touch()
     with pytest.raises(DataError, match=r"none of the first 2 images of .* can be read; run: manylabel data check"):
         plan(probe.setup(Probe(**{**quick, "data": f"folder:{tmp_path}", "val_fraction": 0.5})))
+
+
+@pytest.mark.slow
+def test_a_step_of_a_head_with_two_parts_is_timed(quick, sets, tmp_path):
+    small = {"width": 16, "num_heads": 2, "feedforward": 16, "add_csra": True}
+    found = finetune.setup(
+        Finetune(**quick, head="ml_decoder", head_settings=small, train_from="2", out=tmp_path / "run"), sets=sets
+    )
+    found.trained.train()
+    assert plan(found).epoch_seconds > 0
