@@ -1,10 +1,11 @@
-"""Table 3 of the CPSD paper on frozen features: python benchmarks/self_distillation_results.py --data SPEC --val SPEC.
+"""Table 3 of the CPSD paper: python benchmarks/self_distillation_results.py --data SPEC --val SPEC.
 
-Trains each variant for each seed on the same cached features. All models of a run - base, teachers, students - train
-for the same number of epochs with the same settings, as in the authors' code; "longer" is base with twice the epochs,
-"ensemble" a student of two teachers of all labels. CPSD uses the teachers of CGPD and DGPD. Base and all students of
-one seed start from the same weights and use the same order of images. Finished runs are reused, interrupted ones
-resumed; results.json in --out is updated after every run. Other data or settings need another --out.
+Trains each variant for each seed on the same cached features of a frozen backbone, or with --train-from on maps of its
+bottom, so that its top is trained, too, with the settings of `finetune`. All models of a run - base, teachers,
+students - train for the same number of epochs with the same settings, as in the authors' code; "longer" is base with
+twice the epochs, "ensemble" a student of two teachers of all labels. CPSD uses the teachers of CGPD and DGPD. Base and
+all students of one seed start from the same weights and use the same order of images. Finished runs are reused,
+interrupted ones resumed; results.json in --out is updated after every run. Other data or settings need another --out.
 
 mAP is that of the last epoch's averaged weights on all images of --val; earlier epochs are evaluated on --watch images.
 Differences are to base, per seed; 95 % intervals: Student's t over seeds (variation between trainings), and a paired
@@ -19,16 +20,23 @@ from statistics import mean, stdev
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from rich.console import Console
 from scipy import stats
 
 from manylabel.classifier import Classifier
-from manylabel.evaluation import ScoredImages, bootstrap, compute_metrics
-from manylabel.features import CachedFeatures, FeatureLoader
-from manylabel.recipes import Probe, SelfDistillation, TrainAndVal, open_sets, probe, self_distillation
-from manylabel.recipes.loaders import cache_sets
+from manylabel.data import ImageDataset
+from manylabel.evaluation import ScoredImages, bootstrap, compute_metrics, score
+from manylabel.recipes import (
+    Finetune,
+    Probe,
+    SelfDistillation,
+    TrainAndVal,
+    finetune,
+    open_sets,
+    probe,
+    self_distillation,
+)
 from manylabel.recipes.reporter import Reporter
 from manylabel.storage import write_text
 from manylabel.training import RunFolder
@@ -46,7 +54,7 @@ VARIANTS = {
 }
 
 
-def settings_for(options: argparse.Namespace, variant: str, seed: int) -> Probe | SelfDistillation:
+def settings_for(options: argparse.Namespace, variant: str, seed: int) -> Probe | Finetune | SelfDistillation:
     """Return the settings of one run."""
     common: dict[str, Any] = {
         "data": options.data,
@@ -57,20 +65,22 @@ def settings_for(options: argparse.Namespace, variant: str, seed: int) -> Probe 
         "head_settings": json.loads(options.head_settings),
         "epochs": options.epochs * (2 if variant == "longer" else 1),
         "batch_size": options.batch_size,
-        "learning_rate": options.learning_rate,
-        "weight_decay": options.weight_decay,
-        "feature_dropout": options.feature_dropout,
-        "views": options.views,
         "precision": options.precision,
         "seed": seed,
         "tune": False,
         "logger": "none",
         "out": options.out / f"{variant}-{seed}",
     }
-    partition = VARIANTS[variant]
+    partition, recipe = VARIANTS[variant], Probe if options.train_from is None else Finetune
+    if recipe is Finetune:
+        common |= {name: getattr(Finetune, name) for name in ("learning_rate", "weight_decay", "ema_decay")}
+        common |= {"train_from": options.train_from}
+    else:
+        common |= {"views": options.views}
     if partition is None:
-        return Probe(**common)
+        return recipe(**common)
     student = {"epochs": options.student_epochs or options.epochs, "teacher_epochs": options.epochs}
+    student |= {"training": recipe.__name__.lower()}
     return SelfDistillation(
         **{**common, **student}, partition=partition, k=options.k, executor="sequential", baseline=False
     )
@@ -79,8 +89,9 @@ def settings_for(options: argparse.Namespace, variant: str, seed: int) -> Probe 
 def train(options: argparse.Namespace, sets: TrainAndVal, variant: str, seed: int) -> RunFolder:
     """Train a variant, with the teachers of earlier variants where they fit."""
     settings = settings_for(options, variant, seed)
-    if isinstance(settings, Probe):
-        return probe(settings, sets=sets, resume=True, reporter=Reporter())
+    if not isinstance(settings, SelfDistillation):
+        recipe = probe if isinstance(settings, Probe) else finetune
+        return recipe(settings, sets=sets, resume=True, reporter=Reporter())
     run = RunFolder(settings.out)
     if variant == "CPSD" and not run.is_finished:
         for side in ("CGPD", "DGPD"):
@@ -89,16 +100,13 @@ def train(options: argparse.Namespace, sets: TrainAndVal, variant: str, seed: in
     return self_distillation(settings, sets=sets, resume=True, reporter=Reporter())
 
 
-def scored(run: RunFolder, cached: CachedFeatures) -> ScoredImages:
+def scored(run: RunFolder, val: ImageDataset) -> ScoredImages:
     """Return the scores of a run's model on the validation images; saved next to the run."""
     saved = run.path.with_suffix(".npy")
     if not saved.is_file():
-        head = Classifier.from_pretrained(run.model).head
-        with torch.inference_mode():
-            batches = [head(batch.features).sigmoid() for batch in FeatureLoader(cached, batch_size=256, view=0)]
-        np.save(saved, torch.cat(batches).numpy())
-    values, known = cached.dataset.targets.dense()
-    return ScoredImages.from_arrays(np.load(saved), values, known=known, labels=cached.dataset.labels)
+        np.save(saved, score(Classifier.from_pretrained(run.model), val).scores.numpy())
+    values, known = val.targets.dense()
+    return ScoredImages.from_arrays(np.load(saved), values, known=known, labels=val.labels)
 
 
 def teachers_of(run: RunFolder) -> dict[str, float]:
@@ -121,13 +129,12 @@ def main() -> None:
     console = Console(stderr=True)
     whole = open_sets(SelfDistillation(data=options.data, val=options.val, limit=options.limit))
     sets = TrainAndVal(whole.train, whole.val.subset(range(min(options.watch, len(whole.val)))))
-    cached = cache_sets(probe.setup(settings_for(options, "base", 0), sets=whole), Reporter()).val
     found: dict[str, dict[int, NDArray[np.float64]]] = {variant: {} for variant in options.variants}
     teachers: dict[str, list[dict[str, float]]] = {variant: [] for variant in options.variants}
     for seed in options.seeds:
         for variant in options.variants:
             run = train(options, sets, variant, seed)
-            scores = scored(run, cached)
+            scores = scored(run, whole.val)
             draws = bootstrap(scores, ["mAP"], draws=options.draws).metrics["mAP"]
             draws[0] = compute_metrics(scores)["mAP"]
             found[variant][seed] = 100 * draws
@@ -194,10 +201,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--student-epochs", type=int, help="default: --epochs, that of base and teachers")
     parser.add_argument("--k", type=int, default=5)
     parser.add_argument("--views", type=int, default=1)
-    parser.add_argument("--feature-dropout", type=float, default=0.3)
     parser.add_argument("--batch-size", type=int, default=64)
-    parser.add_argument("--learning-rate", type=float, default=2e-3)
-    parser.add_argument("--weight-decay", type=float, default=0.3)
+    parser.add_argument("--train-from", help="cut above which the backbone is trained (default: heads only)")
     parser.add_argument("--precision", choices=["float32", "bfloat16"], default="bfloat16")
     parser.add_argument("--watch", type=int, default=200, help="validation images to evaluate after each epoch")
     parser.add_argument("--draws", type=int, default=1000)

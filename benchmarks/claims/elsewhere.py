@@ -24,6 +24,7 @@ DEFAULTS = {
     "k": 5,
     "views": 1,
     "student_epochs": None,
+    "train_from": None,
 }
 """Defaults of self_distillation_results.py, omitted from commands."""
 
@@ -150,7 +151,8 @@ def self_distillation() -> list[dict[str, Any]]:
             if len(seeds) < 3:
                 continue
             difference = from_pairs(*([each[seed] for seed in seeds] for each in reached))
-            ours = f"{file.stem.split('_')[1]}: {difference} mAP, {len(seeds)} seeds"
+            regime = ", top trained" if options.get("train_from") else ""
+            ours = f"{file.stem.split('_')[1]}{regime}: {difference} mAP, {len(seeds)} seeds"
             rows.append(row(15, text, paper, ours, verdict(difference, "better", 0), command))
     return rows
 

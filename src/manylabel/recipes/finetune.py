@@ -12,7 +12,7 @@ cycle with the learning rate. HSQ and Query2Label do not specify the warmup; it 
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -21,12 +21,14 @@ from torch import Tensor, nn
 from manylabel.backbone import Backbone
 from manylabel.backbone.split import Top
 from manylabel.errors import ConfigError
-from manylabel.evaluation import compute_metrics, score
+from manylabel.metrics import mean_average_precision
+from manylabel.recipes.loaders import cache_sets, make_loaders
 from manylabel.recipes.recipe import Recipe, save_model, train_setup
 from manylabel.recipes.reporter import Reporter
 from manylabel.recipes.setup import Parts, Setup, TrainAndVal, build_classifier, build_loss, load_to_train
 from manylabel.settings import Finetune, SelfDistillation
 from manylabel.training import FreezeFirst, RunFolder
+from manylabel.types import Batch, FeatureBatch
 
 logger = logging.getLogger(__name__)
 
@@ -175,19 +177,33 @@ def _train(setup: Setup[Finetune], run: RunFolder, reporter: Reporter) -> None:
 def _average_with_start(setup: Setup[Finetune], start: Mapping[str, Tensor], reporter: Reporter) -> None:
     """Average the trained weights with those before training, by the best fraction on the validation set."""
     settings, model, trained = setup.settings, setup.model, _copy_weights(setup.model)
+    sets = setup.sets if setup.cached is None else cache_sets(setup, reporter)
+    loader = make_loaders(sets, replace(settings, devices=1), model=model).val  # all images, in every process
     fractions = START_FRACTIONS if settings.start_fraction is None else (settings.start_fraction,)
     found = {}
     for fraction in fractions:
         model.load_state_dict(trained)
         mix_in(model, start, fraction=fraction)
-        scored = score(model, setup.sets.val, batch_size=settings.batch_size)
-        found[fraction] = 100 * compute_metrics(scored)["mAP"], scored
+        scored = _score(setup.trained, loader, single_label=model.single_label)
+        found[fraction] = 100 * float(mean_average_precision(*scored)), scored
         reporter.say(f"mAP {found[fraction][0]:.2f} with a weight of {fraction:.0%} for start_from")
     best = max(found, key=lambda fraction: found[fraction][0])
     model.load_state_dict(trained)
     mix_in(model, start, fraction=best)
-    scored = found[best][1]
-    reporter.scores.replace(scored.scores, scored.targets, scored.known)
+    reporter.scores.replace(*found[best][1])
+
+
+@torch.inference_mode()
+def _score(part: nn.Module, loader: Iterable[Batch | FeatureBatch], *, single_label: bool) -> tuple[Tensor, ...]:
+    """Return the scores of all images, their targets, and which targets are known, ``[N, L]`` each."""
+    part.eval()
+    device = next(part.parameters()).device
+    rows = []
+    for batch in loader:
+        inputs = batch.to(device)
+        logits = part(inputs.features if isinstance(inputs, FeatureBatch) else inputs.images).float().cpu()
+        rows.append((logits.softmax(dim=1) if single_label else logits.sigmoid(), batch.targets.bool(), batch.known))
+    return tuple(map(torch.cat, zip(*rows, strict=True)))
 
 
 def _copy_weights(model: nn.Module) -> dict[str, Tensor]:
