@@ -156,7 +156,9 @@ def test_accepted_changes_are_applied_and_reported(tmp_path):
     ("old", "new", "message"),
     [
         ("a.jpg", "z.jpg", "names image 'z.jpg', which tags.csv lacks"),
-        (",dog", ",dgo", "did you mean 'dog'"),
+        (",dog", ",dgo", "names label 'dgo', which tags.csv lacks; did you mean 'dog'"),
+        (",dog", ",", "names label None"),
+        ("b.jpg,cat", "a.jpg,dog", "two suggestions for 'dog' of 'a.jpg'; delete one of the rows"),
         ("unknown", "gone", "suggested must be one of present, absent, unknown, got 'gone'"),
         ("suggested", "wanted", "has no column 'suggested'"),
     ],

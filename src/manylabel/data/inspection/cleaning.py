@@ -106,9 +106,14 @@ def _apply(dataset: ImageDataset, accept: Path) -> tuple[ImageDataset, list[str]
             raise DataError(
                 f"{accept} names image {image!r}, which {dataset.name} lacks; pass the dataset it was made of"
             )
+        if label not in dataset.labels:
+            choices = list_choices(str(label), dataset.labels)
+            raise DataError(f"{accept} names label {label!r}, which {dataset.name} lacks; {choices}")
         if suggested not in VALUES:
             raise DataError(f"suggested must be one of {', '.join(VALUES)}, got {suggested!r} in {accept}")
-        places[rows_of[image], dataset.labels.index(label)] = VALUES[suggested]
+        place = rows_of[image], dataset.labels.index(label)
+        if places.setdefault(place, VALUES[suggested]) != VALUES[suggested]:
+            raise DataError(f"{accept} has two suggestions for {label!r} of {image!r}; delete one of the rows")
     if not places:
         return dataset, []
     values, known = dataset.targets.dense(images := sorted({row for row, _ in places}))
