@@ -1,3 +1,5 @@
+from functools import partialmethod
+
 import pytest
 import torch
 from sklearn.metrics import average_precision_score
@@ -128,6 +130,27 @@ def test_every_optimizer_takes_every_schedule(tmp_path, optimizer, schedule):
 def test_bfloat16_trains(tmp_path):
     _, rows = tiny_run(tmp_path / "run", epochs=1, precision="bfloat16")
     assert rows[0]["train_loss"] > 0
+
+
+@pytest.mark.slow
+def test_a_compiled_model_learns_the_same_and_is_not_compiled_afterwards(tmp_path, monkeypatch):
+    seen = []
+
+    def traced(graph, _inputs):  # a backend that needs no C++ compiler
+        seen.append(graph)
+        return graph.forward
+
+    monkeypatch.setattr(nn.Module, "compile", partialmethod(nn.Module.compile, backend=traced))
+    losses, names = [], []
+    for is_compiled in (False, True):
+        task = tiny_task(tiny_settings(compile=is_compiled), dropout=0.0)
+        _, rows = tiny_run(tmp_path / str(is_compiled), task=task)
+        losses.append([row["val_loss"] for row in rows])
+        names.append(list(task.model.state_dict()))
+        assert task.model._compiled_call_impl is None
+    assert losses[0] == pytest.approx(losses[1], rel=1e-3)
+    assert names[0] == names[1]
+    assert seen
 
 
 class Listening(BinaryCrossEntropy):

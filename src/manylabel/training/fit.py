@@ -4,7 +4,7 @@ import logging
 import os
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -77,7 +77,8 @@ def fit(
     every = [*([average] if average else []), metrics, *stopping, *callbacks, checkpoints]
     epochs = settings.num_epochs(steps_per_epoch=-(-len(train) // settings.accumulate))
     run.require_space(_checkpoint_bytes(task))
-    with quiet_lightning(), explain_full_memory(batch_size=settings.batch_size, accumulate=settings.accumulate):
+    advice = explain_full_memory(batch_size=settings.batch_size, accumulate=settings.accumulate)
+    with quiet_lightning(), advice, _compiled(task.model) if settings.compile else nullcontext():
         trainer = _make_trainer(settings, epochs=epochs, folder=run.path, callbacks=every)
         last = checkpoints.last if checkpoints.last.is_file() else None
         # weights_only: loading a checkpoint must not run code.
@@ -87,6 +88,16 @@ def fit(
     elif average is not None:
         average.on_train_end(trainer, task)  # also for a run resumed after its last epoch
     return metrics.rows
+
+
+@contextmanager
+def _compiled(model: nn.Module) -> Iterator[None]:
+    """Compile a model within the block, in place, so that the names of its weights stay."""
+    model.compile()
+    try:
+        yield
+    finally:
+        model._compiled_call_impl = None  # torch has no public way back, and exports need the original
 
 
 def _make_trainer(settings: LoopSettings, *, epochs: int, folder: Path, callbacks: list[Callback]) -> Trainer:
