@@ -110,6 +110,20 @@ def test_unknown_labels_say_so_and_are_never_tags(encoder, caplog):
     assert other.thresholds == (0.3, 1.0, 1.0)
 
 
+def test_each_text_is_encoded_once():
+    texts = []
+
+    class Recording(UnrelatedEncoder):
+        def encode(self, given):
+            texts.extend(given)
+            return super().encode(given)
+
+    labels = ["xylophone", "苹果", "dog", "sofa"]
+    make().with_labels(labels, encoder=Recording())
+    assert len(texts) == len(set(texts))
+    assert {"xylophone", "苹果"} <= set(texts)
+
+
 @pytest.mark.slow  # loads the sentence encoder
 def test_bad_labels_are_refused_duplicates_merged_and_long_ones_cut(caplog):
     model = make()

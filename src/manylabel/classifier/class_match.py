@@ -37,7 +37,6 @@ SYNONYM_SIMILARITY = 0.9
 """Cosine similarity above which a typed label counts as another name of a trained one."""
 
 _LABELS_AT_ONCE = 4096
-_MANY_LABELS = 5000  # encoding takes several seconds
 _NUM_NEAREST = 3
 
 
@@ -115,8 +114,8 @@ def find_synonyms(encoder: TextEncoder, labels: Sequence[str], known: Sequence[s
     """Find labels that are other names of known ones.
 
     Names are the same if they differ in case, spaces, hyphens or a plural s only, if WordNet lists them as names of
-    one thing ("airplane", "aeroplane"), or if their text vectors are nearly the same. A name of two known labels, such
-    as "bike", is not a synonym.
+    one thing ("airplane", "aeroplane"), or if their text vectors are nearly the same. If WordNet lists a name for two
+    known labels ("bike"), only its text vector can make it a synonym of one.
 
     Args:
         encoder: Text encoder.
@@ -159,8 +158,6 @@ def _normal(name: str) -> str:
 
 def _vectors(encoder: TextEncoder, labels: LabelSpace) -> Tensor:
     """Return unit vectors ``[L, E]``, the mean over the bare name and the encoder's sentences."""
-    if len(labels) > _MANY_LABELS:
-        logger.warning("encoding %s labels takes a while", f"{len(labels):,}")
     templates = list(dict.fromkeys(("{label}", *encoder.templates)))
     return F.normalize(encode_labels(encoder, labels, templates=templates), dim=1)
 

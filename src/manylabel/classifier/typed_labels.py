@@ -4,6 +4,7 @@ Letters in shape comments: L labels, M typed labels, K classes.
 """
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,8 @@ KNOWN_SIMILARITY = 0.6
 
 THRESHOLD = 0.3
 """Threshold of typed labels; unknown ones get 1, so that they are never tags, but can be listed with `top`."""
+
+_MANY_LABELS = 5000  # encoding takes half a minute
 
 
 @dataclass(frozen=True)
@@ -77,7 +80,9 @@ def add_typed_labels(model: "Classifier", wanted: LabelSpace, encoder: TextEncod
         raise ConfigError("typed labels need a model of several labels per image; this one gives a single label")
     own = {name: name for name in wanted if name in model.labels}
     rest = [name for name in wanted if name not in own]
-    used = encoder or (open_encoder() if rest else None)
+    used = _EachOnce(encoder or open_encoder()) if rest else None
+    if len(rest) > _MANY_LABELS:
+        logger.warning("encoding %s labels takes a while: about a minute per 10,000 on one core", f"{len(rest):,}")
     if used is not None:
         shown = {model.labels.display(name): name for name in model.labels}
         own |= {name: shown[label] for name, label in find_synonyms(used, rest, list(shown)).items()}
@@ -127,6 +132,21 @@ def add_typed_labels(model: "Classifier", wanted: LabelSpace, encoder: TextEncod
     other = model._like(backbone, head, labels=wanted, **_decisions(model, described))
     other.typed_labels = described
     return other.train(model.training)
+
+
+class _EachOnce:
+    """Text encoder that encodes each text once: labels are compared with trained ones, then with classes."""
+
+    def __init__(self, encoder: TextEncoder) -> None:
+        self.name, self.templates, self.reads = encoder.name, encoder.templates, encoder.reads
+        self.encoder = encoder
+        self.vectors: dict[str, torch.Tensor] = {}
+
+    def encode(self, texts: Sequence[str]) -> torch.Tensor:
+        new = [text for text in dict.fromkeys(texts) if text not in self.vectors]
+        if new:
+            self.vectors |= zip(new, self.encoder.encode(new), strict=True)
+        return torch.stack([self.vectors[text] for text in texts])
 
 
 def _trained_only(model: "Classifier", order: list[int]) -> TypedLabels:
