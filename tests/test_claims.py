@@ -96,6 +96,23 @@ def test_what_was_not_tested_is_listed_with_the_reason(source):
     ]
 
 
+def test_zero_shot_arms_are_paired_by_split_and_seed(tmp_path, monkeypatch):
+    monkeypatch.setattr(elsewhere, "RESULTS", tmp_path)
+    reached = {("full-pseudo", 0): 0.4, ("full-pseudo", 1): 0.5, ("full-pseudo", 2): 0.6}
+    reached |= {("group-pseudo", 2): 0.5, ("group-pseudo", 0): 0.3, ("group-pseudo", 1): 0.4}  # in another order
+    reached |= {("full-pseudo-on", 1): 0.2, ("full-pseudo-on", 2): 0.2}  # two seeds are too few for an interval
+    runs = [
+        {"variant": arm, "split": 0, "seed": seed, "zsl": {"mAP": {"value": value, "low": value, "high": value}}}
+        for (arm, seed), value in reached.items()
+    ]
+    written = {"settings": {"splits": [0], "seeds": [0, 1, 2]}, "runs": runs}
+    (tmp_path / "zero_shot_COCO_pseudo.json").write_text(json.dumps(written))
+    assert [row["ours"] for row in elsewhere.zero_shot()] == [
+        "COCO, pseudo-labels: -30.00 (-30.00 to -30.00) ZSL mAP, one split, over images",
+        "COCO, pseudo-labels: +10.00 (+10.00 to +10.00) ZSL mAP, 3 seeds",
+    ]
+
+
 def test_distilled_arms_are_paired_by_at_least_three_common_seeds(tmp_path, monkeypatch):
     monkeypatch.setattr(elsewhere, "RESULTS", tmp_path)
     values = {"base": [1.0, 2.0, 3.0, 9.0], "SD": [1.5, 2.5], "CPSD": [2.0, 3.0, 4.0]}

@@ -84,7 +84,7 @@ def experts(models: Sequence[Path], dataset: ImageDataset) -> list[dict[str, Any
 
 
 def zero_shot() -> list[dict[str, Any]]:
-    """Read the results of results_zero_shot.py, paired by label split; with pseudo-labels, where they were used."""
+    """Read the results of results_zero_shot.py, paired by split and seed; with pseudo-labels, where they were used."""
     pairs = (
         (7, "Query augmentation helps unseen labels", "+1.2 (Table 3)", "full", "none"),
         (8, "Full decoding beats groups for unseen labels", "+2.4 (Table 4)", "full", "group"),
@@ -94,20 +94,23 @@ def zero_shot() -> list[dict[str, Any]]:
     rows = []
     for file in sorted(RESULTS.glob("zero_shot_*.json")):
         results = json.loads(file.read_text(encoding="utf-8"))
-        found: dict[str, list[dict[str, float]]] = {}
+        found: dict[str, dict[tuple[int, int], dict[str, float]]] = {}
         for run in results["runs"]:
-            found.setdefault(run["variant"], []).append(run["zsl"]["mAP"])
+            found.setdefault(run["variant"], {})[run["split"], run["seed"]] = run["zsl"]["mAP"]
         varied = "splits" if len(results["settings"]["splits"]) > 1 else "seeds"
         wanted = ("data", "val", "unseen", "splits", "seeds", "variants", "width", "feedforward", "precision")
         command = f"{command_of('results_zero_shot.py', results['settings'], *wanted)} --runs runs/{file.stem}"
         for number, text, paper, first, second in pairs:
-            if first not in found or second not in found:
+            reached = [found.get(arm, {}) for arm in (first, second)]
+            common = sorted(reached[0].keys() & reached[1].keys())
+            if not common:
                 continue
-            if len(found[first]) > 1:
-                values = ([100 * each["value"] for each in found[arm]] for arm in (first, second))
-                difference, over = from_pairs(*values), f"{len(found[first])} {varied}"
+            if len(common) >= 3:
+                values = ([100 * arm[run]["value"] for run in common] for arm in reached)
+                difference, over = from_pairs(*values), f"{len(common)} {varied}"
             else:
-                difference, over = bounded_difference(found[first][0], found[second][0]), "one split, over images"
+                difference = bounded_difference(*(arm[common[0]] for arm in reached))
+                over = "one split, over images"
             name = file.stem.removeprefix("zero_shot_").replace("_pseudo", ", pseudo-labels")
             ours = f"{name}: {difference} ZSL mAP, {over}"
             rows.append(row(number, text, paper, ours, verdict(difference, "better", 0), command))
