@@ -1,7 +1,7 @@
 """Out-of-fold scores: every image is scored by a linear classifier trained on the other folds of the dataset.
 
-The classifiers read averaged features of a frozen backbone: five folds of VOC take six seconds of CPU time, those of
-our default head more than six minutes.
+The classifiers read averaged features of a frozen backbone: five folds of VOC take six seconds of CPU time. Heads on
+whole maps find somewhat more errors in 9 to 35 times the time, as docs/how-to/wrong-labels.md shows.
 
 Letters in shape comments: N images, C channels, L labels.
 """
