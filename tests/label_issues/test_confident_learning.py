@@ -94,7 +94,7 @@ def test_rare_labels_are_listed_but_not_checked():
     scores, given, _ = make()
     report = find_label_issues(ScoredImages.from_arrays(scores, given, labels=LABELS))
     assert "rare" not in {issue.label for issue in report.issues}
-    assert "1 label not checked, with fewer than 10 images" in report.notes[0]
+    assert "1 label not checked: fewer than 10 images" in report.notes[0]
     assert report.num_labels == 3 * len(given)
 
 

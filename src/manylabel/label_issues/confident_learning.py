@@ -193,8 +193,8 @@ def _notes(scored: ScoredImages, is_checked: Tensor, min_positives: int) -> tupl
     notes = list(scored.notes)
     if names:
         notes.append(
-            f"{plural(len(names), 'label')} not checked, with fewer than {min_positives} images that have or lack it, "
-            f"or scores that say nothing: {some(names)}"
+            f"{plural(len(names), 'label')} not checked: fewer than {min_positives} images have or lack the label, "
+            f"or its scores are no better than chance: {some(names)}"
         )
     if scored.bad:
         notes.append(
