@@ -1,4 +1,4 @@
-# `manylabel serve` on a CPU, without torch: about 200 MB on top of the Python image.
+# `manylabel serve` on a CPU, without torch: about 240 MB on top of the Python image.
 #
 #   docker build --tag manylabel .
 #   docker run --publish 8000:8000 --volume "$PWD/my-model.onnx:/models/model.onnx:ro" manylabel

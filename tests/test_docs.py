@@ -86,6 +86,8 @@ def run_command(words):
             found = subprocess.run(words[:pipe], capture_output=True, text=True, check=True)
             assert words[pipe + 1] == "manylabel"
             run_manylabel(words[pipe + 2 :], stdin=found.stdout)
+        case ["pip", "install", "."]:
+            pass
         case ["pip", "install", what]:
             extras = re.fullmatch(r"\.\[(.+)\]", what)[1]
             project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]

@@ -102,7 +102,7 @@ class LoopSettings:
     ema_decay: Fraction = setting(0.9997, "Decay of the exponential moving average of the weights; 0 disables it.")
     patience: Count | None = setting(None, "Stop after this many epochs without a better mAP (default: never).")
     keep: Literal["last", "best"] = setting("last", "Weights to save: those of the last epoch, or of the best by mAP.")
-    tune: bool = setting(True, "Fit thresholds and calibration to the validation set, if it has at least 50 images.")
+    tune: bool = setting(True, "Fit thresholds and calibration to the validation set, if it has at least 30 images.")
     seed: Whole = setting(0, "Random seed for initialisation, shuffling, augmentation and dropout.")
     precision: Literal["auto", "float32", "bfloat16", "float16"] = setting(
         "auto", "Floating-point precision; auto: mixed precision on CUDA, else float32."
