@@ -33,7 +33,7 @@ def main() -> None:
     parser.add_argument("--data", required=True)
     parser.add_argument("--val", required=True)
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
-    parser.add_argument("--epochs", type=int, nargs="+", default=[6, 4, 4, 1], help="of each part")
+    parser.add_argument("--epochs", type=int, nargs="+", default=[6, 4, 4, 2], help="of each part")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("runs/accuracy_over_time"))
     options = parser.parse_args()
