@@ -107,6 +107,7 @@ def test_zero_shot_arms_are_paired_by_split_and_seed(tmp_path, monkeypatch):
     ]
     written = {"settings": {"splits": [0], "seeds": [0, 1, 2]}, "runs": runs}
     (tmp_path / "zero_shot_COCO_pseudo.json").write_text(json.dumps(written))
+    assert all("--splits 0 --seeds 0 1 2" in row["command"] for row in elsewhere.zero_shot())
     assert [row["ours"] for row in elsewhere.zero_shot()] == [
         "COCO, pseudo-labels: -30.00 (-30.00 to -30.00) ZSL mAP, one split, over images",
         "COCO, pseudo-labels: +10.00 (+10.00 to +10.00) ZSL mAP, 3 seeds",

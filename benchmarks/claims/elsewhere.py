@@ -143,10 +143,10 @@ def self_distillation() -> list[dict[str, Any]]:
     rows = []
     for file in sorted(RESULTS.glob("distilled_*.json")):
         results = json.loads(file.read_text(encoding="utf-8"))
-        options = results["options"]
+        given = {name: value for name, value in results["options"].items() if value != DEFAULTS.get(name)}
         found = {each["variant"]: dict(zip(each["seeds"], each["mAP"], strict=True)) for each in results["rows"]}
         command = (
-            f"{command_of('self_distillation_results.py', options, 'data', 'val', *DEFAULTS)} --out runs/{file.stem}"
+            f"{command_of('self_distillation_results.py', given, 'data', 'val', *DEFAULTS)} --out runs/{file.stem}"
         )
         for text, paper, *arms in pairs:
             reached = [found.get(arm, {}) for arm in arms]
@@ -154,7 +154,7 @@ def self_distillation() -> list[dict[str, Any]]:
             if len(seeds) < 3:
                 continue
             difference = from_pairs(*([each[seed] for seed in seeds] for each in reached))
-            regime = ", top trained" if options.get("train_from") else ""
+            regime = ", top trained" if given.get("train_from") else ""
             ours = f"{file.stem.split('_')[1]}{regime}: {difference} mAP, {len(seeds)} seeds"
             rows.append(row(15, text, paper, ours, verdict(difference, "better", 0), command))
     return rows
@@ -165,7 +165,7 @@ def command_of(script: str, options: Mapping[str, Any], *names: str) -> str:
     parts = [f"python benchmarks/{script}"]
     for name in names:
         value = options.get(name)
-        if value not in (None, DEFAULTS.get(name)):
+        if value is not None:
             text = (" ".join(map(str, value)) if isinstance(value, list) else str(value)).replace(COCO, "$C")
             parts.append(f"--{name.replace('_', '-')} {shlex.quote(text) if '{' in text else text}")
     return " ".join(parts)
