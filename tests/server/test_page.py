@@ -298,6 +298,9 @@ def test_new_tags_are_asked_for_where_the_model_takes_them(browser, images, open
         assert "secret" not in text(browser, "body")
         assert texts(browser, "#chips button") == ["tram", "fire truck"]
         assert len(texts(browser, ".tag b")) == 4
+        field.send_keys("x" * 101 + Keys.ENTER)
+        until(browser, lambda: "tags of at most 100 characters can be typed" in text(browser, "#status"))
+        assert texts(browser, "#chips button") == ["tram", "fire truck"]
 
 
 def test_new_tags_have_thresholds_of_their_own_and_unknown_ones_are_named(browser, images, open_model, monkeypatch):

@@ -9,7 +9,7 @@ const MAX_KNOWN = 80;
 
 const find = (id) => document.getElementById(id);
 const state = {
-  model: null, loading: false, cards: [], own: true, threshold: 0.5, newTags: [], key: "", trouble: "", warm: false, waiting: [], running: 0,
+  model: null, loading: false, cards: [], own: true, threshold: 0.5, newTags: [], key: "", trouble: new Set(), warm: false, waiting: [], running: 0,
 };
 
 function make(kind, properties = {}, ...children) {
@@ -35,10 +35,10 @@ async function fill(card) {
   try {
     for (const tag of await predict(card.file, { labels: missing, threshold: 0 })) card.asked.set(tag.label, tag);
     const unknown = missing.filter((name) => card.asked.get(name)?.threshold === 1);
-    if (unknown.length) state.trouble = ` ${unknown.join(", ")}: the model knows nothing similar, so no image is tagged with it.`;
+    if (unknown.length) state.trouble.add(` ${unknown.join(", ")}: the model knows nothing similar, so no image is tagged with it.`);
   } catch (error) { // the tags of the model's own labels remain valid
     state.newTags = state.newTags.filter((name) => !missing.includes(name));
-    state.trouble = ` ${missing.join(", ")}: ${error.message}`;
+    state.trouble.add(` ${missing.join(", ")}: ${error.message}`);
     showChips();
   }
 }
@@ -100,8 +100,8 @@ function announce() {
   const bad = state.cards.filter((card) => card.problem).length;
   const count = `${state.cards.length} image${state.cards.length === 1 ? "" : "s"}`;
   const hint = state.model?.explains ? " Hover over a tag, or tap it, to see its heat map." : "";
-  say(state.cards.length ? `${count}${bad ? `, ${bad} could not be tagged` : ""}.${state.trouble || hint}` : "");
-  state.trouble = "";
+  say(state.cards.length ? `${count}${bad ? `, ${bad} could not be tagged` : ""}.${[...state.trouble].join("") || hint}` : "");
+  state.trouble.clear();
 }
 
 // --- heat maps
@@ -255,8 +255,12 @@ function setThreshold(own) {
 
 function addNewTags(text) {
   const { limits } = state.model;
-  const names = text.split(/[,;\n]/).map((name) => name.trim().slice(0, limits.label_length)).filter(Boolean);
-  state.newTags = [...new Set([...state.newTags, ...names])].slice(0, limits.labels);
+  const names = text.split(/[,;\n]/).map((name) => name.trim()).filter(Boolean);
+  const wanted = [...new Set([...state.newTags, ...names])];
+  state.newTags = wanted.filter((name) => name.length <= limits.label_length).slice(0, limits.labels);
+  if (state.newTags.length < wanted.length) {
+    state.trouble.add(` Only ${limits.labels} tags of at most ${limits.label_length} characters can be typed; the others were left out.`);
+  }
   showChips();
   enqueue(state.cards.filter((card) => !card.busy));
 }
