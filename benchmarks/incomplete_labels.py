@@ -121,7 +121,7 @@ def train_head(
         loss.positive_weights = losses.positive_weights(targets)
     sampler = class_aware_sampler(targets, seed=seed) if extra == "sampler" else every_image(len(features), seed=seed)
     steps = -(-len(features) // settings.batch_size)
-    epochs = settings.num_epochs(steps)
+    epochs = settings.num_epochs(steps, num_labels=targets.shape[1])
     optimizer = make_optimizer(head, settings)
     schedule = make_schedule(optimizer, schedule=settings.schedule, warmup=settings.warmup, total_steps=steps * epochs)
     done = 0

@@ -168,7 +168,7 @@ def main() -> None:
     views, val = [in_memory(cached.train, view) for view in range(cached.train.num_views)], in_memory(cached.val, 0)
     values, known = map(torch.from_numpy, cached.train.dataset.targets.dense())
     truth, is_known = map(torch.from_numpy, cached.val.dataset.targets.dense())
-    size = setup.settings.num_epochs(-(-len(values) // settings.batch_size))
+    size = setup.settings.num_epochs(-(-len(values) // settings.batch_size), num_labels=values.shape[1])
     arguments = {**setup.settings.head_settings, "add_csra": False}
     options.out.mkdir(parents=True, exist_ok=True)
     for times in options.times:

@@ -134,7 +134,7 @@ def train(arm: Arm, data: Mapping[str, Any], sets: TrainAndVal, folder: Path, se
     for seed in seeds:
         out = folder / f"{arm.name}-{seed}"
         known = {name: value for name, value in data.items() if name in arm.recipe.__dataclass_fields__}
-        settings = arm.recipe(**{**arm.settings, **known}, seed=seed, out=out, logger="none")
+        settings = arm.recipe(**{"epochs": 6, **arm.settings, **known}, seed=seed, out=out, logger="none")
         found.append(RUNS[arm.recipe](settings, sets=watched, resume=True).model)
     return found
 

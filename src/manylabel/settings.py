@@ -11,6 +11,7 @@ from manylabel.errors import ConfigError
 from manylabel.schema import Count, Fraction, NotNegative, Positive, Whole, check, setting
 
 FEWEST_EPOCHS, FEWEST_STEPS = 6, 100
+STEPS_PER_LABEL, MOST_LABELS = 3, 100  # small sets of many labels need more steps: docs/results.md, Few images
 MOST_VIEWS, VIEWS_IN_ALL = 4, 25_000
 
 LossName: TypeAlias = Literal[
@@ -85,7 +86,7 @@ class LoopSettings:
 
     GROUP: ClassVar[str] = "Training"
 
-    epochs: Count | None = setting(20, "Number of epochs (none: 6, or enough for 100 optimizer steps).")
+    epochs: Count | None = setting(20, "Number of epochs (none: 6, or enough for 100 to 300 optimizer steps).")
     batch_size: Count = setting(64, "Images per batch on each device; learning rates are tuned for 64.")
     learning_rate: Positive | None = setting(None, "Peak learning rate (default: 1e-3).")
     sampler: Literal["shuffle", "class_aware"] = setting(
@@ -126,16 +127,19 @@ class LoopSettings:
         """Peak learning rate of the schedule."""
         return 1e-3 if self.learning_rate is None else self.learning_rate
 
-    def num_epochs(self, steps_per_epoch: int) -> int:
+    def num_epochs(self, steps_per_epoch: int, *, num_labels: int) -> int:
         """Return the number of epochs for a number of optimizer steps per epoch.
 
         Examples:
-            >>> LoopSettings(epochs=3).num_epochs(5)
+            >>> LoopSettings(epochs=3).num_epochs(5, num_labels=20)
             3
-            >>> LoopSettings(epochs=None).num_epochs(100), LoopSettings(epochs=None).num_epochs(5)
-            (6, 20)
+            >>> [LoopSettings(epochs=None).num_epochs(5, num_labels=labels) for labels in (20, 80, 1_000)]
+            [20, 48, 60]
+            >>> LoopSettings(epochs=None).num_epochs(100, num_labels=80)
+            6
         """
-        return self.epochs or max(FEWEST_EPOCHS, -(-FEWEST_STEPS // steps_per_epoch))
+        steps = max(FEWEST_STEPS, STEPS_PER_LABEL * min(num_labels, MOST_LABELS))
+        return self.epochs or max(FEWEST_EPOCHS, -(-steps // steps_per_epoch))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,7 +169,7 @@ class Probe(RecipeSettings):
     GROUP = "Recipe"
 
     out: Path = Path("runs/probe")
-    epochs: Count | None = setting(None, "Number of epochs (default: 6, or enough for 100 optimizer steps).")
+    epochs: Count | None = setting(None, "Number of epochs (default: 6, or enough for 100 to 300 optimizer steps).")
     learning_rate: Positive | None = setting(
         None, "Peak learning rate (default: 2e-3; 5e-4 for hsq, which diverges above that)."
     )
@@ -267,7 +271,7 @@ class SelfDistillation(RecipeSettings):
         None, "Number of epochs of the student (default: --teacher-epochs; twice as many on cached features)."
     )
     teacher_epochs: Count | None = setting(
-        None, "Number of epochs of each teacher and of the baseline (default: --epochs, or 6, or enough for 100 steps)."
+        None, "Number of epochs of each teacher and of the baseline (default: --epochs, or that of the recipe probe)."
     )
     weight_decay: NotNegative = 0.3
     distillation_weight: Annotated[float, Meta(ge=0, le=1)] = setting(
@@ -346,7 +350,7 @@ class ZeroShot(RecipeSettings):
     loss: LossName = setting(
         "binary_cross_entropy", "Loss; asymmetric converges much more slowly with text queries.", is_object=True
     )
-    epochs: Count | None = setting(None, "Number of epochs (default: 6, or enough for 100 optimizer steps).")
+    epochs: Count | None = setting(None, "Number of epochs (default: 6, or enough for 100 to 300 optimizer steps).")
     batch_size: Count = setting(32, "Images per batch on each device; the learning rate is tuned for 32.")
     learning_rate: Positive = setting(1e-3, "Peak learning rate.")
     ema_decay: Fraction = 0.997

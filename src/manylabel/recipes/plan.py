@@ -45,7 +45,7 @@ class Plan:
         """Epochs of all models of the run."""
         settings, num_images = self.setup.settings, len(self.setup.sets.train)
         steps = -(-num_images // (settings.batch_size * settings.accumulate * settings.devices))
-        return self.setup.total_epochs or settings.num_epochs(steps)
+        return self.setup.total_epochs or settings.num_epochs(steps, num_labels=len(self.setup.sets.train.labels))
 
     @property
     def total_seconds(self) -> float:

@@ -75,7 +75,7 @@ def fit(
     )
     stopping = [EarlyStopping("val_mAP", mode="max", patience=settings.patience)] if settings.patience else []
     every = [*([average] if average else []), metrics, *stopping, *callbacks, checkpoints]
-    epochs = settings.num_epochs(steps_per_epoch=-(-len(train) // settings.accumulate))
+    epochs = settings.num_epochs(-(-len(train) // settings.accumulate), num_labels=targets.shape[1])
     run.require_space(_checkpoint_bytes(task))
     advice = explain_full_memory(batch_size=settings.batch_size, accumulate=settings.accumulate)
     with quiet_lightning(), advice, _compiled(task.model) if settings.compile else nullcontext():

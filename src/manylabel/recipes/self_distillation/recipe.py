@@ -205,7 +205,9 @@ def _prepare(settings: SelfDistillation, data: TrainAndVal, parts: Parts) -> Set
     num_labels = len(data.train.labels)
     if settings.partition not in ("whole", "ensemble") and settings.k > num_labels:
         raise ConfigError(f"cannot divide {num_labels} labels into k={settings.k} subsets; set a smaller --k")
-    plain = settings.teacher_epochs or settings.num_epochs(-(-len(data.train) // settings.batch_size))
+    plain = settings.teacher_epochs or settings.num_epochs(
+        -(-len(data.train) // settings.batch_size), num_labels=num_labels
+    )
     patient = STUDENT_EPOCHS * plain if settings.on_features else plain
     settings = replace(settings, epochs=settings.epochs or patient, teacher_epochs=plain)
     model = build_classifier(settings, data.train, frozen=settings.on_features, parts=parts)
@@ -338,9 +340,9 @@ def _total_epochs(settings: SelfDistillation, train: ImageDataset) -> float:
     masks = (
         image_mask(train.targets, train.labels, task, which=settings.teacher_images) for task in teacher_tasks(sides)
     )
-    epochs = settings.teacher_epochs or settings.num_epochs(1)
-    plain = epochs * (sum(mask.mean() for mask in masks) + settings.baseline)
-    return float(plain + settings.num_epochs(1))
+    epochs = settings.num_epochs(1, num_labels=len(train.labels))
+    plain = (settings.teacher_epochs or epochs) * (sum(mask.mean() for mask in masks) + settings.baseline)
+    return float(plain + epochs)
 
 
 FILES = frozenset({"partitions.json", "label-graph.png", "teachers", "teacher-logits", "baseline"})

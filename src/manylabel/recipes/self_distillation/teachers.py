@@ -216,7 +216,7 @@ def shown_progress(console: Console | None, training: TeacherTraining, tasks: Se
 
 
 def _watch(console: Console, training: TeacherTraining, tasks: Sequence[TeacherTask], over: threading.Event) -> None:
-    total = (training.settings.teacher_epochs or training.settings.num_epochs(1)) * len(tasks)
+    total = (training.settings.teacher_epochs or training.settings.epochs or 0) * len(tasks)
     reported = {task.name for task in tasks if training.is_finished(task)}
     with ProgressBar("epochs of teachers", console=console, keep=True) as bar:
         is_over = False
