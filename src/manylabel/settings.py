@@ -11,7 +11,8 @@ from manylabel.errors import ConfigError
 from manylabel.schema import Count, Fraction, NotNegative, Positive, Whole, check, setting
 
 FEWEST_EPOCHS, FEWEST_STEPS = 6, 100
-STEPS_PER_LABEL, MOST_LABELS = 3, 100  # small sets of many labels need more steps: docs/results.md, Few images
+# Small sets of many labels need more steps, but more than 20 epochs of them overfit: docs/results.md, Few images
+STEPS_PER_LABEL, MOST_LABELS, MOST_EPOCHS = 3, 100, 20
 MOST_VIEWS, VIEWS_IN_ALL = 4, 25_000
 
 LossName: TypeAlias = Literal[
@@ -133,13 +134,14 @@ class LoopSettings:
         Examples:
             >>> LoopSettings(epochs=3).num_epochs(5, num_labels=20)
             3
-            >>> [LoopSettings(epochs=None).num_epochs(5, num_labels=labels) for labels in (20, 80, 1_000)]
-            [20, 48, 60]
-            >>> LoopSettings(epochs=None).num_epochs(100, num_labels=80)
-            6
+            >>> [LoopSettings(epochs=None).num_epochs(16, num_labels=labels) for labels in (20, 80, 1_000)]
+            [7, 15, 19]
+            >>> [LoopSettings(epochs=None).num_epochs(steps, num_labels=80) for steps in (2, 5, 100)]
+            [50, 20, 6]
         """
-        steps = max(FEWEST_STEPS, STEPS_PER_LABEL * min(num_labels, MOST_LABELS))
-        return self.epochs or max(FEWEST_EPOCHS, -(-steps // steps_per_epoch))
+        fewest = max(FEWEST_EPOCHS, -(-FEWEST_STEPS // steps_per_epoch))
+        enough = -(-STEPS_PER_LABEL * min(num_labels, MOST_LABELS) // steps_per_epoch)
+        return self.epochs or max(fewest, min(MOST_EPOCHS, enough))
 
 
 @dataclass(frozen=True, kw_only=True)
