@@ -109,7 +109,7 @@ class LoopSettings:
     precision: Literal["auto", "float32", "bfloat16", "float16"] = setting(
         "auto", "Floating-point precision; auto: mixed precision on CUDA, else float32."
     )
-    compile: bool = setting(False, "Compile the trained part with torch.compile, which takes minutes; for long runs.")
+    compile: bool = setting(False, "Compile the trained part with torch.compile, for long runs.", is_flag=False)
     device: Literal["auto", "cpu", "cuda", "mps"] = setting("auto", "Torch device; auto: a GPU if available.")
     devices: Count = setting(1, "Number of GPUs, or of CPU processes, for data-parallel training.")
     workers: Whole | None = setting(
