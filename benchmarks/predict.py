@@ -123,7 +123,7 @@ def main() -> None:
     """Time the ways in turn, print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", default="scenes:200")
-    parser.add_argument("--model", default="builtin:coco80")
+    parser.add_argument("--model", default="builtin:everyday")
     parser.add_argument("--images", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--workers", type=int, default=1)

@@ -31,7 +31,7 @@ def plain_scores(model: Classifier, dataset: ImageDataset) -> np.ndarray:
 def main() -> None:
     """Print images per second of both ways, and the median ratio of rounds."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default="builtin:coco80", help="a model's folder or builtin:NAME")
+    parser.add_argument("--model", default="builtin:everyday", help="a model's folder or builtin:NAME")
     parser.add_argument("--data", required=True, help="a dataset whose labels the model has, such as coco:FOLDER")
     parser.add_argument("--images", type=int, default=200, help="number of images")
     parser.add_argument("--rounds", type=int, default=3, help="how often each way is run")

@@ -116,7 +116,7 @@ def main() -> None:
     """Measure, print, and fail if a limit is exceeded."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", default="scenes:100")
-    parser.add_argument("--model", default="builtin:coco80")
+    parser.add_argument("--model", default="builtin:everyday")
     parser.add_argument("--images", type=int, default=100)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--callers", type=int, default=16)

@@ -53,7 +53,7 @@ def main() -> None:
     parser.add_argument(
         "--skip", type=int, default=0, help="images to leave out first, such as those settings were chosen on"
     )
-    parser.add_argument("--model", default="builtin:coco80")
+    parser.add_argument("--model", default="builtin:everyday")
     parser.add_argument("--cost", type=int, help="measure the cost of so many typed labels, and nothing else")
     arguments = parser.parse_args()
     torch.set_num_threads(1)

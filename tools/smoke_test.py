@@ -26,7 +26,7 @@ COMMANDS = (
 def main() -> None:
     """Tag photos, train, judge and report."""
     print(", ".join(f"{name} {version(name)}" for name in ("manylabel", "torch", "timm", "lightning", "numpy")))
-    found = Classifier.from_pretrained("builtin:coco80").predict(sample_photos()).top(1)
+    found = Classifier.from_pretrained("builtin:everyday").predict(sample_photos()).top(1)
     if [tags[0].label for tags in found] != ["person", "cat", "cup"]:
         sys.exit(f"the sample photos show a person, a cat and a cup; found {found}")
     Path("photos").mkdir()

@@ -102,7 +102,7 @@ def predict(client: LabelStudio, project: int, address: str) -> None:
     )
     interface = LabelInterface(CONFIG)
     for task in client.tasks.list(project=project, fields="all"):
-        (prediction,) = (each for each in task.predictions if each.model_version == "builtin:coco80")
+        (prediction,) = (each for each in task.predictions if each.model_version == "builtin:everyday")
         (photo,) = (name for name in PHOTOS if task.data["image"].endswith(name))
         check(f"choices of {task.data['image']}", prediction.result[0]["value"]["choices"], PHOTOS[photo])
         given = {"result": prediction.result, "score": prediction.score, "model_version": prediction.model_version}

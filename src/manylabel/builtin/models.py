@@ -6,7 +6,7 @@ from manylabel.errors import ModelFormatError, list_choices
 
 BUILTIN = "builtin:"
 CLIP = "clip:"
-DEFAULT_MODEL = "builtin:coco80"
+DEFAULT_MODEL = "builtin:everyday"
 """Default model: the 80 labels of COCO."""
 
 MODEL_FILES = ("model.safetensors", "config.json", "labels.json")
@@ -63,7 +63,7 @@ def find_model(name: str | Path, *, revision: str | None = None) -> Path:
     """Return the folder of a model, downloaded if it is on the hub.
 
     Args:
-        name: Model or run folder, ``"builtin:coco80"``, or a repository on the hub (``"owner/name"``).
+        name: Model or run folder, ``"builtin:everyday"``, or a repository on the hub (``"owner/name"``).
         revision: Branch, tag or commit of a repository.
 
     Returns:

@@ -322,7 +322,7 @@ class Classifier(nn.Module):
         From a folder, nothing is downloaded, except a backbone that was saved with ``include_backbone=False``.
 
         Args:
-            name: Model or run folder, ``"builtin:coco80"``, a repository such as ``"someone/street-tagger"``, or
+            name: Model or run folder, ``"builtin:everyday"``, a repository such as ``"someone/street-tagger"``, or
                 ``"clip:ViT-B-16-SigLIP"``, an image-text model of open_clip, which has no labels of its own.
             revision: Branch, tag or commit of the repository.
             head: Class of a custom head; code is never imported because a file names it.

@@ -132,8 +132,8 @@ def model_names(sources: Sequence[str]) -> list[str]:
     """Return a name per model: the last part of its path, or the whole path if that is ambiguous.
 
     Examples:
-        >>> model_names(["runs/first", "runs/second/model", "builtin:coco80"])
-        ['first', 'second', 'builtin:coco80']
+        >>> model_names(["runs/first", "runs/second/model", "builtin:everyday"])
+        ['first', 'second', 'builtin:everyday']
         >>> model_names(["a/first", "b/first"])
         ['a/first', 'b/first']
     """
@@ -149,9 +149,9 @@ def refuse_shared(model: str) -> None:
         ConfigError: The model is shared; the message explains how to write a copy.
 
     Examples:
-        >>> refuse_shared("builtin:coco80")
+        >>> refuse_shared("builtin:everyday")
         Traceback (most recent call last):
-        manylabel.errors.ConfigError: builtin:coco80 is part of the package; write a changed copy with --out DIR
+        manylabel.errors.ConfigError: builtin:everyday is part of the package; write a changed copy with --out DIR
     """
     if model.startswith(BUILTIN):
         raise ConfigError(f"{model} is part of the package; write a changed copy with --out DIR")

@@ -177,8 +177,8 @@ def shown_name(model: str | Path) -> str:
     """Return the public name of a model, never its path.
 
     Examples:
-        >>> shown_name("builtin:coco80"), shown_name("someone/street-tagger")
-        ('builtin:coco80', 'someone/street-tagger')
+        >>> shown_name("builtin:everyday"), shown_name("someone/street-tagger")
+        ('builtin:everyday', 'someone/street-tagger')
     """
     path = Path(model)
     if str(model).startswith(BUILTIN) or not path.exists():  # builtin, or on the hub

@@ -54,7 +54,7 @@ def predict_stream(
 
     Examples:
         >>> from manylabel.builtin import sample_photos
-        >>> engine = open_engine("builtin:coco80", engine="torch")
+        >>> engine = open_engine("builtin:everyday", engine="torch")
         >>> for batch in predict_stream(engine, [*map(str, sample_photos()), "no_such.jpg"], batch_size=3):
         ...     print([image.error for image in batch])
         [None, None, None]

@@ -65,7 +65,7 @@ class ImageResponse(BaseModel):
 class PredictResponse(BaseModel):
     """Tags of the images in a request."""
 
-    model: str = Field(examples=["builtin:coco80"])
+    model: str = Field(examples=["builtin:everyday"])
     images: list[ImageResponse] = Field(description="Results in the order of the request.")
 
 
@@ -100,7 +100,7 @@ class ExplanationResponse(ScoreResponse):
 class ExplainResponse(BaseModel):
     """Heat maps of some labels for one image."""
 
-    model: str = Field(examples=["builtin:coco80"])
+    model: str = Field(examples=["builtin:everyday"])
     name: str = Field(description="File name as sent.", examples=["photo.jpg"])
     explanations: list[ExplanationResponse]
 
@@ -147,7 +147,7 @@ class LimitsResponse(BaseModel):
 class LabelsResponse(BaseModel):
     """Labels, capabilities and limits."""
 
-    model: str = Field(examples=["builtin:coco80"])
+    model: str = Field(examples=["builtin:everyday"])
     labels: list[LabelResponse]
     single_label: bool = Field(description="The model predicts exactly one label per image, the most confident.")
     new_labels: bool = Field(description="The model accepts labels it was not trained on.")

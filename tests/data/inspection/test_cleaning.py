@@ -11,7 +11,7 @@ from manylabel.data.inspection.cleaning import find_typos, find_variants
 from manylabel.data.readers.voc import VOC_LABELS
 from manylabel.errors import ConfigError, DataError, ManyLabelError, OutputExistsError
 
-COCO_LABELS = json.loads((files("manylabel.builtin") / "coco80" / "labels.json").read_text())["names"]
+COCO_LABELS = json.loads((files("manylabel.builtin") / "everyday" / "labels.json").read_text())["names"]
 
 
 @pytest.fixture
