@@ -10,7 +10,7 @@ from msgspec import Meta
 from manylabel.errors import ConfigError
 from manylabel.schema import Count, Fraction, NotNegative, Positive, Whole, check, setting
 
-FEWEST_EPOCHS, FEWEST_STEPS = 6, 100
+FEWEST_STEPS = 100
 # Small sets of many labels need more steps, but more than 20 epochs of them overfit: docs/results.md, Few images
 STEPS_PER_LABEL, MOST_LABELS, MOST_EPOCHS = 3, 100, 20
 MOST_VIEWS, VIEWS_IN_ALL = 4, 25_000
@@ -86,6 +86,7 @@ class LoopSettings:
     """
 
     GROUP: ClassVar[str] = "Training"
+    FEWEST_EPOCHS: ClassVar[int] = 6
 
     epochs: Count | None = setting(20, "Number of epochs (none: 6, or enough for 100 to 300 optimizer steps).")
     batch_size: Count = setting(64, "Images per batch on each device; learning rates are tuned for 64.")
@@ -139,7 +140,7 @@ class LoopSettings:
             >>> [LoopSettings(epochs=None).num_epochs(steps, num_labels=80) for steps in (2, 5, 100)]
             [50, 20, 6]
         """
-        fewest = max(FEWEST_EPOCHS, -(-FEWEST_STEPS // steps_per_epoch))
+        fewest = max(self.FEWEST_EPOCHS, -(-FEWEST_STEPS // steps_per_epoch))
         enough = -(-STEPS_PER_LABEL * min(num_labels, MOST_LABELS) // steps_per_epoch)
         return self.epochs or max(fewest, min(MOST_EPOCHS, enough))
 
@@ -192,8 +193,10 @@ class Finetune(RecipeSettings):
 
     GROUP = "Recipe"
 
+    FEWEST_EPOCHS: ClassVar[int] = 4  # more overfit: docs/results.md, Training the top
+
     out: Path = Path("runs/finetune")
-    epochs: Count = setting(10, "Number of epochs.")
+    epochs: Count | None = setting(None, "Number of epochs (default: 4, or enough for 100 to 300 optimizer steps).")
     train_from: str = setting(
         "auto", "Stage or module after which the backbone is trained (3, blocks.4); auto: by cost; all: all of it."
     )
