@@ -262,7 +262,8 @@ class Api:
             async with asyncio.timeout(self.settings.seconds):
                 yield
         except TimeoutError:
-            raise _busy(f"no response within {self.settings.seconds:g} s; send fewer or smaller images") from None
+            wait = f"{self.settings.seconds:g} s"
+            raise _busy(f"no response within {wait}; try again, or send fewer or smaller images") from None
 
     async def _check_pixels(self, images: list[SentImage], request: Request) -> None:
         """Refuse too many pixels, counted from the image headers."""
