@@ -4,7 +4,7 @@ import pytest
 import torch
 from timm.data import ImageNetInfo
 
-from manylabel.classifier.class_match import find_synonyms, match_classes
+from manylabel.classifier.class_match import find_kinds, find_synonyms, match_classes
 from manylabel.text import StoredVectors
 from manylabel.types import LabelSpace
 from unrelated_encoder import UnrelatedEncoder
@@ -34,6 +34,23 @@ def test_other_names_of_a_trained_label_are_found(typed, known):
 def test_a_name_of_two_trained_labels_or_of_none_is_no_synonym():
     labels = ["bicycle", "motorcycle", "bus"]
     assert find_synonyms(UnrelatedEncoder(), ["bike", "glass", "business"], labels) == {}
+
+
+def test_a_rare_meaning_makes_no_synonym():
+    labels = ["bowl", "bicycle", "cat", "toilet", "train"]  # WordNet lists each of these names next to one of them
+    assert find_synonyms(UnrelatedEncoder(), ["stadium", "wheel", "guy", "bathroom", "gear"], labels) == {}
+
+
+@pytest.mark.parametrize(
+    ("typed", "kind_of"),
+    [("man", "person"), ("Women", "person"), ("old lady", "person"), ("toddler", "child"), ("kids", "child")],
+)
+def test_kinds_of_people_are_found_as_the_most_specific_trained_label(typed, kind_of):
+    assert find_kinds([typed], ["dog", "person", "child"]) == {typed: kind_of}
+
+
+def test_words_with_another_first_meaning_are_no_people():
+    assert find_kinds(["hand", "star", "justice", "model", "fan", "苹果", "..."], ["person"]) == {}
 
 
 def test_nearly_equal_vectors_are_synonyms():

@@ -110,6 +110,21 @@ def test_unknown_labels_say_so_and_are_never_tags(encoder, caplog):
     assert other.thresholds == (0.3, 1.0, 1.0)
 
 
+def test_a_kind_of_a_trained_label_has_its_evidence_and_says_so(encoder, caplog):
+    torch.manual_seed(0)
+    model = Classifier.create(BACKBONE, head=heads.LinearClassifier, labels=["person", "dog"], image_size=96).eval()
+    for certain in (-20.0, 20.0):
+        with torch.no_grad():
+            model.head.linear.bias[0] = certain
+        with caplog.at_level(logging.WARNING):
+            other = model.with_labels(["nurse", "person"])
+        nurse, person = other.predict(IMAGE).scores[0]
+        assert (nurse > 0.3) == (person > 0.3)
+    assert nurse == pytest.approx(0.516, abs=0.03)  # 0.2 * 0.3 of evidence: log(0.06) * 1.009 + 2.879 = 0.04
+    assert (other.typed_labels[0].known, other.typed_labels[0].kind_of) == (True, "person")
+    assert "'nurse': the model knows person, but not of which kind" in caplog.text
+
+
 def test_each_text_is_encoded_once():
     texts = []
 

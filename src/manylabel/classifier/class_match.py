@@ -1,6 +1,8 @@
 """Typed labels matched to the classes that a pretrained model knows, by the similarity of their names and by WordNet.
 
-Fellbaum, "WordNet", MIT Press 1998: ``wordnet.tsv`` holds the ImageNet-1k classes and all their hypernyms.
+Fellbaum, "WordNet", MIT Press 1998: ``wordnet.tsv`` holds the ImageNet-1k classes and all their hypernyms, and about
+250 everyday names of people ("boy", "nurse") of which that is the first meaning: ImageNet-1k has almost no people.
+``wordnet_rare.tsv`` holds those names of ImageNet's 21,843 synsets that first of all mean something else.
 
 Letters in shape comments: L labels, K classes, S names of classes, E text dimensions.
 """
@@ -9,7 +11,7 @@ import hashlib
 import logging
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import version
@@ -114,7 +116,8 @@ def find_synonyms(encoder: TextEncoder, labels: Sequence[str], known: Sequence[s
     """Find labels that are other names of known ones.
 
     Names are the same if they differ in case, spaces, hyphens or a plural s only, if WordNet lists them as names of
-    one thing ("airplane", "aeroplane"), or if their text vectors are nearly the same. If WordNet lists a name for two
+    one thing, and that is the first meaning of both ("airplane", "aeroplane"; not "bowl", "stadium"), or if their text
+    vectors are nearly the same. If WordNet lists a name for two
     known labels ("bike"), only its text vector can make it a synonym of one.
 
     Args:
@@ -133,13 +136,13 @@ def find_synonyms(encoder: TextEncoder, labels: Sequence[str], known: Sequence[s
     """
     owners: dict[str, set[str]] = {}
     for name in known:
-        for form in _other_names(name):
+        for form in _other_names(name, rare=True):
             owners.setdefault(form, set()).add(name)
     exact = {_normal(name): name for name in known}
     found: dict[str, str] = {}
     for name in labels:
         candidates = {exact[_normal(name)]} if _normal(name) in exact else owners.get(_normal(name), set())
-        if len(candidates) == 1:
+        if len(candidates) == 1 and _normal(name) in _other_names(*candidates):
             found[name] = next(iter(candidates))
     rest = [name for name in labels if name not in found and encoder.reads(name)]
     if rest and all(map(encoder.reads, known)):
@@ -148,6 +151,39 @@ def find_synonyms(encoder: TextEncoder, labels: Sequence[str], known: Sequence[s
         pairs = zip(rest, values.tolist(), columns.tolist(), strict=True)
         found |= {name: known[column] for name, value, column in pairs if value >= SYNONYM_SIMILARITY}
     return {name: found[name] for name in labels if name in found}
+
+
+def find_kinds(labels: Sequence[str], known: Sequence[str]) -> dict[str, str]:
+    """Find labels that WordNet lists as kinds of known ones: a nurse is a person.
+
+    Compounds are looked up as a whole, then by their last word ("old man").
+
+    Args:
+        labels: Typed labels.
+        known: Labels of the model.
+
+    Returns:
+        The known label of each typed one that is a kind of one; the most specific, if there are several.
+
+    Examples:
+        >>> find_kinds(["nurse", "old man", "toddler", "justice"], ["person", "child", "dog"])
+        {'nurse': 'person', 'old man': 'person', 'toddler': 'child'}
+    """
+    of_name = {_normal(name): name for name in known}
+    synsets: dict[str, list[str]] = {}
+    for synset, (_, names) in _wordnet().items():
+        for name in names:
+            synsets.setdefault(_normal(name), []).append(synset)
+    found: dict[str, str] = {}
+    for label in labels:
+        last = label.split()[-1]
+        level = synsets.get(_normal(label)) or synsets.get(_normal(last), [])
+        while level and label not in found:  # one level up at a time
+            forms = [_normal(name) for synset in level for name in _wordnet()[synset][1]]
+            if above := [of_name[form] for form in forms if form in of_name]:
+                found[label] = above[0]
+            level = [parent for synset in level for parent in _wordnet()[synset][0]]
+    return found
 
 
 def _normal(name: str) -> str:
@@ -215,20 +251,26 @@ def group_names(synsets: Sequence[str]) -> dict[str, set[int]]:
 
 
 @lru_cache(maxsize=1)
-def _lemmas() -> dict[str, list[list[str]]]:
-    """Return, by name, the lists of synonyms that it is in: those of the 21,843 synsets of ImageNet."""
+def _lemmas() -> dict[str, list[tuple[list[str], list[str]]]]:
+    """Return, by name, its synsets among the 21,843 of ImageNet: all their names, and those that first mean it."""
     from timm.data.imagenet_info import ImageNetInfo  # imports torchvision
 
     info = ImageNetInfo("imagenet-21k-goog")
-    found: dict[str, list[list[str]]] = {}
-    for number in range(info.num_classes()):  # type: ignore[no-untyped-call]  # timm leaves it untyped
-        names = [_normal(name) for name in info.index_to_description(number).split(", ")]
+    lines = Path(__file__).with_name("wordnet_rare.tsv").read_text(encoding="utf-8").splitlines()[1:]
+    rare = {synset: set(names.split("|")) for synset, names in (line.split("\t") for line in lines)}
+    found: dict[str, list[tuple[list[str], list[str]]]] = {}
+    for number, synset in enumerate(info.label_names()):  # type: ignore[no-untyped-call]  # timm leaves it untyped
+        given = info.index_to_description(number).split(", ")
+        names = [_normal(name) for name in given]
+        first = [_normal(name) for name in given if name not in rare.get(synset, ())]
         for name in names:
-            found.setdefault(name, []).append(names)
+            found.setdefault(name, []).append((names, first))
     return found
 
 
-def _other_names(name: str) -> Iterable[str]:
-    """Return a name and its synonyms in WordNet, without case and spaces."""
+@lru_cache(maxsize=4096)
+def _other_names(name: str, *, rare: bool = False) -> set[str]:
+    """Return a name and its synonyms in WordNet, without case and spaces; also by rare meanings, if wanted."""
     form = _normal(name)
-    return {form, *(other for names in _lemmas().get(form, ()) for other in names)}
+    lists = [names if rare else first for names, first in _lemmas().get(form, ()) if rare or form in first]
+    return {form, *(other for names in lists for other in names)}

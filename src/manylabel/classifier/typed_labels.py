@@ -13,7 +13,7 @@ import torch
 from manylabel.backbone import Backbone, Top, load_classes
 from manylabel.backbone.split import shallow_copy
 from manylabel.backbone.weights import PRETRAINED
-from manylabel.classifier.class_match import find_synonyms, match_classes
+from manylabel.classifier.class_match import ClassMatch, find_kinds, find_synonyms, match_classes
 from manylabel.classifier.engine import ScoreCalibration
 from manylabel.errors import ConfigError
 from manylabel.heads.typed_labels import TypedLabels
@@ -27,6 +27,10 @@ logger = logging.getLogger(__name__)
 
 KNOWN_SIMILARITY = 0.6
 """Cosine similarity to the nearest class name or trained label below which a typed label counts as unknown."""
+
+KIND_WEIGHT = 0.2
+"""Weight of a trained label in a kind of it that the model cannot tell from others: where it is certainly present, the
+kind gets about 0.5."""
 
 THRESHOLD = 0.3
 """Threshold of typed labels; unknown ones get 1, so that they are never tags, but can be listed with `top`."""
@@ -42,6 +46,7 @@ class TypedLabel:
         label: The label.
         known: Whether the model knows something similar.
         trained: The trained label that it is another name of, or None.
+        kind_of: The trained label that it is a kind of, if the model knows it in no other way, or None.
         nearest: Most similar names that the model knows.
         similarity: Cosine similarity to the first of them; 1 for a trained label or the name of a group of classes.
 
@@ -55,12 +60,15 @@ class TypedLabel:
     trained: str | None = None
     nearest: tuple[str, ...] = ()
     similarity: float = 1.0
+    kind_of: str | None = None
 
     def __repr__(self) -> str:
         label = self.label.encode(errors="backslashreplace").decode()  # printable, lone surrogates included
         label = label if len(label) <= 60 else f"{label[:59]}…"
         if self.trained is not None:
             return f"{label}: known: yes (trained as {self.trained})"
+        if self.kind_of is not None:
+            return f"{label}: known: yes (as a kind of {self.kind_of})"
         details = f"nearest: {', '.join(self.nearest)}; similarity {self.similarity:.2f}"
         return f"{label}: known: {'yes' if self.known else 'no'} ({details})"
 
@@ -102,6 +110,12 @@ def add_typed_labels(model: "Classifier", wanted: LabelSpace, encoder: TextEncod
             ) from error
         names = [*classes.names, *(model.labels.display(name).replace(", ", " ") for name in model.labels)]
         match = match_classes(used, typed, names, classes.synsets)
+        found += _describe(match, typed, list(shown))
+        for each in found:
+            if each.kind_of is not None:
+                row = match.weights[typed.index(each.label)]
+                row *= 1 - KIND_WEIGHT
+                row[len(classes.names) + list(shown).index(each.kind_of)] += KIND_WEIGHT
         backbone = shallow_copy(model.backbone)
         backbone.select(sorted({*([] if cut is None else [cut]), *model.backbone.stages}))
         if cut is not None and backbone.stages[0] != cut:
@@ -120,8 +134,6 @@ def add_typed_labels(model: "Classifier", wanted: LabelSpace, encoder: TextEncod
             top=top,
             stages=backbone.stages,
         )
-        facts = zip(typed, match.nearest, match.similarity.tolist(), strict=True)
-        found += [TypedLabel(name, value >= KNOWN_SIMILARITY, None, near, value) for name, near, value in facts]
     by_name = {each.label: each for each in found}
     described = tuple(by_name[name] for name in wanted)
     unknown = [each for each in described if not each.known]
@@ -129,9 +141,26 @@ def add_typed_labels(model: "Classifier", wanted: LabelSpace, encoder: TextEncod
         logger.warning("%r; no image is tagged with it, but its scores can be listed", each)
     if len(unknown) > 10:
         logger.warning("and %s more typed labels are not known", f"{len(unknown) - 10:,}")
+    for label in dict.fromkeys(each.kind_of for each in described if each.kind_of is not None):
+        kinds_of = [repr(each.label) for each in described if each.kind_of == label]
+        more = f" and {len(kinds_of) - 10:,} more" if len(kinds_of) > 10 else ""
+        logger.warning("%s%s: the model knows %s, but not of which kind", ", ".join(kinds_of[:10]), more, label)
     other = model._like(backbone, head, labels=wanted, **_decisions(model, described))
     other.typed_labels = described
     return other.train(model.training)
+
+
+def _describe(match: ClassMatch, typed: LabelSpace, trained: Sequence[str]) -> list[TypedLabel]:
+    """Return what is known about typed labels: as kinds of trained ones only if no other name is similar."""
+    found, kinds = [], find_kinds(list(typed), trained)
+    for name, nearest, value in zip(typed, match.nearest, match.similarity.tolist(), strict=True):
+        kind_of, known = kinds.get(name), value >= KNOWN_SIMILARITY
+        if kind_of is None or (known and (value == 1 or nearest[0] != kind_of)):
+            found.append(TypedLabel(name, known, None, nearest, value))
+        else:
+            near = tuple(dict.fromkeys((kind_of, *nearest)))
+            found.append(TypedLabel(name, known=True, nearest=near, similarity=value, kind_of=kind_of))
+    return found
 
 
 class _EachOnce:
