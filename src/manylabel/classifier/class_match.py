@@ -50,11 +50,14 @@ class ClassMatch:
         weights: ``[L, K]``, weight of each class in each label; rows sum to 1, except those of WordNet groups.
         similarity: ``[L]``, cosine similarity to the nearest name of a class; 1 for the name of a group of classes.
         nearest: Nearest class names of each label, the most similar first.
+        spread: ``[L]``, effective number of classes that the text matches, ``1 / sum of squared weights``: a few for a
+            label that resembles some, hundreds for one that resembles none or all; 1 for the name of a group.
     """
 
     weights: Tensor
     similarity: Tensor
     nearest: tuple[tuple[str, ...], ...]
+    spread: Tensor
 
 
 def match_classes(
@@ -104,12 +107,13 @@ def match_classes(
         best.append(values[:, 0])
         weights.append(((found - common) / TEMPERATURE).softmax(1))
     joined, similarity = torch.cat(weights), torch.cat(best)
+    spread = torch.cat([1 / part.square().sum(1) for part in weights])
     for row, name in enumerate(labels):
         if members := groups.get(_normal(labels.display(name))):
-            similarity[row] = 1
+            similarity[row] = spread[row] = 1
             joined[row] *= 1 - HYPERNYM_WEIGHT
             joined[row, list(members)] += HYPERNYM_WEIGHT / math.sqrt(len(members))
-    return ClassMatch(joined, similarity, tuple(nearest))
+    return ClassMatch(joined, similarity, tuple(nearest), spread)
 
 
 def find_synonyms(encoder: TextEncoder, labels: Sequence[str], known: Sequence[str]) -> dict[str, str]:

@@ -25,12 +25,17 @@ if TYPE_CHECKING:  # a classifier makes classifiers with typed labels
 
 logger = logging.getLogger(__name__)
 
-KNOWN_SIMILARITY = 0.6
-"""Cosine similarity to the nearest class name or trained label below which a typed label counts as unknown."""
+KNOWN_SPREAD = 190
+"""Effective number of matched names above which a typed label counts as unknown; of labels below, nine in ten have
+informative scores (docs/results.md). It separates better than the similarity to the nearest name."""
 
 KIND_WEIGHT = 0.2
 """Weight of a trained label in a kind of it that the model cannot tell from others: where it is certainly present, the
 kind gets about 0.5."""
+
+KIND_SIMILARITY = 0.7
+"""Cosine similarity to another name from which a kind of a trained label is matched to that: "surfer" to "surfboard",
+but not "toddler" to "bassinet". Set by looking at names of people."""
 
 THRESHOLD = 0.3
 """Threshold of typed labels; unknown ones get 1, so that they are never tags, but can be listed with `top`."""
@@ -153,9 +158,10 @@ def add_typed_labels(model: "Classifier", wanted: LabelSpace, encoder: TextEncod
 def _describe(match: ClassMatch, typed: LabelSpace, trained: Sequence[str]) -> list[TypedLabel]:
     """Return what is known about typed labels: as kinds of trained ones only if no other name is similar."""
     found, kinds = [], find_kinds(list(typed), trained)
-    for name, nearest, value in zip(typed, match.nearest, match.similarity.tolist(), strict=True):
-        kind_of, known = kinds.get(name), value >= KNOWN_SIMILARITY
-        if kind_of is None or (known and (value == 1 or nearest[0] != kind_of)):
+    facts = zip(typed, match.nearest, match.similarity.tolist(), match.spread.tolist(), strict=True)
+    for name, nearest, value, spread in facts:
+        kind_of, known = kinds.get(name), spread <= KNOWN_SPREAD
+        if kind_of is None or spread == 1 or (value >= KIND_SIMILARITY and nearest[0] != kind_of):
             found.append(TypedLabel(name, known, None, nearest, value))
         else:
             near = tuple(dict.fromkeys((kind_of, *nearest)))
