@@ -1,17 +1,15 @@
-"""Label errors found again, compared with cleanlab: python -m benchmarks.label_errors --data SPEC [--seeds 0 1 2].
+"""Label errors found again, compared with cleanlab: python -m benchmarks.label_errors --data SPEC [--head NAME].
 
 Of all present labels, 5 % are removed, and as many absent ones added, both drawn uniformly over the known labels. The
 dataset is cross-validated with these labels; both libraries rank the same scores. Precision is that of the first n of
 all labels, recall that of the first 2n, n being the number of flips; AUROC is over all known labels. "listed" is the
 length of the list of `manylabel data labels`, an estimate of the number of errors. Errors that the dataset had before
-count as false alarms. Times are medians of `--repeats` interleaved calls, from scores to a ranking, in one process.
-With `--head`, the images are scored by a head on whole cached maps, trained as `manylabel train` does, instead of the
-linear model of `data labels`.
+count as false alarms. Times are medians of `--repeats` interleaved calls, from scores to a ranking, in one process. The
+CPU time of the cross-validation is without that of the features if a call before has cached them.
 """
 
 import argparse
 import json
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -26,19 +24,13 @@ from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 
 from manylabel import Backbone
-from manylabel.data import ImageDataset, load, stratified_folds
+from manylabel.data import ImageDataset, load
 from manylabel.evaluation import ScoredImages
-from manylabel.features import CachedFeatures, FeatureCache, FeatureLoader, dropped_channels
 from manylabel.heads import HEADS
-from manylabel.heads.config import build_head
-from manylabel.heads.head import probe_defaults, stages_of
 from manylabel.label_issues import cross_validate, error_probabilities, find_label_issues
-from manylabel.losses import AsymmetricLoss
 from manylabel.progress import ProgressBar
 from manylabel.settings import Probe
 from manylabel.storage import write_text
-from manylabel.training import ClassificationTask, RunFolder, fit
-from manylabel.training.fit import Loaders
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -86,59 +78,22 @@ def seconds(work: Callable[[ScoredImages], object], scored: ScoredImages) -> flo
     return time.perf_counter() - start
 
 
-def cross_validate_head(
-    cached: CachedFeatures, backbone: Backbone, name: str, *, epochs: int, precision: str
-) -> ScoredImages:
-    """Score every image by a head trained on the other folds, with the settings of `manylabel train` and one view."""
-    dataset, defaults = cached.dataset, probe_defaults(HEADS[name])
-    training = {"epochs": epochs, "precision": precision, "learning_rate": defaults.learning_rate, "logger": "none"}
-    settings = Probe(data=dataset.name, head=name, **training)
-    scores = torch.zeros(dataset.targets.shape)
-    for train, test in stratified_folds(dataset.targets, num_folds=5):
-        torch.manual_seed(settings.seed)
-        head = build_head(HEADS[name], backbone, num_labels=len(dataset.labels), settings=defaults.settings)
-        task = ClassificationTask(head, AsymmetricLoss(), settings=settings)
-        part = cached.subset(train)
-        batches = FeatureLoader(part, batch_size=settings.batch_size, shuffle=True, view=0)
-        one_image = FeatureLoader(part.subset([0]), batch_size=1, view=0)  # no validation
-        with tempfile.TemporaryDirectory() as folder, dropped_channels(head, fraction=settings.feature_dropout):
-            fit(task, Loaders(batches, one_image), run=RunFolder.open(Path(folder) / "run"))
-        head.eval()
-        with torch.inference_mode():
-            for images in np.array_split(test, len(test) // 256 + 1):
-                scores[images] = head(cached.read(images)).sigmoid()
-    return ScoredImages.from_dataset(dataset, np.arange(len(dataset)), scores)
-
-
 def main() -> None:
     """Measure every seed, print the rows and write them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", required=True, help="data spec")
     parser.add_argument("--backbone", default="offline:everyday")
-    parser.add_argument("--head", choices=sorted(HEADS), help="default: the linear model of data labels")
-    parser.add_argument("--epochs", type=int, default=3, help="epochs of --head")
-    parser.add_argument("--precision", default="float32", choices=("float32", "bfloat16"), help="precision of --head")
+    parser.add_argument("--head", default=Probe.head, choices=sorted(HEADS))
     parser.add_argument("--fraction", type=float, default=0.05)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--repeats", type=int, default=5)
     options = parser.parse_args()
     dataset, backbone, rows = load(options.data), Backbone(options.backbone, frozen=True), []
-    if options.head:
-        backbone.select(stages_of(HEADS[options.head], probe_defaults(HEADS[options.head]).settings))
-        cache = FeatureCache(backbone)
-        with ProgressBar("computing features") as bar:
-            cached = cache.fill(cache.plan(dataset), progress=bar.update)
-        dataset = cached.dataset  # without unreadable images
     for seed in options.seeds:
         flipped, flips = flip(dataset, options.fraction, seed)
         start = time.process_time()
-        if options.head:
-            part = replace(cached, dataset=flipped)
-            training = {"epochs": options.epochs, "precision": options.precision}
-            scored = cross_validate_head(part, backbone, options.head, **training)
-        else:
-            with ProgressBar("cross-validating") as bar:
-                scored = cross_validate(flipped, backbone, progress=bar.update).scored
+        with ProgressBar("cross-validating") as bar:
+            scored = cross_validate(flipped, backbone, head=HEADS[options.head], progress=bar.update).scored
         spent, known = time.process_time() - start, scored.known.numpy()
         flips = flips[scored.indices]
         rounds = [(seconds(ours, scored), seconds(theirs, scored)) for _ in range(options.repeats)]
@@ -156,11 +111,9 @@ def main() -> None:
             }
         )
         print(json.dumps(rows[-1]), flush=True)
-    content = {"dataset": dataset.name, "images": len(dataset), "backbone": options.backbone, "rows": rows}
-    content |= {"fraction": options.fraction, "threads": torch.get_num_threads()}
-    if options.head:
-        content |= {"head": options.head, "epochs": options.epochs, "precision": options.precision}
-    file = RESULTS / f"label_errors{f'_{options.head}' if options.head else ''}.json"
+    content = {"dataset": dataset.name, "images": len(dataset), "backbone": options.backbone, "head": options.head}
+    content |= {"fraction": options.fraction, "threads": torch.get_num_threads(), "rows": rows}
+    file = RESULTS / f"label_errors_{options.head}.json"
     write_text(file, json.dumps(content, indent=2) + "\n", overwrite=True)
 
 

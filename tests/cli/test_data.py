@@ -247,7 +247,7 @@ def test_labels_are_found_written_and_applied(tmp_path, monkeypatch):
     def data(*words):
         return CliRunner().invoke(app, ["data", *words], catch_exceptions=False).stdout
 
-    small = ("--backbone", "offline:efficientnet_lite0", "--folds", "2", "--workers", "0")
+    small = ("--backbone", "offline:efficientnet_lite0", "--head", "linear", "--folds", "2", "--workers", "0")
     assert "80 images" in data("labels", table, "--out", "issues.csv", "--html", "issues.html", *small)
     found = (tmp_path / "issues.csv").read_text().splitlines()
     assert found[0] == "image,label,given,suggested,score"
@@ -256,3 +256,5 @@ def test_labels_are_found_written_and_applied(tmp_path, monkeypatch):
     assert data("fix", table, "--accept", "issues.csv", "--out", "fixed.csv").count("changed ") == len(found) - 1
     with pytest.raises(ConfigError, match="must end in"):
         data("labels", table, "--out", "issues.xlsx")
+    with pytest.raises(ConfigError, match="did you mean 'ml_decoder'"):
+        data("labels", table, "--head", "ml_decodr")

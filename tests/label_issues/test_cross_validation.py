@@ -1,11 +1,20 @@
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
 
 from manylabel.backbone import Backbone
-from manylabel.data import scenes
+from manylabel.classifier import Classifier
+from manylabel.data import load, scenes, stratified_folds, write_scenes
 from manylabel.data.readers.table import read_table
+from manylabel.heads import CSRA, LinearClassifier, MLDecoder
 from manylabel.label_issues import (
     IssueReport,
     LabelIssue,
@@ -15,6 +24,9 @@ from manylabel.label_issues import (
     write_issues,
 )
 from manylabel.label_issues.cross_validation import PENALTY, fit_head
+from manylabel.losses import EntropyMaximization
+from manylabel.recipes import Probe, Reporter, TrainAndVal, probe
+from manylabel.recipes.setup import build_loss
 
 
 @pytest.fixture(autouse=True)
@@ -44,23 +56,99 @@ def test_the_fit_is_logistic_regression():
 
 
 @pytest.mark.slow
-def test_each_image_is_scored_by_the_model_that_has_not_seen_it():
+@pytest.mark.parametrize("head", [MLDecoder, CSRA, LinearClassifier])
+def test_each_image_is_scored_by_the_model_that_has_not_seen_it(head):
     dataset, backbone = scenes(24), Backbone("offline:efficientnet_lite0", frozen=True)
-    seen = []
-    found = cross_validate(
-        dataset, backbone, num_folds=3, num_workers=0, progress=lambda done, total: seen.append((done, total))
-    )
-    assert seen[-1] == (24, 24)
+    found = cross_validate(dataset, backbone, head=head, num_folds=3, num_workers=0)
     assert np.bincount(found.folds).tolist() == [8, 8, 8]
+    assert {type(model.head) for model in found.models} == {head}
     for index in (0, 7, 23):
         predicted = found.model_of(index).predict(dataset.images[index]).scores
         np.testing.assert_allclose(predicted[0], found.scored.scores[index], atol=5e-3)
 
 
 @pytest.mark.slow
-def test_the_page_shows_images_and_escapes_names():
-    dataset = scenes(40)
+def test_the_default_head_trains_as_in_manylabel_train_but_for_half_the_epochs(tmp_path):
+    dataset = scenes(30)
     found = cross_validate(dataset, small_backbone(), num_folds=2, num_workers=0)
+    train, test = stratified_folds(dataset.targets, num_folds=2)[0]
+    run = probe(
+        Probe(data="scenes", out=tmp_path / "run", views=1, epochs=50, tune=False, workers=0),
+        sets=TrainAndVal(dataset.subset(train), dataset.subset(test)),
+        backbone=small_backbone(),
+        reporter=Reporter(),
+    )
+    expected = Classifier.from_pretrained(run.model).predict(dataset.subset(test)).scores
+    np.testing.assert_allclose(found.scored.scores[test], expected, atol=2e-3)
+
+
+def test_progress_counts_the_features_and_then_the_steps_of_all_folds():
+    seen = {}
+
+    def watch(done, total, *, doing):
+        seen.setdefault(doing, []).append((done, total))
+
+    cross_validate(scenes(20), small_backbone(), head=CSRA, num_folds=2, num_workers=0, progress=watch)
+    assert seen["computing features"][-1] == (20, 20)
+    assert seen["training"] == [(step + 1, 100) for step in range(100)]
+
+
+def test_nothing_of_the_training_remains(tmp_path, monkeypatch, caplog, capsys):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    cross_validate(scenes(20), small_backbone(), head=CSRA, num_folds=2, num_workers=0)
+    assert not list((tmp_path / "temporary").iterdir())
+    assert not caplog.records
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_the_training_and_leaves_nothing(tmp_path, number):
+    (tmp_path / "temporary").mkdir()
+    code = (
+        "import signal, sys\n"
+        "from manylabel import Backbone, data, label_issues\n"
+        "def stop(done, total, *, doing):\n"
+        f"    if doing == 'training' and done == 3: signal.raise_signal({int(number)})\n"
+        "backbone = Backbone('test_resnet', pretrained=False, frozen=True, image_size=32)\n"
+        "label_issues.cross_validate(data.scenes(20), backbone, num_folds=2, num_workers=0, progress=stop)\n"
+    )
+    environment = {**os.environ, "TMPDIR": str(tmp_path / "temporary")}
+    stopped = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, env=environment)
+    assert stopped.returncode == -number, stopped.stderr.decode()
+    assert not list((tmp_path / "temporary").iterdir())
+
+
+def test_unknown_labels_and_unreadable_images_are_left_out(tmp_path):
+    folder = write_scenes(tmp_path / "scenes", 40, unknown=0.3).parent
+    sorted((folder / "images").iterdir())[5].write_bytes(b"no image")
+    dataset = load(folder / "labels.csv")
+    found = cross_validate(dataset, small_backbone(), head=CSRA, num_folds=2, num_workers=0)
+    assert [image.index for image in found.scored.bad] == np.flatnonzero(found.folds < 0).tolist() == [5]
+    _, known = dataset.targets.dense()
+    assert torch.equal(found.scored.known, torch.from_numpy(np.delete(known, 5, axis=0)))
+
+
+def test_incomplete_tags_train_with_the_loss_for_incomplete_tags(monkeypatch):
+    built = []
+
+    def watched(*arguments, **options):
+        built.append(build_loss(*arguments, **options))
+        return built[-1]
+
+    monkeypatch.setattr("manylabel.label_issues.cross_validation.build_loss", watched)
+    dataset = replace(scenes(20), incomplete=True)
+    found = cross_validate(dataset, small_backbone(), head=CSRA, num_folds=2, num_workers=0)
+    assert [type(loss) for loss in built] == [EntropyMaximization] * 2
+    assert found.scored.known.all()  # a tag that is not listed can be missing
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("head", [MLDecoder, LinearClassifier])
+def test_the_page_shows_images_and_escapes_names(head):
+    dataset = scenes(40)
+    found = cross_validate(dataset, small_backbone(), head=head, num_folds=2, num_workers=0)
     report = find_label_issues(found.scored, min_positives=2)
     assert report.issues
     page = issues_page(report, dataset, found)

@@ -14,8 +14,10 @@ from rich.text import Text
 import manylabel as ml
 from manylabel.cli import options
 from manylabel.cli.options import flag, option
+from manylabel.errors import ConfigError, list_choices
 from manylabel.page import plural, some
 from manylabel.progress import ProgressBar, working
+from manylabel.settings import Probe
 
 app = typer.Typer(help="Check, split or fix a dataset, find wrong labels, or draw demo images.", no_args_is_help=True)
 
@@ -84,7 +86,8 @@ def labels(
     ] = None,
     html: options.Html = None,
     backbone: Annotated[str, option("NAME", "Backbone: a timm model or torchvision:NAME.")] = "offline:everyday",
-    folds: options.Folds = 5,
+    head: Annotated[str, option("NAME", "Head to train on the other images; linear takes seconds.")] = Probe.head,
+    folds: options.Folds = 3,
     workers: options.Workers = None,
     overwrite: options.Overwrite = False,
     as_json: options.AsJson = False,
@@ -99,11 +102,18 @@ def labels(
         from manylabel.data.readers.table import refuse_table
 
         refuse_table(out, overwrite=overwrite)
+    if head not in ml.heads.HEADS:
+        raise ConfigError(f"head cannot be {head!r}; {list_choices(head, ml.heads.HEADS)}")
     dataset = options.load_data(data)
     frozen = ml.Backbone(backbone, frozen=True)
     with ProgressBar("computing features") as bar:
         found = ml.label_issues.cross_validate(
-            dataset, frozen, num_folds=folds, num_workers=workers, progress=bar.update
+            dataset,
+            frozen,
+            head=ml.heads.HEADS[head],
+            num_folds=folds,
+            num_workers=workers,
+            progress=bar.update,
         )
     with working("finding label issues"):
         report = ml.label_issues.find_label_issues(found.scored)
