@@ -110,13 +110,14 @@ def _fit_block(logits: Tensor, targets: Tensor, known: Tensor, *, min_positives:
     values = (logits.double() - centre) / spread
     scale, shift = spread.clone(), centre.clone()  # the identity
     loss = _platt_loss(values, soft, weights, scale, shift)
+    enough = 1e-8 * float(count.max())  # smaller changes of the loss are rounding errors, or do not matter
     for _ in range(STEPS):
         step = _platt_step(values, soft, weights, scale, shift)
         length = torch.ones_like(loss)
         for _ in range(12):
             tried = scale - length * step[0], shift - length * step[1]
             new = _platt_loss(values, soft, weights, *tried)
-            worse = ~(new <= loss)
+            worse = ~(new <= loss + enough)
             if not worse.any():
                 break
             length = torch.where(worse, length / 2, length)
@@ -124,7 +125,7 @@ def _fit_block(logits: Tensor, targets: Tensor, known: Tensor, *, min_positives:
         scale, shift, loss = (
             torch.where(worse, old, now) for old, now in ((scale, tried[0]), (shift, tried[1]), (loss, new))
         )
-        if float(gained.max()) < 1e-10 * float(count.max()):
+        if float(gained.max()) < enough:
             break
     fitted = (positives >= min_positives) & (negatives >= min_positives) & (scale > 1e-3 * spread)
     final = scale / spread
@@ -134,7 +135,9 @@ def _fit_block(logits: Tensor, targets: Tensor, known: Tensor, *, min_positives:
 
 
 def _platt_loss(values: Tensor, soft: Tensor, weights: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
-    losses = F.binary_cross_entropy_with_logits(values * scale + shift, soft, reduction="none")
+    logits = values * scale + shift
+    # binary_cross_entropy_with_logits, four times as fast in float64
+    losses = (1 - soft) * logits - logits.sigmoid().clamp(min=1e-300).log()
     return (weights * losses).sum(dim=0)
 
 
