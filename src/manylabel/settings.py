@@ -197,7 +197,6 @@ class Finetune(RecipeSettings):
 
     out: Path = Path("runs/finetune")
     epochs: Count | None = setting(None, "Number of epochs (default: 4, or enough for 100 to 300 optimizer steps).")
-    views: Count | None = setting(1, "Cached crops per training image (none: up to 4, at most 25,000 in total).")
     train_from: str = setting(
         "auto", "Stage or module after which the backbone is trained (3, blocks.4); auto: by cost; all: all of it."
     )
