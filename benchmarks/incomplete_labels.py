@@ -5,10 +5,10 @@
     python benchmarks/incomplete_labels.py rare COCO --data coco:coco/annotations/instances_train2014.json --first 6800
 
 Every method trains the same head on the same features of one view with the optimizer, schedule, channel dropout and
-weight averaging of `manylabel train`: a linear head on averaged features in float32, others on whole maps in bfloat16,
-which halves the time on some CPUs. Tags are removed from the training images only: one is
-kept per image, or each with a probability. Validation labels are complete. Intervals are 95 % bootstrap intervals
-over validation images, of the mean mAP over seeds; the gain is that over asymmetric loss with missing tags as absent.
+weight averaging of `manylabel train`: a linear head on averaged features in float32, others on whole maps in bfloat16.
+Tags are removed from the training images only: one is kept per image, or each with a probability. Validation labels are
+complete. Intervals are 95 % bootstrap intervals over validation images, of the mean mAP over seeds; the gain is that
+over asymmetric loss with missing tags as absent.
 
 The long-tailed subset has the form of COCO-MLT: images are added label by label, from the rarest to the most frequent,
 until the label of rank r has 1,200 / r^1.1 images. Head labels end with more than 100 images, tail labels with fewer
