@@ -49,7 +49,8 @@ def test_kinds_of_people_are_found_as_the_most_specific_trained_label(typed, kin
     assert find_kinds([typed], ["dog", "person", "child"]) == {typed: kind_of}
 
 
-def test_words_with_another_first_meaning_are_no_people():
+def test_other_compounds_and_words_with_another_first_meaning_are_no_kinds():
+    assert find_kinds(["sea horse", "paper plane"], ["horse", "plane"]) == {}
     assert find_kinds(["hand", "star", "justice", "model", "fan", "苹果", "..."], ["person"]) == {}
 
 

@@ -1,8 +1,8 @@
 """Typed labels matched to the classes that a pretrained model knows, by the similarity of their names and by WordNet.
 
-Fellbaum, "WordNet", MIT Press 1998: ``wordnet.tsv`` holds the ImageNet-1k classes and all their hypernyms, and about
-250 everyday names of people ("boy", "nurse") of which that is the first meaning: ImageNet-1k has almost no people.
-``wordnet_rare.tsv`` holds those names of ImageNet's 21,843 synsets that first of all mean something else.
+Fellbaum, "WordNet", MIT Press 1998: ``wordnet.tsv`` holds the ImageNet-1k classes and all their hypernyms;
+``wordnet_people.tsv`` everyday names of people ("boy", "nurse") of which that is the first meaning, since ImageNet-1k has
+almost none; ``wordnet_rare.tsv`` those names of ImageNet's 21,843 synsets that first of all mean something else.
 
 Letters in shape comments: L labels, K classes, S names of classes, E text dimensions.
 """
@@ -158,9 +158,9 @@ def find_synonyms(encoder: TextEncoder, labels: Sequence[str], known: Sequence[s
 
 
 def find_kinds(labels: Sequence[str], known: Sequence[str]) -> dict[str, str]:
-    """Find labels that WordNet lists as kinds of known ones: a nurse is a person.
+    """Find names of people that WordNet lists as kinds of known labels: a nurse is a person.
 
-    Compounds are looked up as a whole, then by their last word ("old man").
+    Compounds are looked up by their last word, too ("old man").
 
     Args:
         labels: Typed labels.
@@ -174,19 +174,17 @@ def find_kinds(labels: Sequence[str], known: Sequence[str]) -> dict[str, str]:
         {'nurse': 'person', 'old man': 'person', 'toddler': 'child'}
     """
     of_name = {_normal(name): name for name in known}
-    synsets: dict[str, list[str]] = {}
-    for synset, (_, names) in _wordnet().items():
-        for name in names:
-            synsets.setdefault(_normal(name), []).append(synset)
+    people, rows = _rows("wordnet_people.tsv"), _rows("wordnet.tsv") | _rows("wordnet_people.tsv")
+    synsets = {_normal(name): synset for synset, (_, names) in people.items() for name in names}
     found: dict[str, str] = {}
     for label in labels:
-        last = label.split()[-1]
-        level = synsets.get(_normal(label)) or synsets.get(_normal(last), [])
+        synset = synsets.get(_normal(label)) or synsets.get(_normal(label.split()[-1]))
+        level = [] if synset is None else [synset]
         while level and label not in found:  # one level up at a time
-            forms = [_normal(name) for synset in level for name in _wordnet()[synset][1]]
+            forms = [_normal(name) for each in level for name in rows[each][1]]
             if above := [of_name[form] for form in forms if form in of_name]:
                 found[label] = above[0]
-            level = [parent for synset in level for parent in _wordnet()[synset][0]]
+            level = [parent for each in level for parent in rows[each][0]]
     return found
 
 
@@ -222,10 +220,10 @@ def _name_vectors(encoder: TextEncoder, names: Sequence[str]) -> Tensor:
     return vectors[rows]
 
 
-@lru_cache(maxsize=1)
-def _wordnet() -> dict[str, tuple[list[str], list[str]]]:
+@lru_cache(maxsize=2)
+def _rows(file: str) -> dict[str, tuple[list[str], list[str]]]:
     """Return hypernyms and names by synset."""
-    lines = Path(__file__).with_name("wordnet.tsv").read_text(encoding="utf-8").splitlines()[1:]
+    lines = Path(__file__).with_name(file).read_text(encoding="utf-8").splitlines()[1:]
     rows = (line.split("\t") for line in lines)
     return {synset: (parents.split(), names.split("|")) for synset, parents, names in rows}
 
@@ -241,15 +239,16 @@ def group_names(synsets: Sequence[str]) -> dict[str, set[int]]:
         {0, 1}
     """
     groups: dict[str, set[int]] = {}
+    wordnet = _rows("wordnet.tsv")
     for number, synset in enumerate(synsets):
         above, seen = [synset], set()
         while above:
             each = above.pop()
-            if each in seen or each not in _wordnet():
+            if each in seen or each not in wordnet:
                 continue
             seen.add(each)
-            above += _wordnet()[each][0]
-            for name in _wordnet()[each][1]:
+            above += wordnet[each][0]
+            for name in wordnet[each][1]:
                 groups.setdefault(name, set()).add(number)
     return groups
 
