@@ -1,7 +1,7 @@
 """Typed labels matched to the classes that a pretrained model knows, by the similarity of their names and by WordNet.
 
 Fellbaum, "WordNet", MIT Press 1998: ``wordnet.tsv`` holds the ImageNet-1k classes and all their hypernyms;
-``wordnet_people.tsv`` everyday names of people ("boy", "nurse") of which that is the first meaning, since ImageNet-1k has
+``wordnet_people.tsv`` everyday names of people ("boy", "nurse") of which that is the first meaning: ImageNet-1k has
 almost none; ``wordnet_rare.tsv`` those names of ImageNet's 21,843 synsets that first of all mean something else.
 
 Letters in shape comments: L labels, K classes, S names of classes, E text dimensions.
