@@ -77,3 +77,9 @@ def test_weights_follow_the_most_similar_name_of_each_class():
     assert match.weights[0, 0] > 0.99
     assert match.nearest == (("stove", "tram"),)
     assert match.similarity[0].item() == pytest.approx(0.9 / (0.81 + 0.01) ** 0.5, abs=1e-5)
+
+
+def test_spread_counts_the_names_that_a_label_matches_alike():
+    encoder = StoredVectors(["stove", "tram", "oak", "hob", "thing"], torch.eye(5)[[0, 1, 2, 0, 4]])
+    match = match_classes(encoder, LabelSpace(["hob", "thing"]), ["stove", "tram", "oak"])
+    assert match.spread.tolist() == pytest.approx([1, 3], abs=0.01)
