@@ -109,21 +109,21 @@ def _fit_block(logits: Tensor, targets: Tensor, known: Tensor, *, min_positives:
     spread = ((weights * (logits.double() - centre).square()).sum(dim=0) / count).sqrt().clamp(min=1e-6)
     values = (logits.double() - centre) / spread
     scale, shift = spread.clone(), centre.clone()  # the identity
-    loss = _platt_loss(values, soft, weights, scale, shift)
+    loss, step = _platt_loss(values, soft, weights, scale, shift)
     enough = 1e-8 * float(count.max())  # smaller changes of the loss are rounding errors, or do not matter
     for _ in range(STEPS):
-        step = _platt_step(values, soft, weights, scale, shift)
         length = torch.ones_like(loss)
         for _ in range(12):
             tried = scale - length * step[0], shift - length * step[1]
-            new = _platt_loss(values, soft, weights, *tried)
+            new, next_step = _platt_loss(values, soft, weights, *tried)
             worse = ~(new <= loss + enough)
             if not worse.any():
                 break
             length = torch.where(worse, length / 2, length)
         gained = torch.where(worse, 0.0, loss - new)
-        scale, shift, loss = (
-            torch.where(worse, old, now) for old, now in ((scale, tried[0]), (shift, tried[1]), (loss, new))
+        scale, shift, loss, step = (
+            torch.where(worse, old, now)
+            for old, now in ((scale, tried[0]), (shift, tried[1]), (loss, new), (step, next_step))
         )
         if float(gained.max()) < enough:
             break
@@ -134,25 +134,16 @@ def _fit_block(logits: Tensor, targets: Tensor, known: Tensor, *, min_positives:
     )
 
 
-def _platt_loss(values: Tensor, soft: Tensor, weights: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+def _platt_loss(values: Tensor, soft: Tensor, weights: Tensor, scale: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the loss of each label ``[L]`` and the Newton step of scale and shift ``[2, L]``: one sigmoid for both."""
     logits = values * scale + shift
+    scores = logits.sigmoid()
     # binary_cross_entropy_with_logits, four times as fast in float64
-    losses = (1 - soft) * logits - logits.sigmoid().clamp(min=1e-300).log()
-    return (weights * losses).sum(dim=0)
-
-
-def _platt_step(values: Tensor, soft: Tensor, weights: Tensor, scale: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the Newton step of scale and shift, from the 2 x 2 system of each label."""
-    scores = (values * scale + shift).sigmoid()
+    losses = (1 - soft) * logits - scores.clamp(min=1e-300).log()
     errors, bends = weights * (scores - soft), weights * scores * (1 - scores)
     slope_scale, slope_shift = (errors * values).sum(dim=0), errors.sum(dim=0)
-    scale_scale, both, shift_shift = (
-        (bends * values.square()).sum(0) + 1e-9,
-        (bends * values).sum(0),
-        bends.sum(0) + 1e-9,
-    )
+    bent = bends * values
+    scale_scale, both, shift_shift = (bent * values).sum(dim=0) + 1e-9, bent.sum(dim=0), bends.sum(dim=0) + 1e-9
     determinant = (scale_scale * shift_shift - both.square()).clamp(min=1e-12)
-    return (
-        (shift_shift * slope_scale - both * slope_shift) / determinant,
-        (scale_scale * slope_shift - both * slope_scale) / determinant,
-    )
+    step = torch.stack([shift_shift * slope_scale - both * slope_shift, scale_scale * slope_shift - both * slope_scale])
+    return (weights * losses).sum(dim=0), step / determinant
