@@ -61,6 +61,19 @@ def test_platts_numbers_are_those_of_a_general_optimiser():
         assert (fit.scale[label].item(), fit.shift[label].item()) == pytest.approx(slow.x, abs=2e-3)
 
 
+def test_logits_that_are_all_large_are_fitted():
+    # The first full step leads to logits in the thousands, as with the asymmetric loss on a frequent label.
+    generator = torch.Generator().manual_seed(0)
+    targets = torch.rand(80, 1, generator=generator) < 0.4
+    logits = 8 + targets + 0.5 * torch.randn(80, 1, generator=generator)
+    scale, shift, fitted = fit_platt(logits, targets, torch.ones_like(targets))
+    assert fitted.all()
+    x, y = logits.double().numpy()[:, 0], targets.numpy()[:, 0]
+    soft = np.where(y, (y.sum() + 1) / (y.sum() + 2), 1 / ((~y).sum() + 2))
+    best = minimize(lambda ab: log_loss(ab[0] * x + ab[1], soft).sum(), [1.0, -8.5], method="BFGS")
+    assert [float(scale), float(shift)] == pytest.approx(best.x.tolist(), rel=1e-3)
+
+
 def test_labels_in_blocks_are_fitted_as_together(monkeypatch):
     logits, targets, known = example()
     together = fit_platt(logits, targets, known)
