@@ -57,6 +57,17 @@ def test_rare_labels_say_that_they_fall_back():
     assert any("Platt" in note for note in result.notes)
 
 
+def test_rare_labels_share_a_calibration_that_corrects_their_bias():
+    generator = torch.Generator().manual_seed(0)
+    targets = torch.rand(80, 20, generator=generator) < 0.06  # about 5 images each
+    logits = 3 + 2 * targets + 0.5 * torch.randn(80, 20, generator=generator)  # as the asymmetric loss leaves them
+    images = ScoredImages.from_arrays(logits.sigmoid(), targets, labels=[f"label {number}" for number in range(20)])
+    result = tune(images)
+    assert len(set(zip(result.calibration.scale, result.calibration.shift, strict=True))) <= 2
+    assert result.before.metrics["calibration_error"] > 0.8
+    assert result.after.metrics["calibration_error"] < 0.02
+
+
 def test_before_is_the_model_with_the_thresholds_and_calibration_it_had():
     strict = tune(scored(thresholds=(1.0, 1.0, 1.0)), method="none")
     assert strict.before.metrics["OR"] == 0

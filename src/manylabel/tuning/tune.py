@@ -23,7 +23,7 @@ from manylabel.evaluation.pages import draw_calibration
 from manylabel.metrics import CalibrationBin, calibration, precision_recall, top_labels
 from manylabel.page import Cell, Fraction, Html, plural, some
 from manylabel.targets import Targets
-from manylabel.tuning.calibration import fit_platt, fit_temperature
+from manylabel.tuning.calibration import BLOCK, fit_platt, fit_temperature
 from manylabel.tuning.thresholds import Objective, Thresholds, choose_thresholds
 
 SMALLEST = 1e-7  # float32 scores come no closer to 0 or 1
@@ -97,7 +97,7 @@ class _Fit(NamedTuple):
 
     calibration: ScoreCalibration | None
     thresholds: Thresholds | None
-    not_fitted: Tensor  # [L], labels for which Platt scaling fell back to the temperature
+    not_fitted: Tensor  # [L], labels that share a calibration
 
 
 def tune(
@@ -114,7 +114,8 @@ def tune(
     Args:
         scored: Scores of the model *without* calibration and the targets, on data it was not trained on; its
             thresholds are the model's current ones.
-        method: Calibration method; Platt scaling falls back to a temperature for rare labels and single-label models.
+        method: Calibration method; for Platt scaling, rare labels share a pair of values, and single-label models get a
+            temperature.
         objective: Objective of the thresholds (default: F1).
         current: The model's current calibration.
         min_positives: Labels present in fewer images are not fitted individually.
@@ -240,14 +241,19 @@ def _calibrate(
     not_fitted = torch.zeros(logits.shape[1], dtype=torch.bool)
     if method == "none":
         return None, not_fitted
-    scale = torch.full((logits.shape[1],), 1 / fit_temperature(logits, targets, known, single_label=single_label))
-    shift = torch.zeros_like(scale)
     if method == "platt" and not single_label:
-        platt = fit_platt(logits, targets, known, min_positives=min_positives)
-        scale, shift = torch.where(platt.fitted, platt.scale, scale), torch.where(platt.fitted, platt.shift, shift)
-        not_fitted = ~platt.fitted
-    name: CalibrationMethod = "temperature" if single_label else method
-    return ScoreCalibration(name, tuple(scale.tolist()), tuple(shift.tolist())), not_fitted
+        own = fit_platt(logits, targets, known, min_positives=min_positives)
+        not_fitted = ~own.fitted
+        every = 1 + int(not_fitted.sum()) * len(logits) // BLOCK  # of many images and labels, some images suffice
+        pooled = (matrix[::every, not_fitted].reshape(-1, 1) for matrix in (logits, targets, known))
+        shared = fit_platt(*pooled, min_positives=1)
+        scale, shift = (
+            torch.where(own.fitted, own.scale, shared.scale),
+            torch.where(own.fitted, own.shift, shared.shift),
+        )
+        return ScoreCalibration("platt", tuple(scale.tolist()), tuple(shift.tolist())), not_fitted
+    scale = torch.full((logits.shape[1],), 1 / fit_temperature(logits, targets, known, single_label=single_label))
+    return ScoreCalibration("temperature", tuple(scale.tolist()), (0.0,) * len(scale)), not_fitted
 
 
 def _measure(scored: ScoredImages, scores: Tensor, decisions: Tensor) -> Performance:
@@ -288,7 +294,7 @@ def _notes(scored: ScoredImages, final: _Fit, objective: Objective, min_positive
     cases = (
         (final.thresholds.too_rare, f"fewer than {min_positives} images, and got {common}"),
         (final.thresholds.out_of_reach, f"no threshold with {objective}, and got {common}"),
-        (final.not_fitted, "too few images or too poor scores for Platt scaling, and got the common temperature"),
+        (final.not_fitted, "too few images or too poor scores for Platt scaling of their own, and share one"),
     )
     notes = []
     for mask, words in cases:
