@@ -137,6 +137,13 @@ def test_a_table_sorts_by_keyboard_and_keeps_empty_cells_last(opened):
     assert column(opened, 3) == ["10.0 %", "100.0 %", ""]
 
 
+def test_signed_text_sorts_by_its_number(browser, tmp_path):
+    rows = [[name, f"{value:+.1f} to +20.0"] for name, value in (("a", -10.0), ("b", 2.0), ("c", 10.0), ("d", -2.0))]
+    browser.get(Page("t", "", [page.table(["label", "change"], rows)]).write(tmp_path / "page.html").as_uri())
+    browser.find_elements(By.CSS_SELECTOR, "th button")[1].click()
+    assert column(browser, 1) == ["a", "d", "b", "c"]
+
+
 def test_a_browser_requests_nothing_else_and_has_nothing_to_complain_about(opened):
     events = [json.loads(entry["message"])["message"] for entry in opened.get_log("performance")]
     requests = [event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"]

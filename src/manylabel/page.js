@@ -3,8 +3,8 @@
 const letters = new Intl.Collator(undefined, { numeric: true, sensitivity: "base" });
 
 function compare(a, b) {
-  const [x, y] = [a.dataset.value, b.dataset.value];
-  return x !== undefined && y !== undefined ? Number(x) - Number(y) : letters.compare(a.textContent, b.textContent);
+  const [x, y] = [a, b].map((cell) => parseFloat(cell.dataset.value ?? cell.textContent)); // text such as "+1.2 to +3.4", too
+  return x - y || letters.compare(a.textContent, b.textContent);
 }
 
 function sortBy(head) {

@@ -125,6 +125,7 @@ def test_a_report_of_one_run_shows_its_images_and_settings(folders):
     assert "<td>loss</td><td>asymmetric</td>" in html  # the settings say auto
     assert "Co-occurrence of labels" in html
     assert "of scenes" in html
+    assert "<td>head_settings</td><td></td>" in html  # none, rather than {}
     assert "manylabel train DATA --head linear" in html
 
 

@@ -49,10 +49,10 @@ class Metric:
 
         Examples:
             >>> METRICS["mAP"].number(0.61234), METRICS["mAP"].number(-0.0001, signed=True)
-            ('61.2', '+0.0')
+            ('61.2', '0.0')
         """
-        sign = "+" if signed else "-"
-        return f"{100 * value:{sign}z.1f}" if self.is_fraction else f"{value:{sign}z.2f}"
+        shown = f"{100 * value:z.1f}" if self.is_fraction else f"{value:z.2f}"
+        return f"+{shown}" if signed and float(shown) > 0 else shown
 
     def interval(self, estimate: Estimate, *, signed: bool = False) -> str:
         """Format the interval of an estimate; empty if it has none.

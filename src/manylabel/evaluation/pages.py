@@ -189,12 +189,13 @@ def _groups(evaluation: Evaluation) -> Iterator[Html]:
     if not shown:
         return
     yield page.heading("Hard cases")
-    yield page.columns(
-        *(
-            draw_groups(groups, f"Recall {words} (number of {counted} in brackets).")
-            for groups, _, counted, words, _ in shown
+    if len(shown) > 1:  # one drawing would leave half of the page empty
+        yield page.columns(
+            *(
+                draw_groups(groups, f"Recall {words} (number of {counted} in brackets).")
+                for groups, _, counted, words, _ in shown
+            )
         )
-    )
     for groups, what, counted, words, detail in shown:
         names = list(dict.fromkeys(name for group in groups for name in group.metrics))
         yield page.table(

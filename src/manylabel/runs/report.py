@@ -182,8 +182,15 @@ def _facts(each: EvaluatedRun) -> dict[str, str]:
 
 def _own(settings: Mapping[str, Any], part: str) -> str:
     """Return the settings of a head or loss in brackets."""
-    own = ", ".join(f"{name}={value}" for name, value in (settings.get(f"{part}_settings") or {}).items())
+    own = _shown(settings.get(f"{part}_settings"))
     return f" ({own})" if own else ""
+
+
+def _shown(value: object) -> str:
+    """Return a setting as text: empty for None, pairs for a mapping."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name}={each}" for name, each in value.items())
+    return "" if value is None else str(value)
 
 
 def _results(runs: Sequence[EvaluatedRun], draw: Callable[[EvaluatedRun], pages.DrawImage] | None) -> Iterator[Html]:
@@ -251,7 +258,7 @@ def _settings(runs: Sequence[Run]) -> Iterator[Html]:
     """Yield tables of settings, the differing ones first, and environments."""
 
     def table(settings: Mapping[str, Sequence[Any]], caption: str = "") -> Html:
-        rows = [[name, *("" if value is None else str(value) for value in values)] for name, values in settings.items()]
+        rows = [[name, *map(_shown, values)] for name, values in settings.items()]
         return page.table(["setting", *(run.name for run in runs)], rows, caption=caption)
 
     yield page.heading("Settings and environment")
