@@ -93,6 +93,7 @@ def test_several_images_get_tags_and_the_slider_chooses_them(page, images):
     assert "Most likely:" in text(page, "article .hint")
     page.find_element(By.ID, "own").click()
     assert text(page, "#threshold-shown") == "tags at or above the model's thresholds"
+    assert page.find_element(By.ID, "threshold").get_attribute("aria-valuetext") == text(page, "#threshold-shown")
 
 
 def test_a_model_of_one_label_an_image_shows_the_most_confident_whatever_its_score(browser, images, tmp_path):
@@ -297,6 +298,7 @@ def test_new_tags_are_asked_for_where_the_model_takes_them(browser, images, open
         until(browser, lambda: "cannot encode these labels" in text(browser, "#status"))
         assert "secret" not in text(browser, "body")
         assert texts(browser, "#chips button") == ["tram", "fire truck"]
+        assert browser.find_element(By.CSS_SELECTOR, "#chips button").accessible_name == "Remove tram"
         assert len(texts(browser, ".tag b")) == 4
         field.send_keys("x" * 101 + Keys.ENTER)
         until(browser, lambda: "tags of at most 100 characters can be typed" in text(browser, "#status"))

@@ -239,8 +239,10 @@ function removeCards(cards) {
 function refresh() {
   document.body.classList.toggle("some", state.cards.length > 0);
   find("tools").hidden = !state.cards.length;
-  find("threshold-shown").textContent = mostConfidentOnly()
+  const shown = mostConfidentOnly()
     ? "the most confident tag" : `tags at or above ${state.own ? "the model's thresholds" : percent(state.threshold)}`;
+  find("threshold-shown").textContent = shown;
+  find("threshold").setAttribute("aria-valuetext", shown); // its own number is not used until it is moved
   find("own").setAttribute("aria-pressed", String(state.own));
 }
 
@@ -267,7 +269,7 @@ function addNewTags(text) {
 
 function showChips() {
   find("chips").replaceChildren(...state.newTags.map((name) => {
-    const chip = make("button", { type: "button", textContent: name, title: `Remove ${name}` });
+    const chip = make("button", { type: "button", textContent: name, ariaLabel: `Remove ${name}`, title: `Remove ${name}` });
     chip.addEventListener("click", () => {
       state.newTags = state.newTags.filter((other) => other !== name);
       showChips();
