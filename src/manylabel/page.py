@@ -121,6 +121,17 @@ def note(words: str, kind: Literal["note", "good", "warning", "problem"] = "note
     return Html(f'<p class="note {kind}"><b>{kind.capitalize()}</b> {escape(words)}</p>')
 
 
+def tile(count: int, noun: str, remark: str) -> tuple[str, str, str]:
+    """Return a key figure of `tiles` that is a count.
+
+    Examples:
+        >>> tile(1, "label", "of 20")
+        ('1', 'label', 'of 20')
+    """
+    value, _, name = plural(count, noun).partition(" ")
+    return value, name, remark
+
+
 def tiles(figures: Iterable[tuple[str, str, str]]) -> Html:
     """Return key figures side by side, each a value, its name and a remark.
 

@@ -153,7 +153,7 @@ def scenes(
 ) -> None:
     """Generate demo images, each with several objects, and a table of their labels."""
     table = ml.data.write_scenes(out, num_images, seed=seed, unknown=unknown, overwrite=overwrite)
-    typer.echo(f"Wrote {num_images} images to {table.parent / 'images'} and their labels to {table}.")
+    typer.echo(f"Wrote {plural(num_images, 'image')} to {table.parent / 'images'} and their labels to {table}.")
     typer.echo(f"Check them with: manylabel data check csv:{table}")
 
 
@@ -211,17 +211,17 @@ def _show(report: ml.data.CheckReport) -> None:
 
 def _key_figures(report: ml.data.CheckReport) -> Iterator[str]:
     splits = ", ".join(f"{name} {size:,}" for name, size in report.splits.items())
-    yield f"{report.num_images:,} images" + (f" ({splits})" if splits else "")
+    yield plural(report.num_images, "image") + (f" ({splits})" if splits else "")
     most = max(len(report.labels_per_image) - 1, 0)
-    yield f"{len(report.labels):,} labels, {report.mean_labels:.2f} per image on average, {most} at most"
+    yield f"{plural(len(report.labels), 'label')}, {report.mean_labels:.2f} per image on average, {most} at most"
     if report.unknown_fraction:
-        yield f"{report.unknown_fraction:.2%} of all images x labels unknown"
+        yield f"{report.unknown_fraction:.2%} of the image-label pairs are unknown"
     if len(report.readable_sizes):
         (low_height, low_width), (high_height, high_width) = report.readable_sizes.min(0), report.readable_sizes.max(0)
         yield f"{low_width} to {high_width} pixels wide, {low_height} to {high_height} high"
     exact = sum(group.is_exact for group in report.duplicates)
-    yield f"{len(report.bad):,} unreadable images"
-    yield f"{exact:,} groups of exact duplicates, {len(report.duplicates) - exact:,} of near duplicates"
+    yield plural(len(report.bad), "unreadable image")
+    yield f"{plural(exact, 'group')} of exact duplicates, {len(report.duplicates) - exact:,} of near duplicates"
 
 
 def _show_labels(report: ml.data.CheckReport) -> None:

@@ -20,6 +20,7 @@ from manylabel.errors import ConfigError, ImageError, LabelError, list_choices
 from manylabel.images import decode, prepare
 from manylabel.inference import OnnxEngine
 from manylabel.inference.engine import shown_name
+from manylabel.page import plural
 from manylabel.predictions import Predictions
 from manylabel.progress import working
 from manylabel.settings import RECIPE_SETTINGS
@@ -175,7 +176,9 @@ def _change(model: str, change: Callable[[list[str]], list[str]], out: Path | No
     folder = changed.save_pretrained(
         out or source, include_backbone=saved.includes_backbone, half=saved.is_half, overwrite=overwrite or out is None
     )
-    typer.echo(f"{folder} now has {len(changed.labels):,} labels ({len(changed.labels) - len(before.labels):+,}).")
+    typer.echo(
+        f"{folder} now has {plural(len(changed.labels), 'label')} ({len(changed.labels) - len(before.labels):+,})."
+    )
 
 
 CHECKED_IMAGES = 16

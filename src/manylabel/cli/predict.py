@@ -26,6 +26,7 @@ from manylabel.image_files import EXPLAINED, list_images
 from manylabel.inference import predict_stream, tag_with_ray
 from manylabel.inference.engine import FEW_IMAGES
 from manylabel.inference.sidecars import copy_by_tag, write_sidecar
+from manylabel.page import plural
 from manylabel.predictions import ImagePrediction, TagChoice, write_drawings
 from manylabel.progress import ProgressBar
 from manylabel.tag_files import TagWriter, check_tag_file, open_output
@@ -240,7 +241,7 @@ class _Results:
             where = "" if self.out is None else f" to {self.out}"
             failed = f", {self.bad:,} failed" if self.bad else ""
             rest = f", {skipped:,} skipped (already done)" if skipped else ""
-            errors.print(f"{self.count:,} images{where}{failed}{rest}", markup=False)
+            errors.print(f"{plural(self.count, 'image')}{where}{failed}{rest}", markup=False)
         if self.unchanged:
             errors.print(f"{self.unchanged:,} existing sidecar files left unchanged; replace them with --overwrite")
         for failure in self.failures:

@@ -8,6 +8,7 @@ from manylabel.builtin import DEFAULT_MODEL
 from manylabel.cli import options
 from manylabel.cli.options import option, stderr_console
 from manylabel.inference.engine import engine_device
+from manylabel.page import plural
 from manylabel.progress import working
 from manylabel.system import available_cores, require
 
@@ -75,7 +76,7 @@ def serve(
         warning = f"Anyone who can reach {host} may use this server; set MANYLABEL_API_KEY to require a key"
         console.print(warning, style="yellow", markup=False)
     shown = f"[{host}]" if ":" in host else host
-    console.print(f"{served.name}: {len(served.spec.labels):,} labels at http://{shown}:{port}", markup=False)
+    console.print(f"{served.name}: {plural(len(served.spec.labels), 'label')} at http://{shown}:{port}", markup=False)
     run_server(create_app(served, settings), host=host, port=port, finish_seconds=int(timeout) + 5)
 
 

@@ -61,7 +61,7 @@ def issues_page(report: IssueReport, dataset: ImageDataset, found: CrossValidate
     """
     wrong, missing = report.num_wrong, len(report.issues) - report.num_wrong
     tiles = [
-        (f"{report.num_images:,}", "images", f"{report.num_labels:,} labels checked"),
+        page.tile(report.num_images, "image", f"{plural(report.num_labels, 'label')} checked"),
         (f"{wrong:,}", "likely wrong", f"about {100 * report.wrong_fraction:.1f} % of the present labels"),
         (
             f"{missing:,}",
@@ -86,7 +86,7 @@ def issues_page(report: IssueReport, dataset: ImageDataset, found: CrossValidate
         *map(page.note, report.notes),
         page.heading("Most probable errors"),
         page.thumbnails(drawn),
-        page.heading("All"),
+        page.heading("All findings"),
         page.table(list(COLUMNS), rows),
     ]
     return page.Page(f"Labels of {report.dataset}", f"{plural(len(report.issues), 'label')} to look at", parts)

@@ -13,6 +13,7 @@ from manylabel.cost import Cost, count_cost, count_parameters
 from manylabel.data import ImageLoader, eval_transform
 from manylabel.errors import DataError
 from manylabel.features import pool
+from manylabel.page import plural
 from manylabel.progress import duration
 from manylabel.recipes.loaders import num_workers, plan_sets
 from manylabel.recipes.reporter import advise
@@ -60,7 +61,7 @@ class Plan:
         features = f"features    about {duration(self.feature_seconds)} of feature extraction, once"
         lines = [
             to_yaml(self.setup.settings),
-            f"images      {num_train:,} for training, {num_val:,} for validation, {num_labels:,} labels",
+            f"images      {num_train:,} for training, {num_val:,} for validation, {plural(num_labels, 'label')}",
             f"parameters  {cost.parameters:,}, {in_head:,} of them in the head; {cost.trainable:,} trained",
             f"cost        {cost.macs / 1e9:.2f} GMACs per image",
             *([] if self.setup.cached is None else [features]),

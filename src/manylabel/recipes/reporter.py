@@ -9,6 +9,7 @@ from rich.table import Table
 
 from manylabel.data import ImageDataset
 from manylabel.evaluation import Estimate, compare_map, estimate_map
+from manylabel.page import plural
 from manylabel.progress import ProgressBar
 from manylabel.recipes.setup import TrainAndVal
 from manylabel.storage import write_text
@@ -48,8 +49,8 @@ class Reporter:
         if is_first_process():
             for sentence in advise(sets):
                 logger.warning(sentence)
-        images = f"{len(sets.train):,} training images, {len(sets.val):,} validation images"
-        self.say(f"{images}, {len(sets.train.labels):,} labels")
+        images = f"{plural(len(sets.train), 'training image')}, {plural(len(sets.val), 'validation image')}"
+        self.say(f"{images}, {plural(len(sets.train.labels), 'label')}")
 
     def progress(self, doing: str, done: int, total: int) -> None:
         """Show the progress of a step of the run.
@@ -169,5 +170,5 @@ def advise_on_labels(dataset: ImageDataset, *, what: str, effect: str) -> list[s
     named = ", ".join(map(repr, empty[:LISTED])) + more
     if len(empty) == 1:
         return [f"no {what} image has the label {named}, {effect}"]
-    plural = effect.replace("it is", "they are").replace("it cannot", "they cannot")
-    return [f"no {what} image has any of {len(empty)} labels, {plural}: {named}"]
+    several = effect.replace("it is", "they are").replace("it cannot", "they cannot")
+    return [f"no {what} image has any of {len(empty)} labels, {several}: {named}"]

@@ -14,7 +14,7 @@ from PIL import Image
 from deadly import load_or_die
 from manylabel.data import Files, ImageDataset, LazyBytes, check, load, scenes
 from manylabel.data.inspection.images import inspect_images
-from manylabel.data.inspection.page import check_page
+from manylabel.data.inspection.page import check_page, draw_histogram
 from manylabel.errors import ConfigError
 from manylabel.targets import Targets
 from manylabel.types import BadImage, LabelSpace
@@ -261,8 +261,21 @@ def test_the_page_shows_what_was_found(tmp_path):
     rows = [[0, 1]] * 6 + [[0]] * 6 + [[], [2]]
     made = dataset(rows, ["$a$", "<b>", "c"], folder=tmp_path, images={1: noise(0), 5: b"", 6: b""})
     html = check_page(check(made), made).html()
-    for words in ("Problem</b> 2 of 14 images", "5.png", "The same file", "$a$", "&lt;b&gt;", "without a label"):
+    for words in (
+        "Problem</b> 2 of 14 images",
+        "5.png",
+        "<b>1</b><span>duplicate<",
+        "The same file",
+        "$a$",
+        "&lt;b&gt;",
+        "without a label",
+    ):
         assert words in html
+
+
+def test_each_whole_number_has_a_bar_and_outliers_of_others_are_clipped():
+    assert ">5</text>" in draw_histogram([1] * 999 + [5], what="labels", caption="Labels")
+    assert ">9</text>" not in draw_histogram([1.1, 1.2] * 499 + [9.5], what="ratio", caption="Ratio")
 
 
 @pytest.mark.slow

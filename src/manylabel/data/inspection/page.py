@@ -54,11 +54,11 @@ def _summary(report: CheckReport) -> Iterator[Html]:
     copies = sum(len(group.indices) - 1 for group in report.duplicates)
     rare = sum(label.positives < FEW_POSITIVES for label in report.labels)
     tiles = [
-        (f"{report.num_images:,}", "images", f"{len(report.bad):,} cannot be read"),
-        (f"{len(report.labels):,}", "labels", f"{rare:,} with fewer than {FEW_POSITIVES} images"),
+        page.tile(report.num_images, "image", f"{len(report.bad):,} cannot be read"),
+        page.tile(len(report.labels), "label", f"{rare:,} with fewer than {FEW_POSITIVES} images"),
         (f"{report.mean_labels:.2f}", "labels per image", f"{max(len(report.labels_per_image) - 1, 0)} at most"),
-        (f"{100 * report.unknown_fraction:.1f} %", "unknown", "of images x labels"),
-        (f"{copies:,}", "duplicates", f"in {plural(len(report.duplicates), 'group')}"),
+        (f"{100 * report.unknown_fraction:.1f} %", "unknown", "of the image-label pairs"),
+        page.tile(copies, "duplicate", f"in {plural(len(report.duplicates), 'group')}"),
     ]
     yield page.tiles(tiles)
     if report.is_sound:
@@ -179,11 +179,14 @@ def _ends(ranked: Sequence[Thing], *, at_most: int) -> list[Thing]:
 
 
 def draw_histogram(values: ArrayLike, *, what: str, caption: str) -> Html:
-    """Draw a histogram; the outermost half per cent on each side is clipped into the last bar."""
+    """Draw a histogram; unless each whole number has a bar, outliers are clipped into the outermost bars."""
     values = np.asarray(values, dtype=np.float64)
     drawing, axes = page.new_figure(width=3.7, height=2.4)
-    low, high = np.quantile(values, [0.005, 0.995]).tolist() if len(values) else (0.0, 0.0)
+    low, high = (values.min(), values.max()) if len(values) else (0.0, 0.0)
     whole = (values == np.round(values)).all() and high - low < _MOST_BARS
+    if not whole:
+        low, high = np.quantile(values, [0.005, 0.995]).tolist()
+        caption += "; the outermost bars include the outermost 1 %"
     bins = np.arange(low - 0.5, high + 1).tolist() if whole else 40 if high > low else 1
     axes.hist(values.clip(low, high), bins=bins, color=page.ACCENT, rwidth=0.8 if whole else None)
     axes.set(xlabel=what, ylabel="images")
