@@ -9,6 +9,8 @@ from manylabel.types import Batch, InputSpec, LabelSpace
     ("names", "message"),
     [
         ("cat", "list of names"),
+        (None, "list of names, such as .*, got None"),
+        (5, "list of names, such as .*, got 5"),
         (["cat", "cat"], "occur twice: cat"),
         (["cat", "  "], "needs a name"),
     ],

@@ -168,9 +168,11 @@ class LabelSpace:
 
 
 def _checked(names: Iterable[str]) -> list[str]:
-    """Return label names; refuse a single text and blank names."""
+    """Return label names; refuse a single text, anything but a list, and blank names."""
     if isinstance(names, str):
         raise LabelError(f"labels must be a list of names, got the single string {names!r}; write [{names!r}]")
+    if not isinstance(names, Iterable):
+        raise LabelError(f"labels must be a list of names, such as ['dog', 'cat'], got {names!r}")
     listed = list(names)
     for name in listed:
         if not isinstance(name, str) or not name.strip():

@@ -142,10 +142,10 @@ def test_each_text_is_encoded_once():
 @pytest.mark.slow  # loads the sentence encoder
 def test_bad_labels_are_refused_duplicates_merged_and_long_ones_cut(caplog):
     model = make()
-    for bad in ([], [""], [5]):
+    for bad in ([], [""], [5], None, 5):
         with pytest.raises(LabelError):
             model.with_labels(bad)
-    other = model.with_labels(["zebra", "zebra ", "tram " * 300, "\udcff"])  # a lone surrogate
+    other = model.with_labels(["zebra", "zebra ", "tram " * 300, "\udcff\n"])  # a lone surrogate
     assert len(other.labels) == 3
     assert "reads the first" in caplog.text
     assert len(repr(other.typed_labels[1])) < 200

@@ -148,6 +148,8 @@ def test_mistakes_are_told_before_anything_is_written(model, photos, tmp_path):
         run(photos, "--model", model, "--resume")
     with pytest.raises(ConfigError, match="with its own labels"):
         run(photos, "--model", model, "--labels", "cat,dog")
+    with pytest.raises(DataError, match=r"no file of labels 'missing.txt'"):
+        run(photos, "--model", model, "--labels", "missing.txt")
     assert not out.exists()
 
 

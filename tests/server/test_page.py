@@ -14,6 +14,7 @@ from selenium.webdriver.support.wait import WebDriverWait
 
 from colour_model import SPEC, write_colour_model
 from manylabel import Classifier, heads
+from manylabel.classifier.typed_labels import TypedLabel
 from manylabel.label_text import TAG_COLUMNS, join_labels
 from manylabel.predictions import InferenceSpec
 from manylabel.server import ServedModel, create_app
@@ -308,15 +309,19 @@ def test_new_tags_are_asked_for_where_the_model_takes_them(browser, images, open
 def test_new_tags_have_thresholds_of_their_own_and_unknown_ones_are_named(browser, images, open_model, monkeypatch):
     def ask(model, pixels, labels):
         spec = InferenceSpec(LabelSpace(labels), model.spec.input_spec, thresholds=(0.3, 1.0))
-        return np.full((len(pixels), 2), 0.4, dtype=np.float32), spec
+        unknown = [TypedLabel("sunset", known=False, nearest=("lighter", "umbrella"))]
+        return np.full((len(pixels), 2), 0.4, dtype=np.float32), spec, unknown
 
     monkeypatch.setattr(ServedModel, "ask", ask)
     with listening(create_app(open_model)) as (address, _):
         open_page(browser, address)
         upload(browser, images / "photo 0.jpg")
         browser.find_element(By.ID, "new-tag").send_keys("tram, sunset" + Keys.ENTER)
-        until(browser, lambda: "sunset: the model knows nothing similar" in text(browser, "#status"))
+        until(browser, lambda: "sunset (nearest: lighter, umbrella)" in text(browser, "#status"))
         assert [name for name in texts(browser, ".tag b") if name.endswith("new")] == ["tramnew"]
+        assert texts(browser, "#chips .unknown") == ["sunset"]
+        browser.find_element(By.CSS_SELECTOR, "#chips .unknown").click()
+        until(browser, lambda: "sunset" not in text(browser, "#status"))
 
 
 def test_a_model_that_takes_no_new_tags_does_not_offer_them(page, images):

@@ -38,6 +38,32 @@ gets this over sqrt(n), between the mean of their probabilities, which is small,
 SYNONYM_SIMILARITY = 0.9
 """Cosine similarity above which a typed label counts as another name of a trained one."""
 
+EVERYDAY_NAMES = (
+    {"cell phone", "smartphone"},
+    {"donut", "doughnut"},
+    {"microwave", "microwave oven"},
+    {"motorcycle", "motorbike"},
+    {"truck", "lorry"},
+    {"tv", "television", "telly", "tv set", "television set", "tv monitor"},
+)
+"""Names of one thing in photos that WordNet lists apart, or of which it lists another meaning first."""
+
+_IRREGULAR = {
+    "people": "person",
+    "men": "man",
+    "children": "child",
+    "mice": "mouse",
+    "geese": "goose",
+    "teeth": "tooth",
+    "feet": "foot",
+    "knives": "knife",
+    "wolves": "wolf",
+    "leaves": "leaf",
+    "loaves": "loaf",
+    "shelves": "shelf",
+    "scarves": "scarf",
+}
+
 _LABELS_AT_ONCE = 4096
 _NUM_NEAREST = 3
 
@@ -119,10 +145,10 @@ def match_classes(
 def find_synonyms(encoder: TextEncoder, labels: Sequence[str], known: Sequence[str]) -> dict[str, str]:
     """Find labels that are other names of known ones.
 
-    Names are the same if they differ in case, spaces, hyphens or a plural s only, if WordNet lists them as names of
-    one thing, and that is the first meaning of both ("airplane", "aeroplane"; not "bowl", "stadium"), or if their text
-    vectors are nearly the same. If WordNet lists a name for two
-    known labels ("bike"), only its text vector can make it a synonym of one.
+    Names are the same if they differ in case, spaces, hyphens or number ("mice") only, if WordNet lists them as names
+    of one thing, and that is the first meaning of both ("airplane", "aeroplane"; not "bowl", "stadium"), if
+    `EVERYDAY_NAMES` does, or if their text vectors are nearly the same. If WordNet lists a name for two known labels
+    ("bike"), only its text vector can make it a synonym of one.
 
     Args:
         encoder: Text encoder.
@@ -189,8 +215,13 @@ def find_kinds(labels: Sequence[str], known: Sequence[str]) -> dict[str, str]:
 
 
 def _normal(name: str) -> str:
-    """Return a name without case, spaces, hyphens and a plural s."""
+    """Return a name without case, spaces and hyphens, of which singular and plural are the same."""
     text = re.sub(r"[\s_\-]+", "", name.lower())
+    for plural, singular in _IRREGULAR.items():
+        if text.endswith(plural):
+            return text.removesuffix(plural) + singular
+    text = re.sub(r"(?<=..)ies?$", "y", text)
+    text = re.sub(r"(ch|sh|x)es$", r"\1", text)
     return text[:-1] if len(text) > 3 and text.endswith("s") and not text.endswith("ss") else text
 
 
@@ -276,4 +307,5 @@ def _other_names(name: str, *, rare: bool = False) -> set[str]:
     """Return a name and its synonyms in WordNet, without case and spaces; also by rare meanings, if wanted."""
     form = _normal(name)
     lists = [names if rare else first for names, first in _lemmas().get(form, ()) if rare or form in first]
+    lists += [names for names in ([*map(_normal, group)] for group in EVERYDAY_NAMES) if form in names]
     return {form, *(other for names in lists for other in names)}

@@ -68,7 +68,7 @@ class TypedLabel:
     kind_of: str | None = None
 
     def __repr__(self) -> str:
-        label = self.label.encode(errors="backslashreplace").decode()  # printable, lone surrogates included
+        label = "".join(each if each.isprintable() else repr(each)[1:-1] for each in self.label[:60])
         label = label if len(label) <= 60 else f"{label[:59]}…"
         if self.trained is not None:
             return f"{label}: known: yes (trained as {self.trained})"

@@ -163,7 +163,7 @@ def read_labels(text: str) -> list[str]:
     """Return the labels in a comma-separated list, or in a file with one per line."""
     from manylabel.data.readers.layout import read_label_list
 
-    is_file = os.path.isfile(text)  # noqa: PTH113 - Path.is_file fails for a long list
+    is_file = text.endswith((".txt", ".csv")) or os.path.isfile(text)  # noqa: PTH113 - Path.is_file fails for a long list
     return read_label_list(text if is_file else text.split(","))
 
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
-from typing import Annotated, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self
 
 import numpy as np
 from fastapi import APIRouter, Depends, Form, Query, UploadFile
@@ -25,6 +25,9 @@ from manylabel.server.model import ServedModel
 from manylabel.server.schemas import ProblemError, join_mistakes
 from manylabel.system import default_workers
 from manylabel.types import Tag
+
+if TYPE_CHECKING:  # torch is imported on first use
+    from manylabel.classifier.typed_labels import TypedLabel
 
 _MAX_NAME_LENGTH = 255  # characters of a file name
 DOWNLOADS = 8  # images downloaded at once
@@ -155,7 +158,7 @@ class Api:
             message = "this model has no labels of its own; pass some, as in /v1/predict?labels=zebra&labels=sunset"
             raise ProblemError(422, "bad_request", message)
         choice = TagChoice(options.top, options.threshold)
-        found, spec = await self.tag(images, options.labels, choice, request)
+        found, spec, unknown = await self.tag(images, options.labels, choice, request)
         if all(isinstance(each, str) for each in found):
             raise _unreadable(images, found)
         results = [
@@ -164,30 +167,37 @@ class Api:
             else schemas.ImageResponse(name=image.name, tags=schemas.TagResponse.list_of(each, spec))
             for image, each in zip(images, found, strict=True)
         ]
-        return schemas.PredictResponse(model=self.model.name, images=results)
+        return schemas.PredictResponse(
+            model=self.model.name,
+            images=results,
+            unknown_labels=[
+                schemas.UnknownLabelResponse(label=each.label, nearest=list(each.nearest)) for each in unknown
+            ],
+        )
 
     async def tag(
         self, images: list[SentImage], labels: list[str] | None, choice: TagChoice, request: Request
-    ) -> tuple[list[tuple[Tag, ...] | str], InferenceSpec]:
-        """Return the tags of each image, or the reason it cannot be read; and the spec of the scored labels."""
+    ) -> "tuple[list[tuple[Tag, ...] | str], InferenceSpec, list[TypedLabel]]":
+        """Return the tags of each image, or the reason it cannot be read; the spec of the labels; those not known."""
         columns = None if labels is None else self.model.columns(labels)
         spec = self.model.spec
+        unknown: list[TypedLabel] = []
         with self._accept(len(images)):
             async with self._in_time():
                 await self._check_pixels(images, request)
                 read = await asyncio.gather(*(self._decode(image, request) for image in images))
                 pixels = [each for each in read if not isinstance(each, str)]
                 if not pixels:
-                    return [str(each) for each in read], spec
+                    return [str(each) for each in read], spec, unknown
                 if columns is None and labels is not None:
-                    scores, spec = await self._in_torch(request, self.model.ask, pixels, labels)
+                    scores, spec, unknown = await self._in_torch(request, self.model.ask, pixels, labels)
                 else:
                     rows = await asyncio.gather(*(self.scoring.submit(each, request=request) for each in pixels))
                     scores = np.stack(rows)
                     if columns is not None:
                         scores, spec = scores[:, columns], self.model.spec_of(columns)
         tags = iter(choice.pick(scores, spec))
-        return [each if isinstance(each, str) else next(tags) for each in read], spec
+        return [each if isinstance(each, str) else next(tags) for each in read], spec, unknown
 
     async def explain(
         self,

@@ -226,7 +226,7 @@ class LabelStudio:
         if not isinstance(loaded, str):
             image = SentImage(f"task {task.id}", loaded)
             try:
-                (tags,), _ = await self.api.tag(
+                (tags,), *_ = await self.api.tag(
                     [image], list(names), TagChoice(1 if choices.is_single else None), request
                 )
             except ProblemError as error:

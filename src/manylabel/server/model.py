@@ -24,6 +24,7 @@ from manylabel.storage import decode_json
 
 if TYPE_CHECKING:  # torch is imported on first use
     from manylabel.classifier import Classifier
+    from manylabel.classifier.typed_labels import TypedLabel
     from manylabel.explain import Explanation
 
 logger = logging.getLogger(__name__)
@@ -123,14 +124,16 @@ class ServedModel:
         limits = self.spec.thresholds
         return replace(self.spec, labels=labels, thresholds=limits and tuple(limits[column] for column in columns))
 
-    def ask(self, pixels: list[Pixels], labels: Sequence[str]) -> tuple[NDArray[np.float32], InferenceSpec]:
-        """Return scores ``[B, L]`` for labels that include new ones, and the matching spec.
+    def ask(
+        self, pixels: list[Pixels], labels: Sequence[str]
+    ) -> "tuple[NDArray[np.float32], InferenceSpec, list[TypedLabel]]":
+        """Return scores ``[B, L]`` for labels that include new ones, the matching spec, and the labels not known.
 
         Raises:
             LabelError: The labels cannot be encoded.
         """
-        engine = self._engine_of(tuple(labels))
-        return engine.scores(np.stack(pixels)), engine.spec
+        engine, unknown = self._engine_of(tuple(labels))
+        return engine.scores(np.stack(pixels)), engine.spec, unknown
 
     def explain(self, content: bytes, labels: Sequence[str] | None, *, name: str) -> "list[Explanation]":
         """Explain labels, including new ones (default: the predicted labels).
@@ -167,7 +170,8 @@ class ServedModel:
             logger.warning("new labels cannot be encoded: %s", error)  # may contain paths, which clients must not see
             raise LabelError("the text encoder of this model cannot encode these labels; try others") from error
 
-    def _open_engine(self, labels: tuple[str, ...]) -> Engine:
+    def _open_engine(self, labels: tuple[str, ...]) -> "tuple[Engine, list[TypedLabel]]":
         from manylabel.classifier import TorchEngine
 
-        return TorchEngine(self._asked(labels))
+        asked = self._asked(labels)
+        return TorchEngine(asked), [each for each in asked.typed_labels if not each.known]

@@ -62,11 +62,21 @@ class ImageResponse(BaseModel):
     error: str | None = Field(default=None, description="Reason the image could not be read.")
 
 
+class UnknownLabelResponse(BaseModel):
+    """A requested label that resembles nothing the model knows."""
+
+    label: str = Field(examples=["sunset"])
+    nearest: list[str] = Field(description="Most similar names that the model knows.", examples=[["lighter"]])
+
+
 class PredictResponse(BaseModel):
     """Tags of the images in a request."""
 
     model: str = Field(examples=["builtin:everyday"])
     images: list[ImageResponse] = Field(description="Results in the order of the request.")
+    unknown_labels: list[UnknownLabelResponse] = Field(
+        default=[], description="Requested labels that the model does not know; their threshold is 1."
+    )
 
 
 class ExplanationResponse(ScoreResponse):

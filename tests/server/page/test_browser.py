@@ -150,7 +150,7 @@ def test_images_get_the_tags_of_predict_and_nothing_leaves_the_page(page, site, 
 @pytest.mark.parametrize("path", sample_photos(), ids=lambda path: path.stem)
 def test_scores_are_those_of_predict(page, site, path):
     content = encode(Image.open(path), "PNG")  # large JPEG files are decoded at a smaller scale by `predict` only
-    found = {tag["label"]: tag["score"] for tag in call(page, content, "predict(file, { top: 10 })")}
+    found = {tag["label"]: tag["score"] for tag in call(page, content, "predict(file, { top: 10 })")["tags"]}
     (expected,) = open_engine(site / "model.onnx").predict(content).scores
     assert [found[label] for label in ("cat", "dog")] == pytest.approx(expected.tolist(), abs=TOLERANCE)
 

@@ -28,7 +28,7 @@ async function fetched(name) {
 function predict(file, { top }) {
   const found = last.then(() => score(file));
   last = found.catch(() => {});
-  return found.then((tags) => tags.sort((a, b) => b.score - a.score).slice(0, top));
+  return found.then((tags) => ({ tags: tags.sort((a, b) => b.score - a.score).slice(0, top) }));
 }
 
 async function score(file) {

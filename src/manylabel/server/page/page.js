@@ -6,10 +6,12 @@
 const AT_ONCE = 4;
 const MAX_TAGS = 100;
 const MAX_KNOWN = 80;
+const MAX_UNKNOWN = 5;
 
 const find = (id) => document.getElementById(id);
 const state = {
-  model: null, loading: false, cards: [], own: true, threshold: 0.5, newTags: [], key: "", trouble: new Set(), warm: false, waiting: [], running: 0,
+  model: null, loading: false, cards: [], own: true, threshold: 0.5, newTags: [], unknown: new Map(), key: "", trouble: new Set(), warm: false,
+  waiting: [], running: 0,
 };
 
 function make(kind, properties = {}, ...children) {
@@ -29,13 +31,14 @@ async function fill(card) {
     const size = (bytes) => `${(bytes / 1e6).toFixed(1)} MB`;
     throw new Error(`The file is too large: ${size(card.file.size)}; the limit is ${size(most)}.`);
   }
-  card.tags ??= await predict(card.file, { top: MAX_TAGS });
+  card.tags ??= (await predict(card.file, { top: MAX_TAGS })).tags;
   const missing = state.newTags.filter((name) => !card.asked.has(name));
   if (!missing.length) return;
   try {
-    for (const tag of await predict(card.file, { labels: missing, threshold: 0 })) card.asked.set(tag.label, tag);
-    const unknown = missing.filter((name) => card.asked.get(name)?.threshold === 1);
-    if (unknown.length) state.trouble.add(` ${unknown.join(", ")}: the model knows nothing similar, so no image is tagged with it.`);
+    const { tags, unknown } = await predict(card.file, { labels: missing, threshold: 0 });
+    for (const tag of tags) card.asked.set(tag.label, tag);
+    for (const { label, nearest } of unknown) state.unknown.set(label, nearest.join(", "));
+    if (unknown.length) showChips();
   } catch (error) { // the tags of the model's own labels remain valid
     state.newTags = state.newTags.filter((name) => !missing.includes(name));
     state.trouble.add(` ${missing.join(", ")}: ${error.message}`);
@@ -100,8 +103,16 @@ function announce() {
   const bad = state.cards.filter((card) => card.problem).length;
   const count = `${state.cards.length} image${state.cards.length === 1 ? "" : "s"}`;
   const hint = state.model?.explains ? " Hover over a tag, or tap it, to see its heat map." : "";
-  say(state.cards.length ? `${count}${bad ? `, ${bad} could not be tagged` : ""}.${[...state.trouble].join("") || hint}` : "");
+  const notes = [...state.trouble, unknownTags()].join("") || hint;
+  say(state.cards.length ? `${count}${bad ? `, ${bad} could not be tagged` : ""}.${notes}` : "");
   state.trouble.clear();
+}
+
+function unknownTags() {
+  const names = state.newTags.filter((name) => state.unknown.has(name));
+  const more = names.length > MAX_UNKNOWN ? ` And ${names.length - MAX_UNKNOWN} more.` : "";
+  const shown = names.slice(0, MAX_UNKNOWN).map((name) => ` ${name} (nearest: ${state.unknown.get(name)})`).join(";");
+  return names.length ? ` Not known, so no image is tagged with it:${shown}.${more}` : "";
 }
 
 // --- heat maps
@@ -270,10 +281,12 @@ function addNewTags(text) {
 function showChips() {
   find("chips").replaceChildren(...state.newTags.map((name) => {
     const chip = make("button", { type: "button", textContent: name, ariaLabel: `Remove ${name}`, title: `Remove ${name}` });
+    chip.classList.toggle("unknown", state.unknown.has(name));
     chip.addEventListener("click", () => {
       state.newTags = state.newTags.filter((other) => other !== name);
       showChips();
       state.cards.forEach(render);
+      announce();
     });
     return make("li", {}, chip);
   }));

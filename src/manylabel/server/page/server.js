@@ -33,5 +33,10 @@ function askAbout(file, path, options) {
 }
 
 const describe = () => ask("/v1/labels");
-const predict = async (file, options) => (await askAbout(file, "/v1/predict", options)).images[0].tags;
+
+async function predict(file, options) {
+  const { images: [{ tags }], unknown_labels: unknown } = await askAbout(file, "/v1/predict", options);
+  return { tags, unknown };
+}
+
 const explain = async (file, labels) => (await askAbout(file, "/v1/explain", { labels })).explanations;
