@@ -334,7 +334,7 @@ def test_a_model_on_the_hub_has_a_card(tmp_path, monkeypatch):
     assert "| mAP | 76.9 | 69.0 to 84.0 |" in text
     assert "120 validation images" in text
     assert all(f"| {label} | 0.25 |" in text for label in model.labels)
-    assert 'Classifier.from_pretrained("someone/tagger")' in text
+    assert 'Classifier.from_pretrained("someone/tagger")  # revision="v1"' in text
 
 
 def test_a_card_without_a_run_states_what_is_missing(tmp_path, monkeypatch):

@@ -6,6 +6,7 @@ import msgspec
 from huggingface_hub import EvalResult, ModelCardData
 
 from manylabel.errors import ConfigError
+from manylabel.page import plural
 from manylabel.predictions import InferenceSpec
 from manylabel.storage import decode_json
 
@@ -89,7 +90,7 @@ def model_card(
         metadata=data.to_yaml().strip(),
         title=title,
         kind=kind,
-        count=len(spec.labels),
+        count=plural(len(spec.labels), "label"),
         architecture=architecture,
         height=height,
         width=width,
