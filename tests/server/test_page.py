@@ -151,6 +151,7 @@ def test_a_bad_image_says_why_and_is_shown_as_text(page, images):
     assert texts(page, "article h2") == ["<b>bad.jpg", "photo 0.jpg"]
     assert "it is not an image in a supported format" in text(page, ".problem")
     assert "1 could not be tagged" in text(page, "#status")
+    assert page.find_element(By.CLASS_NAME, "frame").size["height"] < 80, "no empty box where there is no image"
     page.find_element(By.CSS_SELECTOR, "article .remove").click()
     assert texts(page, "article h2") == ["photo 0.jpg"]
 

@@ -73,7 +73,7 @@ def evaluation_headline(evaluation: Evaluation) -> Iterator[Html]:
     few = [label.display_name for label in evaluation.labels if 0 < label.positives < _FEW_POSITIVES]
     if few:
         what = f"{plural(len(few), 'label')} with fewer than {_FEW_POSITIVES} images"
-        yield page.note(f"{what}, whose results are mostly noise: {some(few)}.")
+        yield page.note(f"The results of {what} are mostly noise: {some(few)}.")
     if evaluation.single_label:
         yield page.note("The model predicts one label per image: the one with the highest score.")
     elif not evaluation.has_thresholds:
@@ -215,7 +215,7 @@ def _caption(result: ImageResult, dataset: ImageDataset) -> str:
     for what, tags in parts.items():
         named = [f"{dataset.labels.display(tag.label)} {100 * tag.score:.0f}\u00a0%" for tag in tags]
         words += [f"{what} {some(named, at_most=4)}"] if tags else []
-    return f"{result.name}: {'; '.join(words) or 'no label, none predicted'}"
+    return f"{result.name}\n{'; '.join(words) or 'no label, none predicted'}"
 
 
 def _cell(metric: Metric, value: float) -> Cell:
@@ -339,7 +339,7 @@ def _comparison_labels(comparison: Comparison, models: Sequence[str]) -> Iterato
 
 def _thumbnail(change: ImageChange, dataset: ImageDataset) -> page.Thumbnail:
     names = dataset.describe(change.index)
-    caption = f"{change.name}: {names or 'no label'}; {change.first:.1f} → {change.second:.1f}"
+    caption = f"{change.name}\n{names or 'no label'}; {change.first:.1f} → {change.second:.1f}"
     return dataset.thumbnail(change.index, caption=caption)
 
 

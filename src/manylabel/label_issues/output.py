@@ -95,7 +95,7 @@ def issues_page(report: IssueReport, dataset: ImageDataset, found: CrossValidate
 def _thumbnail(issue: LabelIssue, number: int, dataset: ImageDataset, found: CrossValidated) -> page.Thumbnail:
     label, kind = dataset.labels.display(issue.label), "wrong" if issue.given == "present" else "missing"
     given = dataset.describe(issue.index) or "no label"
-    caption = f"{number}. {kind}? {label} ({100 * issue.score:.0f} %). {issue.image}: {given}"
+    caption = f"{number}. {kind}? {label} ({100 * issue.score:.0f} %)\n{issue.image}\n{given}"
     try:
         return heat_thumbnail(found.model_of(issue.index), dataset, issue.index, issue.label, caption=caption)
     except (ImageError, OSError):

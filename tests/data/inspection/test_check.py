@@ -317,7 +317,7 @@ def test_finds_spelling_variants_typos_and_what_the_reader_merged(tmp_path):
     assert "rename=motorbke:motorbike" in typos
     assert merged == "1 image is in several rows, which were merged: '0.jpg'"
     assert "different tags" in different
-    assert any("1 image (2.3%) without any label, which count as negatives" in words for words in report.warnings)
+    assert any("1 image (2.3%) has no label, and counts as negative" in words for words in report.warnings)
     assert report.to_dict()["typos"] == [["motorbke", "motorbike"]]
 
 

@@ -143,7 +143,7 @@ def _group(group: DuplicateGroup, dataset: ImageDataset) -> Html:
     differ = ", different labels" if group.labels_differ else ""
     more = f", {len(group.indices)} times" if len(group.indices) > 2 else ""
     members = list(zip(group.indices, group.names, strict=True))[:_MOST_COPIES]
-    captions = [(index, f"{name}: {dataset.describe(index) or 'no label'}") for index, name in members]
+    captions = [(index, f"{name}\n{dataset.describe(index) or 'no label'}") for index, name in members]
     images = [dataset.thumbnail(index, caption=caption) for index, caption in captions]
     return page.thumbnails(images, title=f"{what}{more}{differ}")
 

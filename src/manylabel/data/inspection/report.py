@@ -252,9 +252,10 @@ def _image_warnings(report: CheckReport) -> Iterator[str]:
             yield f"{plural(len(groups), 'group')} of {what}: {_members(groups)}"
     if report.unlabelled:
         fraction = len(report.unlabelled) / report.num_images
-        meaning = "which count as negatives of every label (in a table, blank=unknown or blank=drop changes that)"
+        has, counts = ("has", "counts") if len(report.unlabelled) == 1 else ("have", "count")
+        meaning = f"and {counts} as negative for every label (in a table, blank=unknown or blank=drop changes that)"
         yield (
-            f"{plural(len(report.unlabelled), 'image')} ({fraction:.1%}) without any label"
+            f"{plural(len(report.unlabelled), 'image')} ({fraction:.1%}) {has} no label"
             f"{'' if report.unknown_fraction else f', {meaning}'}"
         )
 
@@ -296,13 +297,14 @@ def _is_serious(leak: Leak) -> bool:
 
 
 def _describe(leak: Leak) -> str:
+    one = len(leak.indices) == 1
     where = {
-        "exact": "also in split {!r}",
-        "near": "looking the same as images of split {!r}",
-        "name": "also in split {!r}, for different images",
+        "exact": f"{'is' if one else 'are'} also in split {leak.other!r}",
+        "near": f"{'looks' if one else 'look'} the same as images of split {leak.other!r}",
+        "name": f"{'is' if one else 'are'} also in split {leak.other!r}, for different images",
     }
     what = plural(len(leak.indices), "file name" if leak.kind == "name" else "image")
-    return f"{what} of split {leak.split!r} ({leak.fraction:.1%}) {where[leak.kind].format(leak.other)}"
+    return f"{what} of split {leak.split!r} ({leak.fraction:.1%}) {where[leak.kind]}"
 
 
 def _is_without_labels(report: CheckReport, split: str) -> bool:
