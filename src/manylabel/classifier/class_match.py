@@ -40,9 +40,11 @@ SYNONYM_SIMILARITY = 0.9
 
 EVERYDAY_NAMES = (
     {"cell phone", "smartphone"},
+    {"couch", "settee"},
     {"donut", "doughnut"},
     {"microwave", "microwave oven"},
     {"motorcycle", "motorbike"},
+    {"person", "human", "human being"},
     {"truck", "lorry"},
     {"tv", "television", "telly", "tv set", "television set", "tv monitor"},
 )
@@ -174,12 +176,15 @@ def find_synonyms(encoder: TextEncoder, labels: Sequence[str], known: Sequence[s
         candidates = {exact[_normal(name)]} if _normal(name) in exact else owners.get(_normal(name), set())
         if len(candidates) == 1 and _normal(name) in _other_names(*candidates):
             found[name] = next(iter(candidates))
-    rest = [name for name in labels if name not in found and encoder.reads(name)]
+    forms = ((name, form) for name in labels if name not in found for form in (name, _singular(name)))
+    rest = {name: form for name, form in forms if encoder.reads(form)}  # the singular, if it can be read
     if rest and all(map(encoder.reads, known)):
-        cosines = _vectors(encoder, LabelSpace(rest)) @ _vectors(encoder, LabelSpace(known)).t()
+        texts = list(dict.fromkeys(rest.values()))
+        cosines = _vectors(encoder, LabelSpace(texts)) @ _vectors(encoder, LabelSpace(known)).t()
         values, columns = cosines.max(1)
-        pairs = zip(rest, values.tolist(), columns.tolist(), strict=True)
-        found |= {name: known[column] for name, value, column in pairs if value >= SYNONYM_SIMILARITY}
+        pairs = zip(texts, values.tolist(), columns.tolist(), strict=True)
+        similar = {text: known[column] for text, value, column in pairs if value >= SYNONYM_SIMILARITY}
+        found |= {name: similar[text] for name, text in rest.items() if text in similar}
     return {name: found[name] for name in labels if name in found}
 
 
@@ -216,11 +221,15 @@ def find_kinds(labels: Sequence[str], known: Sequence[str]) -> dict[str, str]:
 
 def _normal(name: str) -> str:
     """Return a name without case, spaces and hyphens, of which singular and plural are the same."""
-    text = re.sub(r"[\s_\-]+", "", name.lower())
+    return _singular(re.sub(r"[\s_\-]+", "", name.lower()))
+
+
+def _singular(name: str) -> str:
+    """Return a name of which singular and plural are the same."""
     for plural, singular in _IRREGULAR.items():
-        if text.endswith(plural):
-            return text.removesuffix(plural) + singular
-    text = re.sub(r"(?<=..)ies?$", "y", text)
+        if name.endswith(plural):
+            return name.removesuffix(plural) + singular
+    text = re.sub(r"(?<=..)ies?$", "y", name)
     text = re.sub(r"(ch|sh|x)es$", r"\1", text)
     return text[:-1] if len(text) > 3 and text.endswith("s") and not text.endswith("ss") else text
 
