@@ -1,7 +1,7 @@
 """Typed labels: mAP and calibration on labels that the model was never trained on.
 
     python benchmarks/typed_labels.py coco:DIR,split=choose --fit coco:DIR,split=fit --images 1000
-    python benchmarks/typed_labels.py voc:VOCdevkit/VOC2012,split=train --images 1000
+    python benchmarks/typed_labels.py voc:VOCdevkit/VOC2012,split=train,val_fraction=0.2,part=val --images 1143
     python benchmarks/typed_labels.py coco:DIR,split=choose --known voc:VOCdevkit/VOC2012,split=train --images 500
     python benchmarks/typed_labels.py voc:VOCdevkit/VOC2012,split=train --images 64 --cost 1000
 
@@ -86,7 +86,7 @@ def main() -> None:
     unseen = [labels.index(name) for name in NAMED_SPLITS["coco_65_15"] if name in labels]
     count = len([name for name in labels if name not in GROUPS])
     for variant, scores in [*zip(VARIANTS, logs, strict=True), ("as typed", test.typed)]:
-        values = 100 * average_precision(scores, targets).numpy()
+        values = 100 * average_precision(scores, targets, test.known).numpy()
         cells = [values[rows] for rows in (unseen, range(count), range(count, len(labels)))]
         print(f"| {variant} |" + "".join(f" {np.nanmean(cell):.1f} |" if len(cell) else " |" for cell in cells))
     if arguments.fit:
@@ -117,6 +117,7 @@ class _Looked:
 
     labels: list[str]
     targets: Tensor  # [N, L]
+    known: Tensor  # [N, L]
     pooled: Tensor  # [N, K]
     parts: Tensor  # [N, 9, K]
     trained: Tensor  # [N, T]
@@ -136,11 +137,13 @@ def _look(model: Classifier, spec: str, count: int, skip: int) -> _Looked:
     """Run the model on random images of a dataset."""
     dataset = data.load(spec)
     dataset = dataset.subset(np.random.default_rng(0).permutation(len(dataset))[skip : skip + count])
-    targets = torch.as_tensor(dataset.targets.dense()[0] > 0.5)
+    values, known = map(torch.as_tensor, dataset.targets.dense())
+    targets = values > 0.5
     labels = list(dataset.labels)
     if set(labels) >= {name for names in GROUPS.values() for name in names.split("|")}:
         rows = [[labels.index(name) for name in names.split("|")] for names in GROUPS.values()]
         targets = torch.cat([targets, torch.stack([targets[:, row].any(1) for row in rows], 1)], 1)
+        known = torch.cat([known, torch.stack([known[:, row].all(1) for row in rows], 1)], 1)
         labels += list(GROUPS)
     # a label that no model knows: the head then holds the pretrained classes in any case
     asked = model.with_labels([*labels, "xylophone"]).eval()
@@ -160,7 +163,7 @@ def _look(model: Classifier, spec: str, count: int, skip: int) -> _Looked:
             found.append([pooled, local.flatten(2).transpose(1, 2), trained, asked.classify(features)[:, :-1]])
             if first % 320 == 0:
                 print(f"{first:,} of {len(dataset):,} images, {time.time() - start:.0f} s", flush=True)
-    return _Looked(labels, targets, *(torch.cat(each) for each in zip(*found, strict=True)))
+    return _Looked(labels, targets, known, *(torch.cat(each) for each in zip(*found, strict=True)))
 
 
 def _measure(model: Classifier, looked: _Looked) -> list[Tensor]:
