@@ -91,7 +91,7 @@ def main() -> None:
         print(f"| {variant} |" + "".join(f" {np.nanmean(cell):.1f} |" if len(cell) else " |" for cell in cells))
     if arguments.fit:
         fit = _look(model, arguments.fit, arguments.images, arguments.skip)
-        _calibrate((targets, logs[-1]), (fit.targets, _measure(model, fit)[-1]), count)
+        _calibrate((targets, logs[-1]), (fit.targets, _measure(model, fit)[-1]), _facts(model, labels[:count]))
 
 
 def _cost(model: Classifier, images: Sequence, count: int) -> None:
@@ -278,16 +278,32 @@ def _lowest_limit(values: np.ndarray, truth: np.ndarray) -> float:
     return float(values[order][np.flatnonzero(right >= PRECISION)[-1]])
 
 
-def _calibrate(test: tuple[Tensor, Tensor], fit: tuple[Tensor, Tensor], count: int) -> None:
-    """Fit scale and bias without a tenth of the labels in turn, and print the calibration error on those."""
+def _facts(model: Classifier, labels: list[str]) -> dict[str, Tensor]:
+    """Return what is known about each label without images, ``[L]``, its own trained output left out."""
+    classes, weights = load_classes(model.backbone.name), _own_left_out(model, labels)
+    match = match_classes(open_encoder(), LabelSpace(labels), classes.names, classes.synsets)
+    spread = weights.sum(1).square() / weights.square().sum(1)
+    return {"similarity": match.similarity, "spread of the match": spread.log()}
+
+
+def _calibrate(test: tuple[Tensor, Tensor], fit: tuple[Tensor, Tensor], facts: dict[str, Tensor]) -> None:
+    """Fit scale and bias without a tenth of the labels in turn, and print the calibration error on those.
+
+    Also a scale and a bias of each label, linear in the facts about it and in its prior, the mean of its logs.
+    """
+    count = len(facts["similarity"])
     (truth, z), (fit_truth, fit_z) = ([each[:, :count] for each in part] for part in (test, fit))
+    print("fitted on all labels: scale {:.3f}, bias {:.3f}".format(*_logistic(_inputs(fit_z), fit_truth).tolist()))
     folds = torch.as_tensor(np.random.default_rng(0).permutation(count) % 10)
-    scores = torch.zeros_like(z)
-    for fold in range(10):
-        scale, bias = _logistic(fit_z[:, folds != fold], fit_truth[:, folds != fold])
-        scores[:, folds == fold] = (scale * z[:, folds == fold] + bias).sigmoid()
-    print("fitted on all labels: scale {:.3f}, bias {:.3f}".format(*_logistic(fit_z, fit_truth)))
-    for name, values in (("left out", scores), ("shipped", (SCALE * z + BIAS).sigmoid())):
+    found = {}
+    for name, fact in ({"left out": None} | facts | {"prior": fit_z.mean(0)}).items():
+        scores = torch.zeros_like(z)
+        for fold in range(10):
+            rest = folds != fold
+            weights = _logistic(_inputs(fit_z, fact)[:, rest], fit_truth[:, rest])
+            scores[:, ~rest] = (_inputs(z, fact)[:, ~rest] @ weights).sigmoid().float()
+        found[name if fact is None else f"left out, of each label by {name}"] = scores
+    for name, values in (found | {"shipped": (SCALE * z + BIAS).sigmoid()}).items():
         error, above = 100 * float(calibration_error(values.reshape(-1, 1), truth.reshape(-1, 1))), values > 0.5
         each = 100 * np.mean([float(calibration_error(values[:, [row]], truth[:, [row]])) for row in range(count)])
         print(
@@ -299,19 +315,27 @@ def _calibrate(test: tuple[Tensor, Tensor], fit: tuple[Tensor, Tensor], count: i
         )
 
 
+def _inputs(z: Tensor, fact: Tensor | None = None) -> Tensor:
+    """Return the inputs of a scale and bias ``[N, L, 2]``, or of those linear in a fact about labels, ``[N, L, 4]``."""
+    inputs = torch.stack([z, torch.ones_like(z)], -1).double()
+    if fact is None:
+        return inputs
+    return torch.cat([inputs, inputs * ((fact - fact.mean()) / fact.std())[:, None]], -1)
+
+
 def _f1(chosen: Tensor, truth: Tensor) -> float:
     return float(2 * (chosen & truth).sum() / (chosen.sum() + truth.sum()))
 
 
-def _logistic(z: Tensor, truth: Tensor) -> tuple[float, float]:
-    """Return scale and bias of a logistic regression, by Newton's method."""
-    inputs = torch.stack([z.flatten(), torch.ones(z.numel())], 1).double()
-    weights, labels = torch.zeros(2, dtype=torch.float64), truth.flatten().double()
+def _logistic(inputs: Tensor, truth: Tensor) -> Tensor:
+    """Return the weights of a logistic regression, by Newton's method."""
+    inputs, labels = inputs.flatten(0, 1), truth.flatten().double()
+    weights = inputs.new_zeros(inputs.shape[1])
     for _ in range(20):
         scores = (inputs @ weights).sigmoid()
         slope = inputs * (scores * (1 - scores))[:, None]
         weights -= torch.linalg.solve(slope.t() @ inputs, inputs.t() @ (scores - labels))
-    return float(weights[0]), float(weights[1])
+    return weights
 
 
 if __name__ == "__main__":
