@@ -1,7 +1,9 @@
 import time
 
+from rich.table import Table
+
 from manylabel import progress as module
-from manylabel.progress import ProgressBar, working
+from manylabel.progress import ProgressBar, SafeConsole, working
 
 
 def test_a_log_gets_a_line_every_ten_seconds(monkeypatch, capsys):
@@ -80,3 +82,16 @@ def test_a_line_says_how_long_a_step_without_progress_has_taken(monkeypatch, cap
             bar.update(0, 600)
             now[0] += 40.0
     assert capsys.readouterr().err.splitlines() == ["features: 0/600  40 s", "features: 0/600  1 min 20 s"]
+
+
+def test_text_is_printed_as_it_is_and_cannot_steer_the_terminal(capsys):
+    table = Table("label")
+    table.add_row("\x1b]0;title\x07 :dog: \ud800")
+    for words in ("root:x:0", "dog\u202ecod \x9b2J\x00", table):
+        SafeConsole().print(words)
+    printed = capsys.readouterr().out
+    assert "root:x:0" in printed
+    assert ":dog:" in printed
+    assert "dog\ufffdcod" in printed
+    assert "\ufffd]0;title" in printed
+    assert not set("\x1b\x07\x9b\x00\u202e\ud800") & set(printed)

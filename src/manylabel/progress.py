@@ -1,20 +1,46 @@
-"""Progress display: a bar in a terminal or notebook, otherwise a line at least every ten seconds.
+"""Output to a terminal, and progress display: a bar, or in a log a line at least every ten seconds.
 
 Lines come from a thread as well, so that a single long step, such as an export or a slow batch, is not silent.
 """
 
+import re
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import ClassVar, Self
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.segment import Segment
 
 SECONDS_BETWEEN_LINES = 10  # in a log
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+class SafeConsole(Console):
+    r"""Console that prints names and labels of any content as they are.
+
+    Codes such as ``:x:`` do not become emoji, and control characters, which could steer the terminal, become U+FFFD.
+
+    Args:
+        stderr: Whether to print to standard error.
+        soft_wrap: Whether to leave long lines to the terminal.
+
+    Examples:
+        >>> SafeConsole().print("root:x:0 \x1b[31mred")
+        root:x:0 \ufffd[31mred
+    """
+
+    def __init__(self, *, stderr: bool = False, soft_wrap: bool = False) -> None:
+        super().__init__(stderr=stderr, soft_wrap=soft_wrap, highlight=False, emoji=False)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Yield the segments of something to print, without control characters in their text."""
+        for text, style, control in super().render(renderable, options):
+            yield Segment(text if control else _CONTROL.sub("\ufffd", text), style, control)
 
 
 class ProgressBar:
@@ -37,7 +63,7 @@ class ProgressBar:
 
     def __init__(self, doing: str, *, console: Console | None = None, keep: bool = False) -> None:
         self.doing = doing
-        self.console = console or Console(stderr=True, highlight=False, soft_wrap=True)
+        self.console = console or SafeConsole(stderr=True, soft_wrap=True)
         self.keep = keep
         self._bar: Progress | None = None
         self._start = 0.0

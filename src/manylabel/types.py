@@ -23,6 +23,8 @@ if TYPE_CHECKING:  # running an exported model needs these types, but must not n
 
 logger = logging.getLogger(__name__)
 
+LONGEST_LABEL = 1000  # characters; longer ones are a missing quote, and take minutes to print
+
 
 @dataclass(frozen=True, repr=False)
 class LabelSpace:
@@ -177,6 +179,11 @@ def _checked(names: Iterable[str]) -> list[str]:
     for name in listed:
         if not isinstance(name, str) or not name.strip():
             raise LabelError(f"every label needs a name, got {name!r} among {len(listed)} labels")
+        if len(name) > LONGEST_LABEL:
+            raise LabelError(
+                f"a label may have {LONGEST_LABEL:,} characters, got one of {len(name):,}: {name[:40]!r}...; check the "
+                "quotes and separators in the data"
+            )
     return listed
 
 

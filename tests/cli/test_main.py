@@ -46,6 +46,7 @@ def leaves(command, path=""):
 EXCEPTIONS = {
     "out",  # each command writes its own kind of file
     "executor",  # `train` distinguishes parallel from sequential teachers on this machine
+    "folds",  # each fold of `data labels` trains a head, those of `tune` only fit thresholds
     "model",  # commands that evaluate or change a model have no default
 }
 
@@ -118,6 +119,17 @@ def test_a_library_error_is_one_red_sentence_and_exit_code_2():
     assert result.returncode == 2
     assert result.stderr.startswith("Error: ")
     assert "did you mean 'voc'" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.slow
+def test_a_path_that_a_library_cannot_open_is_told(tmp_path):
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    folder.mkdir()
+    (folder / "labels.csv").write_text("image,labels\na.jpg,cat\n")
+    result = run("data", "check", folder / "labels.csv")
+    assert result.returncode == 2
+    assert "is not valid UTF-8; rename it" in result.stderr
     assert "Traceback" not in result.stderr
 
 

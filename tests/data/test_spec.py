@@ -108,6 +108,7 @@ def test_the_part_after_the_colon_need_not_be_a_path(monkeypatch):
         ("here/labels.csv", "'here/labels.csv' does not exist"),
         ("cocoa:photos", "no format 'cocoa'.*did you mean 'coco'"),
         ("fake:", "nothing after the colon"),
+        ("", "the name of the data is empty"),
         ("fake:p,spilt=val", "no option 'spilt'.*did you mean 'split'.*val_fraction"),
         ("fake:p,split=a,split=b", "option 'split' is given twice"),
         ("fake:p,count=2.5", "count .* must be a whole number, got '2.5'"),

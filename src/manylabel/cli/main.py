@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.logging import RichHandler
 
 from manylabel import __version__
@@ -20,6 +19,8 @@ from manylabel.cli.runs import cache, report, runs
 from manylabel.cli.serve import serve
 from manylabel.cli.train import OWN_PARSER, train
 from manylabel.errors import ManyLabelError
+from manylabel.label_text import valid_unicode
+from manylabel.progress import SafeConsole
 from manylabel.system import naming_extras
 
 COMMANDS: dict[str, Callable[..., None] | typer.Typer] = {
@@ -87,7 +88,7 @@ def settings(
 ) -> None:
     """Set up logging for every command."""
     level = logging.DEBUG if debug else logging.WARNING
-    handler = RichHandler(console=Console(stderr=True), show_path=debug, show_time=False)
+    handler = RichHandler(console=SafeConsole(stderr=True), show_path=debug, show_time=False)
     logging.basicConfig(level=logging.WARNING, format="%(message)s", handlers=[handler], force=True)
     logging.getLogger("manylabel").setLevel(level)
     logging.getLogger("onnxscript").setLevel(logging.ERROR)  # warns of what it leaves unoptimised
@@ -98,10 +99,13 @@ def main() -> None:
     try:
         with naming_extras():
             app(prog_name="manylabel")
-    except ManyLabelError as error:
-        if "--debug" in sys.argv:
+    except (ManyLabelError, TypeError, UnicodeError) as error:
+        odd = [valid_unicode(each) for each in sys.argv if each != valid_unicode(each)]
+        if "--debug" in sys.argv or not (odd or isinstance(error, ManyLabelError)):
             raise
-        Console(stderr=True, soft_wrap=True).print(f"Error: {error}", style="bold red", markup=False, highlight=False)
+        # libraries in other languages open only paths that are valid Unicode, and raise any of these
+        words = error if isinstance(error, ManyLabelError) else f"the name {odd[0]!r} is not valid UTF-8; rename it"
+        SafeConsole(stderr=True, soft_wrap=True).print(f"Error: {words}", style="bold red", markup=False)
         sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)

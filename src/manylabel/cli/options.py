@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.panel import Panel
 from rich.table import Table
@@ -23,7 +22,7 @@ import manylabel as ml
 from manylabel.builtin import BUILTIN, local_model
 from manylabel.engine import Engine
 from manylabel.errors import ConfigError
-from manylabel.progress import working
+from manylabel.progress import SafeConsole, working
 from manylabel.storage import refuse_existing
 
 
@@ -106,14 +105,14 @@ def print_table(rows: Iterable[Sequence[str | Text]], *left: str, right: Sequenc
     stdout_console().print(table)
 
 
-def stdout_console() -> Console:
+def stdout_console() -> SafeConsole:
     """Return a console for results, without automatic highlighting."""
-    return Console(highlight=False)
+    return SafeConsole()
 
 
-def stderr_console() -> Console:
+def stderr_console() -> SafeConsole:
     """Return a console for messages, which must not mix with results on standard output."""
-    return Console(stderr=True, highlight=False, soft_wrap=True)
+    return SafeConsole(stderr=True, soft_wrap=True)
 
 
 def open_model(model: str | Path, **settings: Any) -> Engine:  # noqa: ANN401 (those of `open_engine`)
@@ -192,7 +191,7 @@ def print_help(usage: str, text: str, groups: Mapping[str, Iterable[tuple[Text, 
         groups: Rows of each group by title: option, and its description.
         epilog: Last sentence.
     """
-    console = Console(highlight=False)
+    console = SafeConsole()
     console.print(f"Usage: {usage}", style="bold", markup=False)
     for paragraph in re.split(r"\n\s*\n", cleandoc(text).strip()):
         console.print(f"\n{' '.join(paragraph.split())}", markup=False)

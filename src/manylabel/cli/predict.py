@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 
 import manylabel as ml
@@ -28,7 +27,7 @@ from manylabel.inference.engine import FEW_IMAGES
 from manylabel.inference.sidecars import copy_by_tag, write_sidecar
 from manylabel.page import plural
 from manylabel.predictions import ImagePrediction, TagChoice, write_drawings
-from manylabel.progress import ProgressBar
+from manylabel.progress import ProgressBar, SafeConsole
 from manylabel.tag_files import TagWriter, check_tag_file, open_output
 
 _MOST_NAMED = 20
@@ -188,7 +187,7 @@ class _Results:
     failures: list[str] = field(default_factory=list)
 
     def __enter__(self) -> None:
-        self.console = Console(highlight=False, soft_wrap=True)
+        self.console = SafeConsole(soft_wrap=True)
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if self.writer is not None:

@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import ClassVar
 
 import typer
-from rich.console import Console
 from rich.text import Text
 
 from manylabel.cli.options import option_row, print_help
 from manylabel.errors import ConfigError, RunInterruptedError, list_choices
+from manylabel.progress import SafeConsole
 from manylabel.schema import Field, build, read_flags, read_settings, setting, settings_fields
 from manylabel.settings import PRESETS, RECIPE_SETTINGS
 
@@ -65,9 +65,9 @@ def train(context: typer.Context) -> None:
     from manylabel.recipes import RECIPES, Reporter
     from manylabel.recipes.plan import plan
 
-    recipe, console = RECIPES[name], Console(stderr=True)
+    recipe, console = RECIPES[name], SafeConsole(stderr=True)
     if options.dry_run:
-        Console(soft_wrap=True).print(plan(recipe.setup(settings)).to_text(), highlight=False, markup=False)
+        SafeConsole(soft_wrap=True).print(plan(recipe.setup(settings)).to_text(), markup=False)
         return
     try:
         recipe(settings, resume=options.resume, overwrite=options.overwrite, reporter=Reporter(console))

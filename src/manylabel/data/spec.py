@@ -199,6 +199,8 @@ def _pass_on(dataset: ImageDataset, *, split: str | None = None) -> ImageDataset
 
 def _parse(spec: str) -> tuple[str, str, dict[str, str]]:
     """Split a spec into format, path and options as text; the format of a bare path is guessed."""
+    if not spec.strip():
+        raise SpecError(f"the name of the data is empty. {_spec_form('labels.csv')}")
     head, *pairs = _NEXT_OPTION.split(spec)
     name, colon, path = head.partition(":")
     if not colon or (name not in FORMATS and Path(head).expanduser().exists()):

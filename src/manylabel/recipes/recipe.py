@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from lightning import Callback
-from rich.console import Console
 from torch import Tensor, nn
 
 from manylabel.classifier import Classifier
@@ -19,7 +18,7 @@ from manylabel.errors import ConfigError
 from manylabel.evaluation import ScoredImages
 from manylabel.features import compare_backbones, remove_leftovers
 from manylabel.losses import MultiLabelLoss
-from manylabel.progress import ProgressBar
+from manylabel.progress import ProgressBar, SafeConsole
 from manylabel.recipes.loaders import cache_sets, make_loaders, num_workers
 from manylabel.recipes.reporter import Reporter
 from manylabel.recipes.setup import (
@@ -157,7 +156,7 @@ class Recipe(Generic[Settings]):
             ConfigError: A setting is invalid; nothing was written.
             TrainingError: Training failed; the message states the cause and a fix.
         """
-        reporter = reporter or Reporter(Console(stderr=True))
+        reporter = reporter or Reporter(SafeConsole(stderr=True))
         parts = Parts(head, backbone, loss, transform)
         settings = resolve(settings, parts)
         run = RunFolder(Path(settings.out))

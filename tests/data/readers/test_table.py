@@ -256,6 +256,8 @@ def test_both_forms_agree_with_a_slow_reference(tmp_path):
         ("image,cat,cat\n1.jpg,1,1\n", {}, ["two columns called 'cat'"]),
         ("image,tags\n1.jpg,cat,dog\n", {}, ["more fields", "quotes"]),
         ("image,tags\n", {}, ["no rows"]),
+        ("image,tags\r1.jpg,cat\r", {}, ["old Macs", "save it again"]),
+        ("image,tags\n1.jpg,ca\0t\n", {}, ["NUL bytes", "UTF-8"]),
         ("", {}, ["empty"]),
     ],
 )
@@ -266,7 +268,7 @@ def test_says_what_is_wrong_and_what_there_is(tmp_path, text, options, words):
     assert all(word in str(error.value) for word in words), error.value
 
 
-@pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16", "utf-16-le", "utf-32-be"])
 def test_text_that_is_not_utf_8_is_refused(tmp_path, encoding):
     path = tmp_path / "labels.csv"
     path.write_bytes("image,tags\nä.jpg,Bär\n".encode(encoding))

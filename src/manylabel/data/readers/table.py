@@ -195,7 +195,9 @@ def read_table(path: str | Path, *, may_be_empty: bool = False) -> pl.DataFrame:
     try:
         frame = _read(path)
     except (pl.exceptions.PolarsError, UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"cannot read {path}: {layout.parser_advice(error)}") from error
+        is_parquet = path.suffix.lower() in PARQUET_ENDINGS
+        advice = f"{error}; write it again" if is_parquet else layout.parser_advice(error)
+        raise DataError(f"cannot read {path}: {advice}") from error
     if frame.width == 0 or (frame.height == 0 and not may_be_empty):
         raise DataError(f"{path} has no rows below its header; it needs one for each image")
     return frame
@@ -228,6 +230,10 @@ def _header(path: Path) -> tuple[str, list[str]]:
     text = sample.decode("utf-8-sig", errors="ignore" if len(sample) == SAMPLE_BYTES else "strict")
     if not text.strip():
         raise DataError(f"{path} is empty; it needs a header line such as image,labels and a row for each image")
+    if "\0" in text:
+        raise DataError(f"{path} is not UTF-8 text: it has NUL bytes; save it again as UTF-8 (in Excel: CSV UTF-8)")
+    if "\n" not in text and "\r" in text:
+        raise DataError(f"{path} has the line ends of old Macs (CR); save it again, in Excel as CSV UTF-8")
     headers = {mark: next(csv.reader(StringIO(text, newline=""), delimiter=mark)) for mark in DELIMITERS}
     delimiter = max(DELIMITERS, key=lambda mark: len(headers[mark]))
     header = [name.strip() for name in headers[delimiter]]
