@@ -76,6 +76,8 @@ def find_model(name: str | Path, *, revision: str | None = None) -> Path:
     if found is not None:
         return found
     path, text = Path(name), str(name)
+    if path.is_file():
+        raise ModelFormatError(f"{text!r} is a file; pass the folder of the model or run that it was exported from")
     if path.parent.name and path.parent.is_dir():  # a mistyped folder is not looked for on the hub
         siblings = [folder.name for folder in path.parent.iterdir() if folder.is_dir()]
         choices = f"; {list_choices(path.name, siblings)} (in {path.parent})" if siblings else ""
