@@ -274,7 +274,7 @@ def test_a_missing_folder_is_told(tmp_path):
     with pytest.raises(ModelFormatError, match="there is no model"):
         Classifier.from_pretrained(tmp_path / "nowhere")
     (tmp_path / "model.onnx").write_bytes(b"")
-    with pytest.raises(ModelFormatError, match="is a file; pass the folder of a model"):
+    with pytest.raises(ModelFormatError, match="is a file; pass the folder of the model"):
         Classifier.from_pretrained(tmp_path / "model.onnx")
 
 
