@@ -63,6 +63,7 @@ def settings_for(options: argparse.Namespace, variant: str, seed: int) -> Probe 
         "backbone": options.backbone,
         "head": options.head,
         "head_settings": json.loads(options.head_settings),
+        "loss": SelfDistillation.loss,
         "epochs": options.epochs * (2 if variant == "longer" else 1),
         "batch_size": options.batch_size,
         "precision": options.precision,
@@ -74,7 +75,7 @@ def settings_for(options: argparse.Namespace, variant: str, seed: int) -> Probe 
     partition, recipe = VARIANTS[variant], Probe if options.train_from is None else Finetune
     if recipe is Finetune:
         common |= {name: getattr(Finetune, name) for name in ("learning_rate", "weight_decay", "ema_decay")}
-        common |= {"train_from": options.train_from}
+        common |= {"train_from": options.train_from, "backbone_scale": options.backbone_scale}
     else:
         common |= {"views": options.views}
     if partition is None:
@@ -203,6 +204,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--views", type=int, default=1)
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--train-from", help="cut above which the backbone is trained (default: heads only)")
+    parser.add_argument("--backbone-scale", type=float, default=Finetune.backbone_scale, help="with --train-from")
     parser.add_argument("--precision", choices=["float32", "bfloat16"], default="bfloat16")
     parser.add_argument("--watch", type=int, default=200, help="validation images to evaluate after each epoch")
     parser.add_argument("--draws", type=int, default=1000)

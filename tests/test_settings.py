@@ -1,6 +1,7 @@
 from dataclasses import replace
 
 import pytest
+import torch
 
 from manylabel.errors import ConfigError
 from manylabel.losses import AsymmetricLoss, CrossEntropy, EntropyMaximization
@@ -120,6 +121,17 @@ def test_the_automatic_loss_depends_on_the_data():
     assert build_loss(asymmetric, single_label=False, incomplete=True).unknown == "negative"
     given = resolve(TUNE, {"data": "x", "loss": "asymmetric", "loss.unknown": "ignore"})
     assert build_loss(given, single_label=False, incomplete=True).unknown == "ignore"
+
+
+def test_the_default_loss_corrects_confident_errors():
+    def gradient(flags):
+        loss = build_loss(resolve(PROBE, {"data": "x", **flags}), single_label=False)
+        logits = torch.full((1, 1), 10.0, requires_grad=True)
+        loss(logits, torch.zeros(1, 1)).backward()
+        return logits.grad.item()
+
+    assert gradient({}) > 0.99
+    assert gradient({"loss": "asymmetric"}) == gradient({"loss.clip": "0.05"}) < 0.01  # as in the paper
 
 
 def test_weights_of_positives_need_a_loss_that_takes_them():

@@ -134,7 +134,9 @@ def train(arm: Arm, data: Mapping[str, Any], sets: TrainAndVal, folder: Path, se
     for seed in seeds:
         out = folder / f"{arm.name}-{seed}"
         known = {name: value for name, value in data.items() if name in arm.recipe.__dataclass_fields__}
-        settings = arm.recipe(**{"epochs": 6, **arm.settings, **known}, seed=seed, out=out, logger="none")
+        loss = "cross_entropy" if data.get("single_label") else "asymmetric"  # with the margin of its paper
+        given = {"epochs": 6, "loss": loss, **arm.settings, **known}
+        settings = arm.recipe(**given, seed=seed, out=out, logger="none")
         found.append(RUNS[arm.recipe](settings, sets=watched, resume=True).model)
     return found
 

@@ -65,7 +65,7 @@ class ModelSettings:
     image_size: Count | None = setting(None, "Input height and width in pixels (default: that of the backbone).")
     loss: LossName = setting(
         "auto",
-        "Loss; auto: asymmetric, or cross_entropy for single-label data, entropy_maximization for incomplete tags.",
+        "Loss; auto: asymmetric (clip 0), cross_entropy for single labels, entropy_maximization for incomplete tags.",
         is_object=True,
     )
     loss_settings: Mapping[str, Any] = setting({}, "Arguments of the loss; as flags: --loss.NAME VALUE.", is_flag=False)

@@ -333,7 +333,10 @@ def build_loss(
         raise ConfigError(f"the loss {name} does not fit images with {kind}; use {fits}, or auto")
     loss = LOSSES[name]
     known = set(inspect.signature(loss).parameters)
-    given = {**({"unknown": "negative"} if incomplete and "unknown" in known else {}), **settings.loss_settings}
+    given: dict[str, Any] = {"unknown": "negative"} if incomplete and "unknown" in known else {}
+    if settings.loss == "auto" and name == "asymmetric":
+        given["clip"] = NO_MARGIN
+    given |= settings.loss_settings
     if settings.positive_weights and "positive_weights" not in known:
         raise ConfigError(f"the loss {name} takes no positive weights; use another, or remove positive_weights")
     known -= {"positive_weights"}
@@ -384,6 +387,9 @@ class CustomLoss(nn.Module):
 
 INCOMPLETE_LOSS: LossName = "entropy_maximization"
 """For incomplete tags: best, or close to it, if tags are missing; measured in docs/how-to/unknown-labels.md."""
+
+NO_MARGIN = 0.0
+"""Default margin of the asymmetric loss: with its own, 0.05, a confident error on an absent label has no gradient."""
 
 
 def resolve_loss(name: str, *, single_label: bool, incomplete: bool = False) -> str:
