@@ -66,7 +66,7 @@ def test_teachers_of_few_labels_have_fewer_groups_also_under_representation_mixu
 def as_probe(brief):
     """Return the settings of a linear probe that trains as the student does."""
     student = SelfDistillation(**brief)
-    same = {name: getattr(student, name) for name in ("weight_decay", "views", "feature_dropout")}
+    same = {name: getattr(student, name) for name in ("loss", "weight_decay", "views", "feature_dropout")}
     common = {name: value for name, value in brief.items() if name in Probe.__dataclass_fields__}
     return {**common, **same}
 
