@@ -42,6 +42,7 @@ def main() -> None:
         "val": options.val,
         "backbone": "offline:efficientnet_lite0",
         "head_settings": {"width": 256, "feedforward": 512},  # those of the probe, for all
+        "loss": "asymmetric",
         "seed": options.seed,
         "tune": False,
         "logger": "none",

@@ -5,10 +5,10 @@ The whole recipe, for COCO's own folder layout (images in ``coco/train2014``):
     python tools/split_coco.py coco/annotations/instances_train2014.json --out coco/annotations
     manylabel train coco:coco,split=fit,images=coco/train2014 --val coco:coco,split=choose,images=coco/train2014 \
         --recipe finetune --train-from blocks.4 --image-size 256 --epochs 3 --head.width 256 --head.feedforward 512 \
-        --out runs/first
+        --loss asymmetric --out runs/first
     manylabel train coco:coco,split=fit,images=coco/train2014 --val coco:coco,split=choose,images=coco/train2014 \
         --recipe finetune --train-from blocks.4 --image-size 288 --epochs 1 --learning-rate 4e-4 --backbone-scale 0.5 \
-        --start-from runs/first --start-fraction 0.4 --out runs/everyday  # with `warmup: 0.1` in --config
+        --start-from runs/first --start-fraction 0.4 --loss asymmetric --out runs/everyday  # warmup: 0.1 in --config
     python tools/make_builtin.py runs/everyday everyday --report coco:coco,split=report,images=coco/train2014 \
         --trained-on "74,081 images of MS-COCO 2014 train" --image-size 320 \
         --tune coco:coco,split=choose,images=coco/train2014
