@@ -2,7 +2,7 @@
 
     python benchmarks/incomplete_labels.py incomplete VOC --data voc:VOCdevkit/VOC2012,split=train
     python benchmarks/incomplete_labels.py incomplete VOC --data voc:VOCdevkit/VOC2012,split=train --head ml_decoder
-    python benchmarks/incomplete_labels.py rare COCO --data coco:coco/annotations/instances_train2014.json --first 6800
+    python benchmarks/incomplete_labels.py rare COCO --data coco:coco/annotations/instances_train2014.json --first 13333
 
 Every method trains the same head on the same features of one view with the optimizer, schedule, channel dropout and
 weight averaging of `manylabel train`: a linear head on averaged features in float32, others on whole maps in bfloat16.
