@@ -27,13 +27,13 @@ def one_tag_each(dataset: data.ImageDataset) -> data.ImageDataset:
 
 def main() -> None:
     """Train both models, and print their mAP."""
-    train, val = one_tag_each(data.scenes(160, split="train")), data.scenes(160, split="val")
+    train, val = one_tag_each(data.scenes(400, split="train")), data.scenes(160, split="val")
     images = data.load(train, tags="incomplete")
     for loss in ("asymmetric", "auto"):
         with tempfile.TemporaryDirectory() as folder:
             out = Path(folder) / "run"
             model = manylabel.train(
-                images, val=val, head="linear", loss=loss, epochs=15, views=1, out=out, progress=False
+                images, val=val, head="linear", loss=loss, epochs=40, views=1, out=out, progress=False
             )
             print(f"{loss}: mAP {compute_metrics(score(model, val))['mAP']:.3f}")
 
