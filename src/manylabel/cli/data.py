@@ -253,7 +253,7 @@ def _show_issues(report: ml.label_issues.IssueReport, labels: ml.LabelSpace) -> 
     ]
     options.print_table(rows, "score", "label", "given", "suggested", "image")
     if len(report.issues) > _MOST_ISSUES:
-        typer.echo(f"... {len(report.issues) - _MOST_ISSUES:,} more; write all of them with --out FILE or --html FILE")
+        typer.echo(f"... {len(report.issues) - _MOST_ISSUES:,} more; --out FILE writes all of them")
     for note in report.notes:
         typer.echo(note)
 
