@@ -134,3 +134,23 @@ def test_rejects_what_it_cannot_go_on_with(tmp_path):
         open_output(tmp_path / "tags.txt")
     with pytest.raises(ConfigError, match="cannot be combined"):
         open_output(tmp_path / "tags.csv", resume=True, overwrite=True)
+
+
+def test_the_journal_of_another_file_is_left_alone(tmp_path):
+    other = tmp_path / ".tags.csv.part-000000.jsonl"
+    other.touch()
+    write(tmp_path / "[t]*.csv", IMAGES)
+    write(tmp_path / "[t]*.csv", IMAGES, overwrite=True)
+    write(tmp_path / "*.csv", IMAGES)
+    write(tmp_path / "*.csv", IMAGES, overwrite=True)
+    assert other.exists()
+
+
+def test_a_folder_of_other_files_is_never_overwritten(tmp_path):
+    for kind in KINDS:
+        note = tmp_path / f"photos.{kind}" / "note.txt"
+        note.parent.mkdir()
+        note.write_text("mine")
+        with pytest.raises(ConfigError, match=r"other files \(note\.txt\) and is not overwritten"):
+            open_output(note.parent, overwrite=True)
+        assert note.read_text() == "mine"

@@ -7,6 +7,7 @@ at most one batch.
 """
 
 import csv
+import glob
 import hashlib
 import io
 import itertools
@@ -175,14 +176,24 @@ def _ending(path: Path, known: Iterable[str]) -> str:
 
 
 def _remove(path: Path) -> None:
-    """Remove an output file, or the folder of parts and its journal."""
-    for file in (path, *path.parent.glob(_journal(path, "*").name)):
+    """Remove an output file, or the folder of parts and its journal; refuse a folder that holds anything else."""
+    foreign = sorted(each.name for each in path.iterdir() if not each.match("part-*.parquet")) if path.is_dir() else ()
+    if foreign:
+        raise ConfigError(
+            f"{path} is a folder with other files ({', '.join(foreign[:5])}) and is not overwritten; choose another "
+            "name"
+        )
+    for file in (path, *_journals(path)):
         shutil.rmtree(file) if file.is_dir() else file.unlink(missing_ok=True)
 
 
-def _journal(folder: Path, number: int | str) -> Path:
+def _journal(folder: Path, number: int) -> Path:
     """Return the journal of a part; the part number in its name prevents duplicate rows."""
-    return folder.with_name(f".{folder.name}.part-{number:0>6}.jsonl")
+    return folder.with_name(f".{folder.name}.part-{number:06}.jsonl")
+
+
+def _journals(folder: Path) -> list[Path]:
+    return list(folder.parent.glob(f".{glob.escape(folder.name)}.part-*.jsonl"))
 
 
 class DoneImages:
@@ -324,7 +335,7 @@ class _Parquet:
         parts = self._parts()
         self._number = int(parts[-1].stem.removeprefix("part-")) + 1 if parts else 0
         current = _journal(self.path, self._number)
-        for file in self.path.parent.glob(_journal(self.path, "*").name):
+        for file in _journals(self.path):
             if file != current:  # its part was written
                 file.unlink()
         self._journal = _JsonLines(current)

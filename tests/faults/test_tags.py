@@ -134,5 +134,5 @@ def test_counters_agree_with_what_happened(model, tmp_path):
     first = predict(tmp_path / "0.png", tmp_path / "bad.png", "--model", model, "--out", out)
     assert f"2 images to {out}, 1 failed\n" in first.stderr
     again = predict(tmp_path / "0.png", tmp_path / "1.png", "--model", model, "--out", out, "--resume")
-    assert f"1 images to {out}, 1 skipped" in again.stderr
+    assert f"1 image to {out}, 1 skipped" in again.stderr
     assert load(f"csv:{out}").labels.names == ("red",)
