@@ -251,7 +251,8 @@ def read_label_list(labels: Sequence[str] | str | Path, *, folder: str | Path = 
         candidates = (Path(labels), Path(folder) / labels)
         file = next((file for file in candidates if os.path.isfile(file)), None)  # noqa: PTH113 - is_file fails for a long list
         if file is None and Path(labels).suffix in {".txt", ".csv"}:
-            raise DataError(f"there is no file of labels {str(labels)!r}, neither here nor in {folder}")
+            places = "" if Path(folder) == Path() else f", neither here nor in {folder}"
+            raise DataError(f"there is no file of labels {str(labels)!r}{places}; check its name, or list the labels")
         labels = str(labels).split("|") if file is None else _names_in(file)
     names = _stripped(labels)
     if not names:
