@@ -29,7 +29,7 @@ from manylabel.types import LabelSpace
 logger = logging.getLogger(__name__)
 
 TEMPERATURE = 0.07
-"""Temperature of the softmax over classes; results.md has the comparison."""
+"""Temperature of the softmax over classes, chosen on COCO with the other settings (docs/results.md)."""
 
 HYPERNYM_WEIGHT = 0.5
 """Weight of the classes below a WordNet name that is typed exactly, such as the 118 breeds of "dog", n of them: each
