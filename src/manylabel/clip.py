@@ -49,7 +49,7 @@ def load_clip(name: str) -> tuple[Any, Any]:
         known = library.list_pretrained_tags_by_model(model)
         if not known:
             names = sorted({each for each, _ in library.list_pretrained()})
-            raise ConfigError(f"open_clip has no model {model!r}; {list_choices(model, names)}; or pass a folder")
+            raise ConfigError(f"open_clip has no model {source!r}; {list_choices(model, names)}; or pass a folder")
         weights = weights or known[0]
     try:
         loaded = library.create_model(model, pretrained=weights or None, require_pretrained=True)
