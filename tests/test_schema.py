@@ -143,7 +143,10 @@ def test_a_field_knows_its_place():
     ]
 
 
-@pytest.mark.parametrize(("text", "complaint"), [("- 1", "must hold settings"), ("a: [", "cannot read the settings")])
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [("- 1", "must hold settings"), ("a: [", "cannot read the settings"), ("a: &a [1]\nb: *a", "has an alias")],
+)
 def test_a_file_that_is_no_config_is_told(tmp_path, text, complaint):
     (tmp_path / "config.yaml").write_text(text)
     with pytest.raises(ConfigError, match=complaint):

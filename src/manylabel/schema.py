@@ -308,11 +308,19 @@ def read_yaml(path: str | Path) -> dict[str, object]:
 
 
 class _Loader(yaml.SafeLoader):
-    """SafeLoader that reads 1e-3 as a number, unlike YAML 1.1."""
+    """SafeLoader that reads 1e-3 as a number, unlike YAML 1.1, and refuses aliases: 1 kB of them can expand to 1 TB."""
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError("it has an alias (*name); write the value in full")
+        return super().compose_node(parent, index)
 
 
 class _Dumper(yaml.SafeDumper):
-    """SafeDumper that quotes texts which `_Loader` would read as numbers."""
+    """SafeDumper that quotes texts which `_Loader` would read as numbers, and writes repeated values in full."""
+
+    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002 (the same for all)
+        return True
 
 
 for _kind in (_Loader, _Dumper):

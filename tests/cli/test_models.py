@@ -87,7 +87,7 @@ def write_photos(folder, *, bad=()):
     ("table", "reason"),
     [
         (None, "none of the other images has a label"),
-        ("cow", "the dataset has 1 labels that the model lacks, such as cow"),
+        ("cow", "the dataset has 1 label that the model lacks, such as cow"),
     ],
 )
 def test_what_cannot_be_compared_is_told(tmp_path, quantised, table, reason):

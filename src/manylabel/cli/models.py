@@ -294,7 +294,7 @@ def _incomparable(rest: ml.data.ImageDataset, labels: LabelSpace) -> str:
     if not rest.targets.positives.sum():
         return "none of the other images has a label"
     if missing := [name for name in rest.labels if name not in labels]:
-        return f"the dataset has {len(missing):,} labels that the model lacks, such as {missing[0]}"
+        return f"the dataset has {plural(len(missing), 'label')} that the model lacks, such as {missing[0]}"
     return ""
 
 

@@ -71,6 +71,8 @@ def test_reads_a_list_of_images_and_data_without_a_configuration(tmp_path):
         ({"data.yaml": "names: {1: cat}\ntrain: images"}, "needs names"),
         ({"data.yaml": "names: [cat]\ntrain: foto"}, "refers to foto; not found: "),
         ({"data.yaml": "names: ["}, "cannot read"),
+        ({"data.yaml": "a: &a [cat, dog]\nnames: [*a, *a]\ntrain: images"}, r"has an alias .*write the value in full"),
+        ({"data.yaml": "[" * 5000}, "cannot read"),
         ({"data.yaml": "!!python/object/apply:os.getcwd []"}, "cannot read"),
         ({"labels/a.txt": ""}, "does not name its labels"),
         ({"data.yaml": "names: [cat]\ntrain: images", "labels/a.txt": "\n3 .5 .5 1 1"}, "line 2 .* no label 3"),

@@ -10,6 +10,7 @@ from manylabel.data.dataset import ImageDataset
 from manylabel.data.readers import layout
 from manylabel.data.sources import Files
 from manylabel.errors import DataError
+from manylabel.schema import parse_yaml
 from manylabel.types import LabelSpace
 
 SPLITS = ("train", "val", "valid", "test")
@@ -73,8 +74,8 @@ def find_yolo(path: Path) -> Path | None:
 def _read_config(file: Path) -> tuple[list[str], dict[str, list[Path]]]:
     """Return the label names, and the folders or lists of images of each split."""
     try:
-        config = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        config: Any = parse_yaml(file.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise DataError(f"cannot read {file}: {' '.join(str(error).split())}") from error
     names = config.get("names") if isinstance(config, dict) else None
     if isinstance(names, dict):
