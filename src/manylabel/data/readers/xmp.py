@@ -13,7 +13,7 @@ from manylabel.data.readers.layout import Blank, check_choices, existing, list_i
 from manylabel.data.sources import Files
 from manylabel.errors import DataError
 from manylabel.targets import Targets
-from manylabel.types import LabelSpace
+from manylabel.types import LONGEST_LABEL, LabelSpace
 
 logger = logging.getLogger(__name__)
 
@@ -115,7 +115,9 @@ class _WithoutDoctype(ElementTree.TreeBuilder):
 
 def _items(tree: ElementTree.Element, name: str) -> list[str]:
     """Return the texts of a list, without blank ones."""
-    texts = ((item.text or "").strip() for element in tree.iter(name) for item in element.iter(f"{{{_RDF}}}li"))
+    texts = [(item.text or "").strip() for element in tree.iter(name) for item in element.iter(f"{{{_RDF}}}li")]
+    if any(len(text) > LONGEST_LABEL for text in texts):
+        raise DataError(f"the XMP has a keyword of more than {LONGEST_LABEL:,} characters")
     return list(filter(None, texts))
 
 
@@ -153,7 +155,7 @@ def _embedded(photo: Path) -> tuple[list[bytes], list[str]]:
     packet = packet.encode() if isinstance(packet, str) else packet
     found = fields.get((2, 25)) or []
     words = [_text(word).strip() for word in (found if isinstance(found, list) else [found])]
-    return [packet] if packet else [], list(filter(None, words))
+    return [packet] if packet else [], [word for word in words if 0 < len(word) <= LONGEST_LABEL]
 
 
 def _text(word: bytes) -> str:
