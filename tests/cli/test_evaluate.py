@@ -279,5 +279,5 @@ def test_labels_that_do_not_fit_are_told_before_images_are_scored(tmp_path, monk
 def test_the_package_itself_is_never_changed():
     with pytest.raises(ConfigError, match="part of the package"):
         run_tune(TUNE_SPEC, "--model", "builtin:everyday")
-    with pytest.raises(ConfigError, match="a changed copy of the hub model"):
+    with pytest.raises(ConfigError, match="is not a local model folder; write a changed copy"):
         run_tune(TUNE_SPEC, "--model", "someone/street-tagger")

@@ -155,9 +155,7 @@ def refuse_shared(model: str) -> None:
     if model.startswith(BUILTIN):
         raise ConfigError(f"{model} is part of the package; write a changed copy with --out DIR")
     if local_model(model) is None:
-        raise ConfigError(
-            f"{model} is not a folder of this machine that can be changed; write a changed copy with --out DIR"
-        )
+        raise ConfigError(f"{model} is not a local model folder; write a changed copy with --out DIR")
 
 
 def read_labels(text: str) -> list[str]:
