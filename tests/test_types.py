@@ -13,7 +13,7 @@ from manylabel.types import Batch, InputSpec, LabelSpace
         (5, "list of names, such as .*, got 5"),
         (["cat", "cat"], "occur twice: cat"),
         (["cat", "  "], "needs a name"),
-        (["cat", "x" * 5000], "got one of 5,000: 'xxx.*check the quotes"),
+        (["cat", "x" * 50_000], "got one of 50,000: 'xxx.*check the quotes"),
     ],
 )
 def test_rejects_bad_label_names(names, message):

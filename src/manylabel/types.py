@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # running an exported model needs these types, but must not n
 
 logger = logging.getLogger(__name__)
 
-LONGEST_LABEL = 1000  # characters; longer ones are a missing quote, and take minutes to print
+LONGEST_LABEL = 10_000  # characters; longer ones come from a missing quote, and take minutes to print
 
 
 @dataclass(frozen=True, repr=False)
