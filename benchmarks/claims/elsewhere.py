@@ -25,6 +25,7 @@ DEFAULTS = {
     "views": 1,
     "student_epochs": None,
     "train_from": None,
+    "backbone_scale": None,
 }
 """Defaults of self_distillation_results.py, omitted from commands."""
 
