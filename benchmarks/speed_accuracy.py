@@ -135,7 +135,7 @@ def draw(rows: list[dict[str, object]]) -> None:
                             spot = (row["speed"], row["mAP"])
                             axes.annotate(str(row["size"]), spot, xytext=(4, 4), textcoords="offset points", fontsize=7)
         axes.set_xscale("log")
-        axes.xaxis.set_major_locator(FixedLocator([5, 10, 20, 50, 100, 200]))
+        axes.xaxis.set_major_locator(FixedLocator([50, 100, 200, 400]))
         axes.xaxis.set_minor_locator(NullLocator())
         axes.xaxis.set_major_formatter(FormatStrFormatter("%d"))
         count = next(row["images"] for row in rows if row["data"] == name)
