@@ -132,6 +132,31 @@ def test_bfloat16_trains(tmp_path):
     assert rows[0]["train_loss"] > 0
 
 
+class Depthwise(nn.Module):
+    """Large and small depthwise convolutions before a linear classifier; records the types and sizes of kernels."""
+
+    def __init__(self):
+        super().__init__()
+        self.convolutions = nn.Sequential(*(nn.Conv2d(8, 8, size, padding=size // 2, groups=8) for size in (3, 5, 3)))
+        self.linear = nn.Linear(8, NUM_LABELS)
+        self.seen = set()
+
+    def forward(self, features):
+        maps = features[0]
+        for layer in self.convolutions:
+            maps = layer(maps)
+            self.seen.add((layer.kernel_size[0], maps.dtype))
+        return self.linear(maps.mean(dim=(2, 3)))
+
+
+def test_in_bfloat16_only_large_depthwise_convolutions_stay_in_float32(tmp_path):
+    model, settings = Depthwise(), tiny_settings(epochs=1, precision="bfloat16", ema_decay=0.0)
+    tiny_run(tmp_path / "run", task=ClassificationTask(model, AsymmetricLoss(), settings=settings))
+    assert model.seen == {(3, torch.bfloat16), (5, torch.float32)}
+    with torch.autocast("cpu", torch.bfloat16):
+        assert model.convolutions[1](torch.rand(1, 8, 4, 4)).dtype == torch.bfloat16  # only during training
+
+
 @pytest.mark.slow
 def test_a_compiled_model_learns_the_same_and_is_not_compiled_afterwards(tmp_path, monkeypatch):
     seen = []

@@ -15,7 +15,7 @@ from lightning import Callback, Trainer
 from lightning.pytorch.callbacks import EarlyStopping
 from lightning.pytorch.loggers import MLFlowLogger, TensorBoardLogger, WandbLogger
 from safetensors.torch import load_file
-from torch import nn
+from torch import Tensor, nn
 
 from manylabel.errors import MissingExtraError, TrainingError
 from manylabel.losses import MultiLabelLoss, positive_weights
@@ -78,7 +78,8 @@ def fit(
     epochs = settings.num_epochs(-(-len(train) // settings.accumulate), num_labels=targets.shape[1])
     run.require_space(_checkpoint_bytes(task))
     advice = explain_full_memory(batch_size=settings.batch_size, accumulate=settings.accumulate)
-    with quiet_lightning(), advice, _compiled(task.model) if settings.compile else nullcontext():
+    fast = _large_depthwise_in_float32(task.model) if _is_bfloat16_on_cpu(settings) else nullcontext()
+    with quiet_lightning(), advice, fast, _compiled(task.model) if settings.compile else nullcontext():
         trainer = _make_trainer(settings, epochs=epochs, folder=run.path, callbacks=every)
         last = checkpoints.last if checkpoints.last.is_file() else None
         # weights_only: loading a checkpoint must not run code.
@@ -98,6 +99,35 @@ def _compiled(model: nn.Module) -> Iterator[None]:
         yield
     finally:
         model._compiled_call_impl = None  # torch has no public way back, and exports need the original
+
+
+@contextmanager
+def _large_depthwise_in_float32(model: nn.Module) -> Iterator[None]:
+    """Compute depthwise convolutions larger than 3 x 3 in float32 within the block, where the rest runs in bfloat16.
+
+    On a CPU, their gradients in bfloat16 take 2 to 13 times as long as in float32, most of a training step.
+    """
+    large = [
+        module
+        for module in model.modules()
+        if isinstance(module, nn.Conv2d) and module.groups == module.in_channels > 1 and max(module.kernel_size) > 3
+    ]
+    hooks = [module.register_forward_pre_hook(_leave_autocast) for module in large]
+    hooks += [module.register_forward_hook(_enter_autocast, always_call=True) for module in large]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _leave_autocast(_module: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
+    torch.set_autocast_enabled("cpu", False)
+    return (inputs[0].float(),)
+
+
+def _enter_autocast(*_: object) -> None:
+    torch.set_autocast_enabled("cpu", True)
 
 
 def _make_trainer(settings: LoopSettings, *, epochs: int, folder: Path, callbacks: list[Callback]) -> Trainer:
@@ -188,6 +218,11 @@ def _checkpoint_bytes(task: nn.Module) -> int:
     weights = sum(each.nbytes for each in task.parameters())
     trained = sum(each.nbytes for each in task.parameters() if each.requires_grad)
     return 2 * (2 * weights + 2 * trained) + weights
+
+
+def _is_bfloat16_on_cpu(settings: LoopSettings) -> bool:
+    device = find_device(settings.device, count=settings.devices).type
+    return device == "cpu" and _find_precision(settings, device) == "bf16-mixed"
 
 
 def _find_precision(settings: LoopSettings, device: str) -> Literal["32-true", "bf16-mixed", "16-mixed"]:
