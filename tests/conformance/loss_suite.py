@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from manylabel.errors import ConfigError
+from manylabel.targets import Targets
 
 BATCH, LABELS = 6, 9
 
@@ -168,3 +169,32 @@ class MultiLabelLossSuite(LossSuite):
         loss = type(self.cases[case]())(positive_weights=torch.ones(3))
         with pytest.raises(ConfigError, match=r"one number for each of 9 labels, got \[3\]"):
             loss(*batch)
+
+
+class IncompleteTagsSuite(LossSuite):
+    """What losses for incomplete tags must do: unknown labels count even if nothing is known."""
+
+    def test_is_zero_with_zero_gradient_when_nothing_is_known(self, loss, batch):
+        logits, targets, known = batch
+        value = loss(logits, targets, torch.zeros_like(known))
+        torch.testing.assert_close(
+            value.double(), torch.as_tensor(self.reference(loss, logits.double(), targets, torch.zeros_like(known)))
+        )
+
+    def test_an_empty_batch_costs_nothing(self, loss):
+        assert loss(torch.zeros(0, LABELS), torch.zeros(0, LABELS)) == 0
+
+    def test_rejects_targets_without_unknown_labels(self, loss):
+        with pytest.raises(ConfigError, match=r"no label of the training set is unknown; .* tags=incomplete"):
+            loss.fit(Targets.from_lists([[0]], num_labels=2))
+
+
+def in_epoch(loss, epoch, num_epochs=10):
+    loss.start_epoch(epoch, num_epochs)
+    return loss
+
+
+def entropies(logit):
+    """Return the cross-entropy of a label if it is present, and if it is absent."""
+    score = logit.sigmoid()
+    return -score.log(), -(1 - score).log()

@@ -1,12 +1,17 @@
-"""Losses: logits and targets in, a scalar out; one file per family, the contract in `manylabel.losses.loss`."""
+"""Losses: logits and targets in, a scalar out; the contract is in `manylabel.losses.loss`."""
 
 from torch import nn as _nn
 
 from manylabel.losses.binary import AsymmetricLoss, BinaryCrossEntropy, FocalLoss, MultiLabelSoftMargin
-from manylabel.losses.long_tail import DistributionBalancedLoss, positive_weights
-from manylabel.losses.loss import MultiLabelLoss, Reduction
-from manylabel.losses.missing import ClassAwareSelective, EntropyMaximization, Hill, LargeLoss, SelfPacedCorrection
-from manylabel.losses.softmax import CrossEntropy, TwoWayLoss
+from manylabel.losses.cross_entropy import CrossEntropy
+from manylabel.losses.distribution_balanced import DistributionBalancedLoss
+from manylabel.losses.entropy_maximization import EntropyMaximization
+from manylabel.losses.hill import Hill
+from manylabel.losses.large_loss import LargeLoss
+from manylabel.losses.loss import MultiLabelLoss, Reduction, positive_weights
+from manylabel.losses.selective import ClassAwareSelective
+from manylabel.losses.self_paced_correction import SelfPacedCorrection
+from manylabel.losses.two_way import TwoWayLoss
 from manylabel.plugins import Registry as _Registry
 
 __all__ = [

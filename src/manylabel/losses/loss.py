@@ -16,6 +16,7 @@ from abc import ABC, abstractmethod
 from inspect import signature
 from typing import Literal, get_args
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -140,6 +141,34 @@ class MultiLabelLoss(nn.Module, ABC):
         settings = [f"{name}={getattr(self, name)!r}" for name in names]
         weighted = [] if self.positive_weights is None else [f"positive_weights=[{len(self.positive_weights)}]"]
         return ", ".join(settings + weighted)
+
+
+def positive_weights(targets: Targets, *, maximum: float = 100.0) -> Tensor:
+    """Return the ratio of absent to present images of each label.
+
+    As the `positive_weights` of a loss, they give a label's present and absent images the same total weight.
+
+    Args:
+        targets: The labels of the training images; unknown ones are not counted.
+        maximum: Maximum weight, to keep a label of one image in a million from outweighing all others.
+
+    Returns:
+        ``[L]``, float32; 1 for a label that is never present or never absent.
+
+    Raises:
+        ConfigError: `maximum` is not positive.
+
+    Examples:
+        >>> positive_weights(Targets.from_lists([[0], [0], [0, 1], []], num_labels=3))
+        tensor([0.3333, 3.0000, 1.0000])
+    """
+    if not maximum > 0:
+        raise ConfigError(f"maximum must be above 0, got {maximum}")
+    present = targets.positives
+    absent = targets.known - present
+    ratios = absent / np.maximum(present, 1)
+    weights = np.where((present > 0) & (absent > 0), np.minimum(ratios, maximum), 1.0)
+    return torch.from_numpy(weights.astype(np.float32))
 
 
 def split_unknown(logits: Tensor, targets: Tensor, known: Tensor | None) -> tuple[Tensor, Tensor]:
