@@ -3,9 +3,10 @@
 Trains each variant for each seed on the same cached features of a frozen backbone, or with --train-from on maps of its
 bottom, so that its top is trained, too, with the settings of `finetune`. All models of a run - base, teachers,
 students - train for the same number of epochs with the same settings, as in the authors' code; "longer" is base with
-twice the epochs, "ensemble" a student of two teachers of all labels. CPSD uses the teachers of CGPD and DGPD. Base and
-all students of one seed start from the same weights and use the same order of images. Finished runs are reused,
-interrupted ones resumed; results.json in --out is updated after every run. Other data or settings need another --out.
+twice the epochs, "ensemble" a student of two teachers of all labels, and "average" the mean score of these two
+teachers, without a student. CPSD uses the teachers of CGPD and DGPD. Base and all students of one seed start from the
+same weights and use the same order of images. Finished runs are reused, interrupted ones resumed; results.json in --out
+is updated after every run. Other data or settings need another --out.
 
 mAP is that of the last epoch's averaged weights on all images of --val; earlier epochs are evaluated on --watch images.
 Differences are to base, per seed; 95 % intervals: Student's t over seeds (variation between trainings), and a paired
@@ -20,13 +21,15 @@ from statistics import mean, stdev
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from rich.console import Console
 from scipy import stats
 
 from manylabel.classifier import Classifier
 from manylabel.data import ImageDataset
-from manylabel.evaluation import ScoredImages, bootstrap, compute_metrics, score
+from manylabel.evaluation import ScoredImages, bootstrap, compute_metrics
+from manylabel.features import FeatureCache, FeatureLoader
 from manylabel.recipes import (
     Finetune,
     Probe,
@@ -37,6 +40,7 @@ from manylabel.recipes import (
     probe,
     self_distillation,
 )
+from manylabel.recipes.finetune import TopAndHead
 from manylabel.recipes.reporter import Reporter
 from manylabel.storage import write_text
 from manylabel.training import RunFolder
@@ -47,6 +51,7 @@ VARIANTS = {
     "longer": None,
     "SD": "whole",
     "ensemble": "ensemble",
+    "average": "ensemble",
     "CGPD": "co",
     "DGPD": "dis",
     "CPSD": "both",
@@ -101,13 +106,29 @@ def train(options: argparse.Namespace, sets: TrainAndVal, variant: str, seed: in
     return self_distillation(settings, sets=sets, resume=True, reporter=Reporter())
 
 
-def scored(run: RunFolder, val: ImageDataset) -> ScoredImages:
-    """Return the scores of a run's model on the validation images; saved next to the run."""
-    saved = run.path.with_suffix(".npy")
+def scored(out: Path, models: list[Path], val: ImageDataset, *, cut: str | None) -> ScoredImages:
+    """Return the mean scores of models on the validation images, from cached features; saved next to the runs."""
+    saved = out.with_suffix(".npy")
     if not saved.is_file():
-        np.save(saved, score(Classifier.from_pretrained(run.model), val).scores.numpy())
+        np.save(
+            saved, np.mean([scores_of(Classifier.from_pretrained(model), val, cut=cut) for model in models], axis=0)
+        )
     values, known = val.targets.dense()
     return ScoredImages.from_arrays(np.load(saved), values, known=known, labels=val.labels)
+
+
+@torch.inference_mode()
+def scores_of(model: Classifier, val: ImageDataset, *, cut: str | None) -> NDArray[np.float32]:
+    """Return the scores of a model on the validation images, ``[N, L]``."""
+    frozen, part = model.backbone, model.head
+    if cut is not None:
+        frozen, top = model.backbone.split(cut, size=model.input_spec.size)
+        part = TopAndHead(top, model.head)
+    cache = FeatureCache(frozen, input_spec=model.input_spec)
+    cached = cache.fill(cache.plan(val, pooling="none"))
+    logits = [part.eval()(batch.features) for batch in FeatureLoader(cached, batch_size=256, view=0)]
+    found: NDArray[np.float32] = torch.cat(logits).sigmoid().numpy()
+    return found
 
 
 def teachers_of(run: RunFolder) -> dict[str, float]:
@@ -134,8 +155,10 @@ def main() -> None:
     teachers: dict[str, list[dict[str, float]]] = {variant: [] for variant in options.variants}
     for seed in options.seeds:
         for variant in options.variants:
-            run = train(options, sets, variant, seed)
-            scores = scored(run, whole.val)
+            run = train(options, sets, "ensemble" if variant == "average" else variant, seed)
+            both = [teacher / "model" for teacher in (run.path / "teachers").glob("*")]  # of all labels
+            models = both if variant == "average" else [run.model]
+            scores = scored(options.out / f"{variant}-{seed}", models, whole.val, cut=options.train_from)
             draws = bootstrap(scores, ["mAP"], draws=options.draws).metrics["mAP"]
             draws[0] = compute_metrics(scores)["mAP"]
             found[variant][seed] = 100 * draws

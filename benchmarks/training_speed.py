@@ -15,6 +15,7 @@ import copy
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 
 import torch
 from torch import Tensor, nn
@@ -23,11 +24,12 @@ from manylabel import Backbone
 from manylabel.heads import MLDecoder
 from manylabel.losses import AsymmetricLoss
 from manylabel.recipes.finetune import TopAndHead
+from manylabel.training.fit import large_depthwise_in_float32
 
 NUM_LABELS = 80
 
 
-def stepper(parts: Sequence[nn.Module], inputs: Sequence[Tensor]) -> Callable[[], float]:
+def stepper(parts: Sequence[nn.Module], inputs: Sequence[Tensor], *, bfloat16: bool) -> Callable[[], float]:
     """Return a function that runs one training step of modules in a row and returns its seconds."""
     weights = [weight for part in parts for weight in part.parameters() if weight.requires_grad]
     optimizer, loss = torch.optim.AdamW(weights, lr=1e-5), AsymmetricLoss()
@@ -37,8 +39,13 @@ def stepper(parts: Sequence[nn.Module], inputs: Sequence[Tensor]) -> Callable[[]
     def step() -> float:
         start = time.perf_counter()
         features: Sequence[Tensor] = inputs
-        for part in parts:
-            features = part(features)
+        with ExitStack() as stack:
+            if bfloat16:  # as `fit` does
+                stack.enter_context(torch.autocast("cpu", torch.bfloat16))
+                for part in parts:
+                    stack.enter_context(large_depthwise_in_float32(part))
+            for part in parts:
+                features = part(features)
         optimizer.zero_grad(set_to_none=True)
         loss(features, targets, known).backward()
         optimizer.step()
@@ -68,10 +75,11 @@ def main() -> None:
     parser.add_argument("--image-size", type=int, default=256, help="height and width of the images")
     parser.add_argument("--batch-size", type=int, default=32, help="images per step")
     parser.add_argument("--rounds", type=int, default=20, help="number of rounds")
+    parser.add_argument("--precision", choices=["float32", "bfloat16"], default="float32", help="as in train")
     parser.add_argument("--threads", type=int, default=1, help="threads of torch")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    size = (options.image_size, options.image_size)
+    size, bfloat16 = (options.image_size, options.image_size), options.precision == "bfloat16"
     backbone = Backbone(options.backbone, stages=(-1,), image_size=options.image_size)
     backbone.keep_statistics()
     backbone.to(memory_format=torch.channels_last)  # as `finetune` does
@@ -83,9 +91,9 @@ def main() -> None:
         final = [part.half().float() for part in top(maps)]
     heads = [MLDecoder(backbone.channels[-1], NUM_LABELS, width=256, feedforward=512) for _ in range(3)]
     steppers = {
-        "head": stepper([heads[0]], final),
-        "top and head": stepper([TopAndHead(top, heads[1], mirror=True, crop=True)], maps),
-        "whole network": stepper([Images(whole), heads[2]], [images]),
+        "head": stepper([heads[0]], final, bfloat16=bfloat16),
+        "top and head": stepper([TopAndHead(top, heads[1], mirror=True, crop=True)], maps, bfloat16=bfloat16),
+        "whole network": stepper([Images(whole), heads[2]], [images], bfloat16=bfloat16),
     }
     seconds: dict[str, list[float]] = {name: [] for name in steppers}
     for _ in range(options.rounds + 1):  # the first is a warm-up

@@ -78,7 +78,7 @@ def fit(
     epochs = settings.num_epochs(-(-len(train) // settings.accumulate), num_labels=targets.shape[1])
     run.require_space(_checkpoint_bytes(task))
     advice = explain_full_memory(batch_size=settings.batch_size, accumulate=settings.accumulate)
-    fast = _large_depthwise_in_float32(task.model) if _is_bfloat16_on_cpu(settings) else nullcontext()
+    fast = large_depthwise_in_float32(task.model) if _is_bfloat16_on_cpu(settings) else nullcontext()
     with quiet_lightning(), advice, fast, _compiled(task.model) if settings.compile else nullcontext():
         trainer = _make_trainer(settings, epochs=epochs, folder=run.path, callbacks=every)
         last = checkpoints.last if checkpoints.last.is_file() else None
@@ -102,7 +102,7 @@ def _compiled(model: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def _large_depthwise_in_float32(model: nn.Module) -> Iterator[None]:
+def large_depthwise_in_float32(model: nn.Module) -> Iterator[None]:
     """Compute depthwise convolutions larger than 3 x 3 in float32 within the block, where the rest runs in bfloat16.
 
     On a CPU, their gradients in bfloat16 take 2 to 13 times as long as in float32, most of a training step.
