@@ -5,6 +5,7 @@ Letters in shape comments: N images of a dataset, L labels.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -224,6 +225,17 @@ class Targets:
             return self.positives + np.asarray(self.absent.sum(axis=0), dtype=np.int64)
         everything = np.full(self.shape[1], len(self), dtype=np.int64)
         return everything if self.unknown is None else everything - np.asarray(self.unknown.sum(axis=0), dtype=np.int64)
+
+    @property
+    def positive_unlabeled(self) -> bool:
+        """True if labels are unknown and none is known to be absent, as in learning from positive and unlabeled data.
+
+        Examples:
+            >>> Targets.from_dense([[1, -1]]).positive_unlabeled, Targets.from_dense([[1, -1, 0]]).positive_unlabeled
+            (True, False)
+        """
+        num_known, num_present = int(self.known.sum()), int(self.positives.sum())
+        return num_known == num_present < math.prod(self.shape)
 
     @property
     def labels_per_image(self) -> NDArray[np.int64]:

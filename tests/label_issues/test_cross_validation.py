@@ -142,6 +142,9 @@ def test_incomplete_tags_train_with_the_loss_for_incomplete_tags(monkeypatch):
     found = cross_validate(dataset, small_backbone(), head=CSRA, num_folds=2, num_workers=0)
     assert [type(loss) for loss in built] == [EntropyMaximization] * 2
     assert found.scored.known.all()  # a tag that is not listed can be missing
+    blank = replace(scenes(20), targets=scenes(20).targets.forget_absent())
+    cross_validate(blank, small_backbone(), head=CSRA, num_folds=2, num_workers=0)
+    assert [type(loss) for loss in built] == [EntropyMaximization] * 4
 
 
 @pytest.mark.slow

@@ -31,7 +31,7 @@ def test_ignoring_unknown_labels_where_nothing_is_absent_is_refused():
     BinaryCrossEntropy(unknown="negative").fit(positives.forget_absent())
     BinaryCrossEntropy().fit(positives)
     BinaryCrossEntropy().fit(Targets.from_dense(torch.ones(2, 2)))  # nothing absent, but nothing unknown either
-    with pytest.raises(ConfigError, match=r"nothing absent is left to learn from; set --loss.unknown negative"):
+    with pytest.raises(ConfigError, match=r"nothing absent is left to learn from; set --loss.unknown negative, or"):
         BinaryCrossEntropy().fit(positives.forget_absent())
 
 

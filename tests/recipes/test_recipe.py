@@ -8,6 +8,7 @@ import tempfile
 import time
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from rich.console import Console
@@ -15,7 +16,7 @@ from rich.console import Console
 from manylabel import progress
 from manylabel.classifier import Classifier
 from manylabel.errors import ConfigError, OutputExistsError, TrainingError
-from manylabel.losses import AsymmetricLoss, Hill
+from manylabel.losses import AsymmetricLoss, CrossEntropy, Hill
 from manylabel.recipes import RECIPES, Probe, Reporter, TrainAndVal, probe, recipe
 from manylabel.recipes.recipe import save_model
 from manylabel.recipes.setup import Parts
@@ -204,6 +205,45 @@ def test_auto_takes_the_loss_for_incomplete_tags_and_says_so(settings, sets):
     assert len(read_metrics(run.metrics)) == 2
     with pytest.raises(ConfigError, match="EntropyMaximization has no setting 'gamma_negative'"):
         probe.setup(replace(settings, loss_settings={"gamma_negative": 4}), sets=tagged)
+
+
+def without_zeros(dataset, *, labels=slice(None)):
+    values, known = dataset.targets.dense()
+    values[~known] = -1
+    values[:, labels] = np.where(values[:, labels] > 0, 1, -1)
+    return replace(dataset, targets=Targets.from_dense(values))
+
+
+def test_auto_takes_the_same_loss_where_nothing_is_known_to_be_absent(settings, sets):
+    blank = TrainAndVal(without_zeros(sets.train), sets.val)
+    text = io.StringIO()
+    run = probe(settings, sets=blank, reporter=Reporter(Console(file=text, width=200)))
+    assert "loss: entropy_maximization, as the tags are incomplete; choose another with --loss" in text.getvalue()
+    assert Run.read(run.path).mean_average_precision is not None
+    with pytest.raises(ConfigError, match=r"nothing absent is left to learn from; set --loss.unknown negative, or"):
+        probe.setup(replace(settings, loss="asymmetric"), sets=blank)
+    negative = replace(settings, loss_settings={"unknown": "negative"})
+    assert isinstance(probe.setup(negative, sets=blank).loss, AsymmetricLoss)
+    with pytest.raises(ConfigError, match=r"nothing absent is left to learn from"):
+        probe.setup(replace(settings, loss_settings={"unknown": "ignore"}), sets=blank)
+
+
+def test_auto_ignores_unknown_labels_where_some_are_known_to_be_absent(settings, sets):
+    one_without_zeros = TrainAndVal(without_zeros(sets.train, labels=[0]), sets.val)
+    blank_rows = np.arange(len(sets.train)) < len(sets.train) - 1  # one image with all of its tags
+    nearly_all = TrainAndVal(replace(sets.train, targets=sets.train.targets.forget(blank_rows)), sets.val)
+    for each in (one_without_zeros, nearly_all):
+        loss = probe.setup(settings, sets=each).loss
+        assert isinstance(loss, AsymmetricLoss)
+        assert loss.unknown == "ignore"
+
+
+def test_single_labels_keep_their_loss_where_nothing_is_known_to_be_absent(settings, sets):
+    first = [sets.train.targets.present[[image]].indices[:1].tolist() for image in range(len(sets.train))]
+    one_each = replace(sets.train, targets=Targets.from_lists(first, labels=sets.train.labels))
+    single = TrainAndVal(without_zeros(one_each), sets.val)
+    loss = probe.setup(replace(settings, single_label=True), sets=single).loss
+    assert isinstance(loss, CrossEntropy)
 
 
 @pytest.mark.parametrize(

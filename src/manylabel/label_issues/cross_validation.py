@@ -30,7 +30,7 @@ from manylabel.heads import HEADS, LinearClassifier
 from manylabel.heads.config import build_head
 from manylabel.heads.head import pooled_input, stages_of
 from manylabel.recipes.loaders import CachedSets, make_loaders
-from manylabel.recipes.setup import Parts, build_loss, is_single_label, resolve
+from manylabel.recipes.setup import Parts, are_tags_incomplete, build_loss, is_single_label, resolve
 from manylabel.settings import Probe
 from manylabel.training import ClassificationTask, RunFolder, fit
 
@@ -146,7 +146,8 @@ def _train(
     epochs = -(-settings.num_epochs(steps, num_labels=len(images.labels)) // 2)
     settings = replace(settings, epochs=epochs)
     model = Classifier(backbone, head, images.labels, single_label=is_single_label(settings, images))
-    loss = build_loss(settings, single_label=model.single_label, incomplete=images.incomplete)
+    incomplete = are_tags_incomplete(images, settings.loss_settings)
+    loss = build_loss(settings, single_label=model.single_label, incomplete=incomplete)
     task = ClassificationTask(head, loss, settings=settings, single_label=model.single_label)
     loaders = make_loaders(CachedSets(cached, cached.subset([0])), settings, model=model)  # validates on one image
     try:

@@ -11,7 +11,6 @@ which is saved with checkpoints. In eval mode, a loss neither corrects targets n
 Letters in shape comments: B images of a batch, N images of the training set, L labels.
 """
 
-import math
 from abc import ABC, abstractmethod
 from inspect import signature
 from typing import Literal, get_args
@@ -70,12 +69,11 @@ class MultiLabelLoss(nn.Module, ABC):
         Raises:
             ConfigError: The loss does not fit the targets.
         """
-        num_known, num_present = int(targets.known.sum()), int(targets.positives.sum())
-        if self.unknown == "ignore" and num_known == num_present < math.prod(targets.shape):
+        if self.unknown == "ignore" and targets.positive_unlabeled:
             raise ConfigError(
                 "every label of the training set is present or unknown: with unknown labels ignored, nothing absent is "
-                "left to learn from; set --loss.unknown negative, or --loss entropy_maximization, which auto picks if "
-                "DATA has tags=incomplete"
+                "left to learn from; set --loss.unknown negative, or --loss entropy_maximization, which auto picks for "
+                "such data"
             )
 
     def start_epoch(self, epoch: int, num_epochs: int) -> None:

@@ -17,7 +17,7 @@ from manylabel.data import ImageDataset
 from manylabel.errors import ConfigError
 from manylabel.evaluation import ScoredImages
 from manylabel.features import compare_backbones, remove_leftovers
-from manylabel.losses import MultiLabelLoss
+from manylabel.losses import LOSSES, MultiLabelLoss
 from manylabel.progress import ProgressBar, SafeConsole
 from manylabel.recipes.loaders import cache_sets, make_loaders, num_workers
 from manylabel.recipes.reporter import Reporter
@@ -29,6 +29,7 @@ from manylabel.recipes.setup import (
     Setup,
     TrainAndVal,
     Transform,
+    are_tags_incomplete,
     describe_images,
     open_sets,
     prepare_frozen,
@@ -176,7 +177,7 @@ class Recipe(Generic[Settings]):
                 reporter.start(setup.sets)
                 if settings.backbone == "auto":
                     reporter.say(f"backbone: {setup.settings.backbone}, chosen by a quick comparison on these images")
-                if settings.loss == "auto" and setup.sets.train.incomplete:
+                if settings.loss == "auto" and isinstance(setup.loss, LOSSES[INCOMPLETE_LOSS]):
                     reporter.say(f"loss: {INCOMPLETE_LOSS}, as the tags are incomplete; choose another with --loss")
                 if resume and not run.has_state:
                     reporter.say(f"no checkpoint in {run.path}, starting from epoch 1")
@@ -190,6 +191,8 @@ class Recipe(Generic[Settings]):
         sets = sets or open_sets(settings)
         if settings.backbone == "auto":
             settings = replace(settings, backbone=_choose_backbone(settings, sets.train))
+        if settings.loss == "auto" and are_tags_incomplete(sets.train, settings.loss_settings):
+            sets = TrainAndVal(replace(sets.train, incomplete=True), sets.val)
         setup = self.prepare(settings, sets, parts)
         if isinstance(setup.loss, MultiLabelLoss):
             setup.loss.fit(setup.sets.train.for_training().targets)  # to fail before anything is written

@@ -406,6 +406,19 @@ def resolve_loss(name: str, *, single_label: bool, incomplete: bool = False) -> 
     return "cross_entropy" if single_label else INCOMPLETE_LOSS if incomplete else "asymmetric"
 
 
+def are_tags_incomplete(train: ImageDataset, loss_settings: Mapping[str, Any]) -> bool:
+    """Return whether ``"auto"`` takes the loss for incomplete tags.
+
+    It does if tags are declared incomplete, and if labels are unknown and none is known to be absent: ignoring unknown
+    labels, another loss would learn that everything is present.
+
+    Args:
+        train: Training set.
+        loss_settings: Arguments of the loss; one that sets `unknown` has decided already.
+    """
+    return train.incomplete or (train.targets.positive_unlabeled and "unknown" not in loss_settings)
+
+
 def is_single_label(settings: RecipeSettings, train: ImageDataset) -> bool:
     """Return the setting `single_label` (default: that of the dataset)."""
     return train.single_label if settings.single_label is None else settings.single_label

@@ -14,7 +14,7 @@ from manylabel.heads.head import as_expert_head, as_mixup_head
 from manylabel.labelgraph import LabelGraph, draw_graph, partition_labels
 from manylabel.page import ACCENT, INK, Html, plural, some
 from manylabel.progress import duration
-from manylabel.recipes.setup import resolve_loss
+from manylabel.recipes.setup import are_tags_incomplete, resolve_loss
 from manylabel.runs.run import EvaluatedRun, Run, differences
 
 if TYPE_CHECKING:
@@ -158,7 +158,8 @@ def _facts(each: EvaluatedRun) -> dict[str, str]:
     weights = "pretrained" if settings.get("pretrained", True) else "randomly initialised"
     state = "frozen" if model.backbone.frozen else "trained"
     head = describe_head(model.head).name  # another than in the settings if the run started from a model
-    loss = resolve_loss(settings.get("loss", "?"), single_label=model.single_label, incomplete=each.train.incomplete)
+    incomplete = are_tags_incomplete(each.train, settings.get("loss_settings", {}))
+    loss = resolve_loss(settings.get("loss", "?"), single_label=model.single_label, incomplete=incomplete)
     optimizer, rate, batch = (settings.get(name, "?") for name in ("optimizer", "learning_rate", "batch_size"))
     epochs = f"{len(each.run.epochs)}" + (f" of {settings['epochs']}" if settings.get("epochs") else "")
     return {
