@@ -6,15 +6,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from benchmarks.claims import elsewhere
 from benchmarks.claims.__main__ import ClaimData, evaluate_claim
-from benchmarks.claims.arms import arm_named
+from benchmarks.claims.arms import ARMS, TOP, arm_named, train
 from benchmarks.claims.page import page
 from benchmarks.claims.statements import CLAIMS, Claim
 from benchmarks.claims.verdict import STATISTICS, Difference, compare, from_pairs, verdict
 from scipy.special import expit
 
-from manylabel import data
+from manylabel import Backbone, Classifier, data
 from manylabel.recipes import TrainAndVal
 
 ROOT = Path(__file__).parents[1]
@@ -130,6 +131,22 @@ def test_every_claim_names_arms_and_measures_that_there_are(claim):
         arm.recipe(data="scenes:10", **arm.settings)
 
 
+@pytest.mark.slow
+def test_arms_train_the_top_of_the_backbone_where_the_data_say_so(tmp_path):
+    images = data.load("scenes:24,seed=1")
+    sets = TrainAndVal(images, images)
+    common = {"data": "scenes:24,seed=1", "backbone": "offline:efficientnet_lite0", "image_size": 64, "epochs": 2}
+    frozen, top = (
+        Classifier.from_pretrained(train(ARMS["linear"], {**common, **regime}, sets, tmp_path / name, [0])[0])
+        for name, regime in (("frozen", {"views": 1}), ("top", TOP))
+    )
+    start = Backbone("offline:efficientnet_lite0").state_dict()
+    for model, changes in ((frozen, False), (top, True)):
+        weights = model.backbone.state_dict()
+        assert all(torch.equal(weights[name], start[name]) for name in start if ".blocks.4." in name)
+        assert any(not torch.equal(weights[name], start[name]) for name in start if ".blocks.6." in name) == changes
+
+
 def test_the_page_is_that_of_the_results():
     results = json.loads((ROOT / "benchmarks" / "claims" / "results.json").read_text(encoding="utf-8"))
     assert (ROOT / "docs" / "claims.md").read_text(encoding="utf-8") == page(results)
@@ -140,3 +157,10 @@ def test_a_page_has_a_row_for_each_claim_and_names_each_command_once():
     text = page({"about": "About.", "rows": [row, {**row, "ours": "COCO: 2"}], "missing": []})
     assert "| 2 | t | p | VOC: 1: **holds** (a)<br>COCO: 2: **holds** (a) |" in text
     assert text.count("`make it`") == 1
+
+
+def test_a_page_has_a_column_for_each_regime():
+    row = {"number": 2, "text": "t", "paper": "p", "ours": "VOC: 1", "verdict": "holds", "command": "make it"}
+    top = {**row, "ours": "VOC, top trained: 2", "verdict": "does not hold"}
+    text = page({"about": "About.", "rows": [row, top], "missing": []})
+    assert "| 2 | t | p | VOC: 1 | VOC: 2 | **VOC: holds; VOC, top trained: does not hold** |" in text

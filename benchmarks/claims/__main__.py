@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 from benchmarks.claims import elsewhere
-from benchmarks.claims.arms import arm_named, scores, train
+from benchmarks.claims.arms import TOP, arm_named, scores, train
 from benchmarks.claims.page import page
 from benchmarks.claims.statements import CLAIMS, Claim
 from benchmarks.claims.verdict import INCONCLUSIVE, STATISTICS, compare, scored_images, verdict
@@ -89,6 +89,7 @@ def open_datasets(options: argparse.Namespace) -> dict[str, ClaimData]:
             sets = open_sets(Probe(data=data, val=val, limit=limit))
             datasets[name] = ClaimData(settings, sets, options.runs / name.lower().replace(" ", "_"), seeds, more)
     voc = datasets["VOC"]
+    datasets["VOC, top trained"] = replace(voc, folder=options.runs / "voc_top", settings={**voc.settings, **TOP})
     alone = TrainAndVal(*(with_one_label(dataset) for dataset in (voc.sets.train, voc.sets.val)))
     datasets["VOC, one label"] = replace(
         voc, sets=alone, folder=options.runs / "one_label", settings={**voc.settings, "single_label": True}
@@ -161,7 +162,9 @@ def models_of(arm: str, source: ClaimData, seeds: list[int], options: argparse.N
 @cache
 def reached(measure: str, model: Path, source: ClaimData) -> Reached:
     """Return the metric of a model and its bootstrap draws; cached, since several claims share an arm."""
-    return STATISTICS[measure](scored_images(scores(model, source.sets), source.sets.val))
+    return STATISTICS[measure](
+        scored_images(scores(model, source.sets, cut=source.settings.get("train_from")), source.sets.val)
+    )
 
 
 def expert_rows(datasets: dict[str, ClaimData], options: argparse.Namespace) -> list[dict[str, Any]]:

@@ -1,6 +1,7 @@
-"""Arms of the claims: recipes with settings, trained with several seeds on the same frozen features.
+"""Arms of the claims: recipes with settings, trained with several seeds on the same cached features.
 
-Finished runs are reused, interrupted ones resumed.
+Where the data name a module to train from, the top of the backbone is trained, too: as `finetune`, with the settings of
+the head and two thirds of the epochs. Finished runs are reused, interrupted ones resumed.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,15 +10,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
+from benchmarks.self_distillation_results import scores_of
 from numpy.typing import NDArray
-from torch import nn
 
 from manylabel.classifier import Classifier
-from manylabel.features import FeatureLoader
-from manylabel.recipes import PRESETS, Probe, RepresentationMixup, TrainAndVal, probe, representation_mixup
-from manylabel.recipes.loaders import cache_sets
-from manylabel.recipes.reporter import Reporter
+from manylabel.recipes import (
+    PRESETS,
+    Finetune,
+    Probe,
+    RepresentationMixup,
+    TrainAndVal,
+    finetune,
+    probe,
+    representation_mixup,
+)
 from manylabel.recipes.setup import Parts, Setup, build_classifier, build_loss
 from manylabel.text import encode_labels, open_encoder
 
@@ -35,7 +41,13 @@ def _prepare_words(settings: Probe, data: TrainAndVal, parts: Parts) -> Setup[Pr
     return Setup(settings, data, data, model, loss, model.head, model.backbone, parts)
 
 
-RUNS = {Probe: probe, WordQueries: replace(probe, prepare=_prepare_words), RepresentationMixup: representation_mixup}
+RUNS = {
+    Probe: probe,
+    WordQueries: replace(probe, prepare=_prepare_words),
+    RepresentationMixup: representation_mixup,
+    Finetune: finetune,
+}
+TOP = {"train_from": "blocks.5", "backbone_scale": 1.0, "precision": "bfloat16"}
 
 
 @dataclass(frozen=True)
@@ -130,29 +142,25 @@ def train(arm: Arm, data: Mapping[str, Any], sets: TrainAndVal, folder: Path, se
     Validation after each epoch uses only some images, which affects no weight; `scores` uses all.
     """
     watched = TrainAndVal(sets.train, sets.val.subset(range(min(WATCHED, len(sets.val)))))
+    recipe = Finetune if "train_from" in data else arm.recipe
+    loss = "cross_entropy" if data.get("single_label") else "asymmetric"  # with the margin of its paper
+    given = {"epochs": 6, "loss": loss, **arm.settings, **data}
+    if recipe is Finetune:
+        given["epochs"] = given["epochs"] * 2 // 3  # more overfit
+    settings = {name: value for name, value in given.items() if name in recipe.__dataclass_fields__}
     found = []
     for seed in seeds:
         out = folder / f"{arm.name}-{seed}"
-        known = {name: value for name, value in data.items() if name in arm.recipe.__dataclass_fields__}
-        loss = "cross_entropy" if data.get("single_label") else "asymmetric"  # with the margin of its paper
-        given = {"epochs": 6, "loss": loss, **arm.settings, **known}
-        settings = arm.recipe(**given, seed=seed, out=out, logger="none")
-        found.append(RUNS[arm.recipe](settings, sets=watched, resume=True).model)
+        found.append(
+            RUNS[recipe](recipe(**settings, seed=seed, out=out, logger="none"), sets=watched, resume=True).model
+        )
     return found
 
 
-def scores(model: Path, sets: TrainAndVal) -> NDArray[np.float32]:
+def scores(model: Path, sets: TrainAndVal, *, cut: str | None) -> NDArray[np.float32]:
     """Return a model's scores of the validation images, ``[N, L]``; cached next to the model."""
     cache_file = model.parent / "scores.npy"
     if not cache_file.is_file():
-        classifier = Classifier.from_pretrained(model).eval()
-        head, backbone = classifier.head, classifier.backbone
-        setup = Setup(Probe(data="", views=1), sets, sets, classifier, nn.Identity(), head, backbone)
-        cached = cache_sets(setup, Reporter()).val
-        with torch.inference_mode():
-            parts = [
-                classifier.head(batch.features).sigmoid() for batch in FeatureLoader(cached, batch_size=256, view=0)
-            ]
-        np.save(cache_file, torch.cat(parts).numpy())
+        np.save(cache_file, scores_of(Classifier.from_pretrained(model), sets.val, cut=cut))
     found: NDArray[np.float32] = np.load(cache_file)
     return found
