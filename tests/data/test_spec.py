@@ -330,6 +330,16 @@ def test_incomplete_tags_are_unknown_in_training_only():
     assert plain.for_training() is plain
 
 
+def test_an_image_without_tags_is_unknown_but_the_lists_of_others_are_complete(tmp_path):
+    for name in "abc":
+        (tmp_path / f"{name}.jpg").touch()
+    (tmp_path / "tags.csv").write_text("image,labels\na.jpg,cat\nb.jpg,cat|dog\nc.jpg,\n")
+    (tmp_path / "blank.csv").write_text("image,cat,dog\na.jpg,1,\nb.jpg,1,1\nc.jpg,,\n")
+    tags, blank = load(f"{tmp_path}/tags.csv,blank=unknown"), load(f"{tmp_path}/blank.csv")
+    assert (tags.targets.known.tolist(), tags.targets.positive_unlabeled) == ([2, 2], False)
+    assert (blank.targets.known.tolist(), blank.targets.positive_unlabeled) == ([2, 1], True)
+
+
 def test_incomplete_tags_make_a_folder_of_classes_multi_label(tmp_path):
     for name in ("cat", "dog"):
         (tmp_path / name).mkdir()
