@@ -200,6 +200,7 @@ class Finetune(RecipeSettings):
     train_from: str = setting(
         "auto", "Stage or module after which the backbone is trained (3, blocks.4); auto: by cost; all: all of it."
     )
+    views: Count = setting(1, "Cached crops per training image.")
     learning_rate: Positive = setting(1e-3, "Peak learning rate of the head.")
     backbone_scale: Positive | None = setting(
         None, "Learning rate of the backbone relative to the head (default: 0.25; 0.05 for --train-from all)."
@@ -222,6 +223,8 @@ class Finetune(RecipeSettings):
         super().__post_init__()
         if self.start_fraction and self.start_from is None:
             raise ConfigError(f"start_fraction is {self.start_fraction}, but start_from is not set; name a model")
+        if self.train_from == "all" and self.views > 1:
+            raise ConfigError(f"views is {self.views}, but train_from=all trains on images, not on crops; remove views")
 
     @property
     def keeps_statistics(self) -> bool:

@@ -23,6 +23,7 @@ from manylabel.recipes import (
     probe,
 )
 from manylabel.recipes.finetune import START_FRACTIONS, TopAndHead, choose_stage, mix_in
+from manylabel.recipes.loaders import cache_sets
 from manylabel.recipes.setup import resolve
 
 
@@ -103,6 +104,18 @@ def test_a_stopped_run_resumes_to_the_same_weights(settings, sets, tmp_path):
 
 
 @pytest.mark.slow
+def test_crops_of_training_images_are_cached_as_views(settings, sets):
+    cached = cache_sets(finetune.setup(replace(settings, views=3), sets=sets), Reporter())
+    assert (cached.train.num_views, cached.val.num_views) == (3, 1)
+    (image,), (crop,) = (cached.train.read([0], view) for view in (0, 2))
+    assert not torch.equal(image, crop)
+
+
+def test_whole_networks_have_no_cached_crops(settings):
+    with pytest.raises(ConfigError, match="views is 3, but train_from=all trains on images"):
+        replace(settings, views=3, train_from="all")
+
+
 def test_maps_are_mirrored_in_training_only():
     backbone = Backbone("resnet10t", pretrained=False, stages=(-1,), image_size=64)
     bottom, top = backbone.split(2)
