@@ -26,7 +26,7 @@ from manylabel.label_issues import (
 from manylabel.label_issues.cross_validation import PENALTY, fit_head
 from manylabel.losses import EntropyMaximization
 from manylabel.recipes import Probe, Reporter, TrainAndVal, probe
-from manylabel.recipes.setup import build_loss
+from manylabel.recipes.setup import build_loss, resolve
 
 
 @pytest.fixture(autouse=True)
@@ -80,6 +80,24 @@ def test_the_default_head_trains_as_in_manylabel_train_but_for_half_the_epochs(t
     )
     expected = Classifier.from_pretrained(run.model).predict(dataset.subset(test)).scores
     np.testing.assert_allclose(found.scored.scores[test], expected, atol=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "epochs"),
+    [(1, 2), (2, 3), (10, 10)],  # 2 epochs have 100 steps; half of 6 epochs; half of 20 epochs, which have 100 steps
+)
+def test_a_fold_trains_for_two_epochs_if_they_are_enough_and_for_half_otherwise(monkeypatch, batch_size, epochs):
+    def small_batches(settings, parts):
+        return replace(resolve(settings, parts), batch_size=batch_size)
+
+    monkeypatch.setattr("manylabel.label_issues.cross_validation.resolve", small_batches)
+    dataset, totals = scenes(100), []
+
+    def watch(done, total, *, doing):
+        totals.append(total)
+
+    cross_validate(dataset, small_backbone(), head=CSRA, num_folds=2, num_workers=0, progress=watch)
+    assert totals[-1] == 2 * epochs * -(-50 // batch_size)
 
 
 def test_progress_counts_the_features_and_then_the_steps_of_all_folds():
