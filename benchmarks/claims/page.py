@@ -59,8 +59,8 @@ NOTES = {
 longer.""",
     "Representation Mixup": """With the paper's training, the weight of the earlier layer
 diverges on COCO: see [Check alpha first](methods/representation-mixup.md#check-alpha-first). The stable form is the
-default of the recipe. Small objects are labels whose largest object covers less than 3 % of the image: 237 of 1,666 on VOC's
-validation images.""",
+default of the recipe. Small objects are labels whose largest object covers less than 3 % of the image: 237 of 1,666 on
+VOC's validation images.""",
 }
 MISSING = "Each with its reason. `python -m benchmarks.claims $VOC $COCO` trains what is not trained yet."
 
