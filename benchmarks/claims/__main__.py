@@ -89,7 +89,8 @@ def open_datasets(options: argparse.Namespace) -> dict[str, ClaimData]:
             sets = open_sets(Probe(data=data, val=val, limit=limit))
             datasets[name] = ClaimData(settings, sets, options.runs / name.lower().replace(" ", "_"), seeds, more)
     voc = datasets["VOC"]
-    datasets["VOC, top trained"] = replace(voc, folder=options.runs / "voc_top", settings={**voc.settings, **TOP})
+    if not options.quick:
+        datasets["VOC, top trained"] = replace(voc, folder=options.runs / "voc_top", settings={**voc.settings, **TOP})
     alone = TrainAndVal(*(with_one_label(dataset) for dataset in (voc.sets.train, voc.sets.val)))
     datasets["VOC, one label"] = replace(
         voc, sets=alone, folder=options.runs / "one_label", settings={**voc.settings, "single_label": True}
