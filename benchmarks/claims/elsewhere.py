@@ -16,7 +16,7 @@ from manylabel.explain import expert_load
 RESULTS = Path(__file__).parents[1] / "results"
 COCO = "coco:coco/annotations/instances_train2014.json,images=coco/train2014,val_fraction=0.5"
 DEFAULTS = {
-    "variants": ["base", "longer", "SD", "ensemble", "CGPD", "DGPD", "CPSD", "random"],
+    "variants": ["base", "longer", "SD", "ensemble", "average", "CGPD", "DGPD", "CPSD", "random"],
     "head": "ml_decoder",
     "head_settings": '{"width": 128, "feedforward": 256, "add_csra": false}',
     "seeds": [0, 1, 2],
@@ -134,6 +134,7 @@ def self_distillation() -> list[dict[str, Any]]:
         ("CPSD beats plain self-distillation", "+1.2", "CPSD", "SD"),
         ("CPSD beats training once for twice as long", "not tried", "CPSD", "longer"),
         ("CPSD beats two distilled teachers of all labels", "not tried", "CPSD", "ensemble"),
+        ("CPSD beats the mean score of two models", "not tried", "CPSD", "average"),
         ("Co-occurrence partitions beat plain self-distillation", "+0.5", "CGPD", "SD"),
         ("Dis-occurrence partitions beat plain self-distillation", "+0.8", "DGPD", "SD"),
         ("Both beat co-occurrence alone", "+0.7", "CPSD", "CGPD"),
